@@ -1,20 +1,53 @@
-"""Texts of documents: from the index of a run's first retriever (of collections the first of each), of pages from web/."""
+"""Texts of documents: from the index of a run's first retriever (of collections the first of each), of pages from web/.
+
+A page may have another text in each search that found it: that of the best rank is taken.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import duckdb
 
 from cluster.cause import one_line
 from cluster.errors import ClusterError, RetrieverError
 from jobs.job.indexes import text_indexes
 from jobs.job.opening import open_documents
+from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
-from jobs.runs.web_pages import pages_by_id
 from retrievers.corpora.collections import all_documents
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.retriever import DocumentStore
-from retrievers.web.hits import page_ids
+from retrievers.web.hits import indexed_text, page_ids
+
+_PAGES = """
+SELECT query_id, doc_id, url, title, text FROM rows_of($pages) WHERE {key} IN (SELECT unnest($ids))
+QUALIFY row_number() OVER (PARTITION BY {key}, doc_id ORDER BY retriever = $corrective, rank, query_id, searched) = 1
+"""
+
+
+class FoundPage(NamedTuple):
+    """A page, as a search of a query found it; `text` is with its title, as documents are indexed."""
+
+    query_id: str
+    doc_id: str
+    url: str
+    text: str
+
+
+def pages(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, key: Literal["query_id", "doc_id"], ids: Sequence[str]
+) -> list[FoundPage]:
+    """Returns pages of web/ by query or id, each once; hits of lists come before those of corrective searches."""
+    if "web" not in run.tables or not ids:
+        return []
+    given = {"pages": run.tables["web"], "ids": list(ids), "corrective": WEB_SEARCH}
+    rows = connection.execute(_PAGES.format(key=key), given).fetchall()
+    return [
+        FoundPage(query, doc_id, url or "", indexed_text(title or "", text or "")) for query, doc_id, url, title, text in rows
+    ]
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False) -> tuple[dict[str, str], str | None]:
@@ -22,16 +55,16 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
 
     With `addresses` a text begins with where it is from: the address of a page of the web, source and page of a document.
     """
-    pages = _pages(run, doc_ids, addresses)
-    others = [doc_id for doc_id in doc_ids if doc_id not in pages]
+    texts = _pages(run, doc_ids, addresses)
+    others = [doc_id for doc_id in doc_ids if doc_id not in texts]
     if not others or not text_indexes(run.config):
-        return pages, None
+        return texts, None
     try:
         documents = RunDocuments(run)
         places = documents.places(others) if addresses else {}
-        return pages | {one: f"{places.get(one, '')} {text}".lstrip() for one, text in documents(others).items()}, None
+        return texts | {one: f"{places.get(one, '')} {text}".lstrip() for one, text in documents(others).items()}, None
     except (RetrieverError, ClusterError, OSError) as error:
-        return pages, one_line(error, None)
+        return texts, one_line(error, None)
 
 
 class RunDocuments:
@@ -55,10 +88,10 @@ class RunDocuments:
 
     def __call__(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Returns doc_id -> text; raises RetrieverError where no index has such a document."""
-        pages = _pages(self._run, doc_ids, addresses=False)
-        others = [doc_id for doc_id in doc_ids if doc_id not in pages]
+        found = _pages(self._run, doc_ids, addresses=False)
+        others = [doc_id for doc_id in doc_ids if doc_id not in found]
         texts = all_documents(self._stores).texts(others) if others else []
-        return pages | dict(zip(others, texts, strict=True))
+        return found | dict(zip(others, texts, strict=True))
 
     def places(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Returns doc_id -> source and page, "" without, of documents that an index has; raises as `__call__`."""
@@ -70,6 +103,6 @@ def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str,
     if not called or "web" not in run.tables:
         return {}
     with database() as connection:
-        pages = pages_by_id(connection, run, sorted(set(called.values())))
-    found = ((doc_id, pages[page]) for doc_id, page in called.items() if page in pages)
+        known = {one.doc_id: one for one in pages(connection, run, "doc_id", sorted(set(called.values())))}
+    found = ((doc_id, known[page]) for doc_id, page in called.items() if page in known)
     return {doc_id: (f"{one.url} " if addresses else "") + one.text for doc_id, one in found}

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from jobs.runs.arms import described_arm
 from jobs.runs.folder import RunFolder
 
 
@@ -29,7 +28,8 @@ def searched_rewrites(
     files = run.tables.get("rewrites")
     if not files:
         return []
-    described, given = described_arm(run, arm), dict[str, Any](files=files, ids=list(query_ids))
+    described = next((one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm), None)
+    given = dict[str, Any](files=files, ids=list(query_ids))
     of_arm = ""
     if described:
         of_arm = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"

@@ -16,10 +16,9 @@ from jobs.chain.steps.contexts import without_citations
 from jobs.measure.answers.frame import GoldAnswers, answering
 from jobs.measure.answers.overlap import best_overlap
 from jobs.measure.judged_rows import counted_keys, database
-from jobs.runs.documents import RunDocuments
+from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
 from jobs.runs.rewrites import searched_rewrites
-from jobs.runs.web_pages import pages_of_queries
 from retrievers.web.hits import page_id
 
 _BATCH = 500  # answers whose documents are in memory
@@ -128,7 +127,7 @@ def _lines(
     judged: dict[str, list[Row]] = {}
     given = {"ids": ids, "arm": arm}
     with database(run) as connection:
-        own = {key: one.text for key, one in pages_of_queries(connection, run, ids, arm).items()}
+        own = {(one.query_id, one.doc_id): one.text for one in pages(connection, run, "query_id", ids)}
         if "grades" in tables:
             found = connection.execute(_REFINED, given | {"grades": tables["grades"]}).fetchall()
             own |= {(query_id, doc_id): strips for query_id, doc_id, strips in found}
