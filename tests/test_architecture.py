@@ -47,7 +47,7 @@ FLOORS = (
     ("cli", "__main__"),  # what a person types
 )
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
-CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages",), ("metric_samples",), ("pipeline",))
+CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages",), ("pipeline",))
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
     "cluster": 6_960, "dmqr": 1_400, "jobs": 43_866, "jobs/chain": 9_320, "jobs/log": 2_641, "jobs/measure": 6_392,

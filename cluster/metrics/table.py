@@ -1,12 +1,11 @@
 """The metrics that a run exports, written once: `METRICS`.
 
 No label has a value of a query or a document, so the number of series does not grow with the log. Blocks are counted in
-`tracked.py`, queries by type in `jobs/chain/metric_samples.py`; `jobs/run/progress.py` sets what the driver knows.
+`tracked.py`; `jobs/run/progress.py` sets what the driver knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 RUN_LABELS = ("run", "run_id")  # of every metric: the config's name, and the run's folder
@@ -18,15 +17,7 @@ class Metric(NamedTuple):
     kind: Literal["counter", "gauge", "histogram"]
     about: str
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()  # upper bounds, above 0: Ray takes no others; a counter's are the values of its label `le`
-
-
-class MetricSample(NamedTuple):
-    """An amount of a counter that a stage has found in a block."""
-
-    name: str
-    labels: Mapping[str, str]
-    amount: float
+    buckets: tuple[float, ...] = ()  # upper bounds, above 0: Ray takes no others
 
 
 METRICS: dict[str, Metric] = {
@@ -55,22 +46,6 @@ METRICS: dict[str, Metric] = {
         "counter",
         "Queries with an error that is no note, by the stage of the first one; limits.error_rate is of them.",
         ("stage",),
-    ),
-    "dmqr_rewrites": Metric("counter", "Texts that rewriting gave: rows of rewrites/.", ("strategy", "query_type")),
-    # Figures of queries are counters with the buckets of a histogram: of a Ray histogram the agent records every value anew, in
-    # Python, which was 1.3 % of a run that asks no LLM.
-    "dmqr_calls_per_query_bucket": Metric(
-        "counter",
-        "Queries by their requests to LLMs, those that were sent again included: how many have at most `le`.",
-        ("query_type", "le"),
-        (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20),
-    ),
-    "dmqr_best_score_bucket": Metric(
-        "counter",
-        "Queries by the best score among their results, those without results left out: how many have at most `le`. The score "
-        "is the reranker's, a cross-encoder's (also TEI's and vLLM's) as 1 / (1 + exp(-score)); without one the fused score.",
-        ("query_type", "le"),
-        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1, 1.5, 2, 3, 5, 10, 20, 50),
     ),
     "dmqr_queries_waiting": Metric("gauge", "Queries that no worker of the stage has begun.", ("stage",)),
     "dmqr_queries_in_flight": Metric("gauge", "Queries that workers of the stage are processing.", ("stage",)),

@@ -69,8 +69,6 @@ class TrackedMetrics:
         _count(found, "dmqr_queries", rows, stage=stage)
         _count_spent(found, totals.spent)
         _count_errors(found, totals.counts)
-        for name, labels, amount in totals.samples:
-            _count(found, name, amount, **labels)
         for series, amount in found.items():
             if amount > counted[series]:
                 self._exporter.add(series[0], amount - counted[series], **dict(series[1]))

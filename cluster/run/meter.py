@@ -174,8 +174,7 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
         tracker.halt(shard)
         return stage.produces.empty_table()
     counts = stage.counts(table, result) if stage.counts else {}
-    samples = stage.samples(result) if stage.samples else ()
-    totals = block_totals(stage.cost_stage or stage.name, table, result, counts, samples)
+    totals = block_totals(stage.cost_stage or stage.name, table, result, counts)
     tracker.block_finished(stage.name, shard, result.num_rows, attempt, totals)
     return result
 

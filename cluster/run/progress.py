@@ -248,7 +248,7 @@ class ProgressTracker:
             self._end_attempt(state)
             self._isolations.forget((index, shard))
             state.stage, state.rows = index + 1, max(state.rows, rows)
-            state.totals[index] = totals._replace(samples=())
+            state.totals[index] = totals
             if self._metrics is not None:
                 self._metrics.finished(stage, shard, state.rows, self._clock() - state.began, totals)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,21 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import Totals, totals
-from cluster.metrics.table import MetricSample
 from cluster.outages import Outage
 
 
 class BlockTotals(NamedTuple):
-    """Costs, counts and figures for the metrics that a stage added to a block."""
+    """Costs and counts that a stage added to a block."""
 
     spent: Totals
     counts: Mapping[str, int]
-    samples: Sequence[MetricSample] = ()
 
 
-def block_totals(
-    stage: str, given: pa.Table, table: pa.Table, counts: Mapping[str, int], samples: Sequence[MetricSample] = ()
-) -> BlockTotals:
+def block_totals(stage: str, given: pa.Table, table: pa.Table, counts: Mapping[str, int]) -> BlockTotals:
     """Returns the totals of what a stage added to a block.
 
     Args:
@@ -33,12 +29,11 @@ def block_totals(
         given: The stage's input block.
         table: Its output block.
         counts: Other counts, returned as they are.
-        samples: Figures for the metrics, returned as they are.
     """
     if "costs" not in table.column_names:
-        return BlockTotals({}, counts, samples)
+        return BlockTotals({}, counts)
     flat = _added_costs(given, table)
-    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts, samples)
+    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts)
 
 
 def _added_costs(given: pa.Table, table: pa.Table) -> pa.StructArray:

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.errors import ClusterError
-from cluster.metrics.table import MetricSample
 from cluster.run.pool_sizes import Pool
 
 Worker = Callable[[pa.Table], pa.Table]
@@ -43,8 +42,6 @@ class Stage:
     fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
     # Called with an input block and its output block; returns counts of what was added, for the progress before the commit.
     counts: Callable[[pa.Table, pa.Table], Mapping[str, int]] | None = None
-    # Returns figures of an output block for the metrics; None where none are exported.
-    samples: Callable[[pa.Table], Sequence[MetricSample]] | None = None
     cost_stage: str = ""  # the value of `costs.stage` in its entries; empty: `name`
 
 

@@ -14,14 +14,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from cluster.metrics.table import MetricSample
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import Reading, SharedWork
-from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.gate import Gating, without_gate
@@ -144,7 +142,6 @@ def stages(
         judging = {"work": work, "job": _asked_for(prepared, start, store, pools["judge"]), "gold": gold}
         arguments["judge"] = {"judge": judging}
         at_once["judge"] = engine.blocks_in_flight(work.judging[0].engine.settings, size)
-    samples = _samples(prepared, work)
     found = [
         Stage(
             name,
@@ -154,7 +151,6 @@ def stages(
             fallback=step.fallback,
             concurrent_blocks=at_once.get(name, 1),
             counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
-            samples=samples.get(step.name),
             cost_stage=step.costs_as or "",
         )
         for step in CHAIN
@@ -203,12 +199,3 @@ def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:
     rerankers = tuple(replace(one, settings=absolute(one.settings.for_worker(workers))) for one in work.rerankers)
     corrections = tuple(one if one.search is None else replace(one, search=opened(one.search)) for one in work.corrections)
     return replace(work, retrievers=retrievers, rerankers=rerankers, corrections=corrections)
-
-
-def _samples(prepared: Prepared, work: SharedWork) -> dict[str, Callable[[pa.Table], Sequence[MetricSample]]]:
-    """Returns stage -> what it finds in a block of one arm for the metrics; none where none are exported."""
-    if work.only is None or not exports_metrics(prepared.config):
-        return {}
-    raw = prepared.identity.get("rerank", {}).get("raw_scores", False)  # of a server; not every one gives logits
-    logits = prepared.config.rerank.kind == "cross_encoder" or raw
-    return {"rewrite": rewrite_samples, "order": partial(score_samples, logits=logits, rerankers=len(work.rerankers))}

@@ -15,8 +15,8 @@ from cluster.errors import ClusterError
 from cluster.metrics.exporter import Exporter
 from cluster.metrics.tracked import LOOK_SECONDS, TrackedMetrics
 from cluster.run.lease import HEARTBEAT_SECONDS, Lease
+from cluster.run.session import IN_PROCESS
 from cluster.storage import Storage
-from jobs.chain.metric_samples import exports_metrics
 from jobs.job.prepare import Prepared
 from jobs.run.limits import outcome
 from jobs.runs.starts import PROGRESS
@@ -94,7 +94,12 @@ def progress_file(
 
 def tracked_metrics(prepared: Prepared) -> TrackedMetrics | None:
     """Returns the metrics of a run's blocks, for the process that tracks them; None without metrics."""
-    return TrackedMetrics(_exporter(prepared)) if exports_metrics(prepared.config) else None
+    return TrackedMetrics(_exporter(prepared)) if _exports(prepared) else None
+
+
+def _exports(prepared: Prepared) -> bool:
+    cluster = prepared.config.cluster
+    return cluster.metrics and cluster.address != IN_PROCESS
 
 
 def _exporter(prepared: Prepared) -> Exporter:
@@ -104,7 +109,7 @@ def _exporter(prepared: Prepared) -> Exporter:
 @contextmanager
 def driver_gauges(prepared: Prepared, lease: Lease, state: State) -> Iterator[None]:
     """Sets the gauges of the driver while the `with` block runs, if metrics are exported: Ray forgets one after 20 s."""
-    if not exports_metrics(prepared.config):
+    if not _exports(prepared):
         yield
         return
     exporter, limit, began = _exporter(prepared), prepared.config.limits.max_cost_usd, time.time()

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics import tracked
 from cluster.metrics.exporter import Exporter
-from cluster.metrics.table import METRICS, RUN_LABELS, MetricSample
+from cluster.metrics.table import METRICS, RUN_LABELS
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
@@ -81,9 +81,7 @@ def found_in(shard: int) -> BlockTotals:
         }
     }
     counts = {"error/rewrite/keyword/truncated": 2 + shard, "error/rewrite/general/truncated": 1, "failed_queries": 2}
-    texts = MetricSample("dmqr_rewrites", {"strategy": "keyword", "query_type": "fact"}, 5 + shard)
-    calls = [MetricSample("dmqr_calls_per_query_bucket", {"query_type": "fact", "le": le}, n) for le, n in (("1", 2), ("2", 3))]
-    return BlockTotals(spent, counts, [texts, *calls])
+    return BlockTotals(spent, counts)
 
 
 def test_a_block_counts_when_a_stage_has_finished_it() -> None:
@@ -108,9 +106,6 @@ def test_a_block_counts_when_a_stage_has_finished_it() -> None:
         series("dmqr_tokens", model="m", kind="completion"): 7,
         series("dmqr_errors", stage="rewrite", reason="truncated"): 3,
         series("dmqr_failed_queries", stage="rewrite"): 2,
-        series("dmqr_rewrites", strategy="keyword", query_type="fact"): 5,
-        series("dmqr_calls_per_query_bucket", query_type="fact", le="1"): 2,
-        series("dmqr_calls_per_query_bucket", query_type="fact", le="2"): 3,
     }
     assert kept.observed == {
         series("dmqr_block_seconds", stage="read"): [0.5],  # no costs: from begin to end
@@ -141,10 +136,8 @@ def test_however_often_a_block_is_done_it_counts_once(events: list[tuple[int, st
             one.mark_committed(shard)
             ended.add(shard)
     assert kept.amounts[series("dmqr_requests", component="dmqr", model="m")] == sum(10 + shard for shard in finished)
-    assert kept.amounts[series("dmqr_rewrites", strategy="keyword", query_type="fact")] == sum(5 + shard for shard in finished)
     assert kept.amounts[series("dmqr_errors", stage="rewrite", reason="truncated")] == sum(3 + shard for shard in finished)
     assert kept.amounts[series("dmqr_queries", stage="rewrite")] == 8 * len(finished)
-    assert kept.amounts[series("dmqr_calls_per_query_bucket", query_type="fact", le="2")] == 3 * len(finished)
     assert kept.amounts[series("dmqr_retries", stage="rewrite")] == retries
 
 
@@ -192,7 +185,7 @@ def test_the_table_is_what_prometheus_and_ray_take() -> None:
         assert re.fullmatch(r"dmqr_[a-z_]+[a-z]", name)
         assert not {*metric.labels} & {*RUN_LABELS, "NodeAddress", "WorkerId"}
         assert list(metric.buckets) == sorted({*metric.buckets})
-        assert bool(metric.buckets) == (metric.kind == "histogram" or "le" in metric.labels)
+        assert bool(metric.buckets) == (metric.kind == "histogram")
         assert metric.kind == "counter" or all(bound > 0 for bound in metric.buckets)  # Ray refuses others
 
 

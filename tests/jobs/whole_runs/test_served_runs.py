@@ -14,18 +14,15 @@ import pytest
 
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.pool_sizes import Pool
-from jobs.chain.stages.order import Order
 from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
-from tests.support.jobs.workers import scored
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, OVERLOADED, FakeModels, tei_error
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast of beer", "faint galaxies"]
@@ -221,16 +218,3 @@ def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, r
     assert [getattr(one, "max_in_flight", None) for one in encoders] == [None, 1]  # 8, by the workers of both pools
     with pytest.raises(ConfigError, match=f"5 workers cannot share 4 .* the model at {other.address}"):
         ablation.check(pools | {"rerank": Pool(5, 1, 0)})
-
-
-@pytest.mark.parametrize(("form", "best"), [("vllm", "0.99"), ("tei", "0.99"), ("openai", "5")])
-def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str, form: str, best: str) -> None:
-    with FakeModels(form, "reranker", score=score) as fake:
-        job = prepared(path, f"rerank.base_url={fake.address}", "cluster.address=local")
-    line = {
-        stage.name: stage for stage in run_of(job).stages(dict.fromkeys(("retrieve", "rerank"), Pool(1, 1, 0)), 1, NO_STORE)
-    }
-    scores = {"candidates": [{"doc_id": "a", "score": 2.0, "sources": []}], "scores": [{"doc_id": "a", "score": 4.0}]}
-    block = Order(**line["order"].settings)(scored([{"query_id": "a", "query": "a"} | scores]))
-    assert line["order"].samples is not None
-    assert next(one.labels["le"] for one in line["order"].samples(block)) == best
