@@ -25,53 +25,34 @@ from cluster.errors import (
     Stopped,
     UnavailableError,
 )
-from dmqr.calls import ablate, evaluate, index, open, plan, rewrite, run
-from dmqr.export import export
+from dmqr.analysis import diff, evaluate, report, tune
+from dmqr.cluster_jobs import logs, stop, submit
+from dmqr.previews import index, plan, rewrite, try_query
+from dmqr.upkeep import export, runs, store_forget, store_gc
+from dmqr.whole_jobs import ablate, open, run
 
 if TYPE_CHECKING:
     from dmqr.quality import JoinedQuality, MeasuredQuality
+    from dmqr.result import Result
     from dmqr.results import Ablation, Run
     from dmqr.rows import Planned, Rewrites
     from jobs.config.config import Config
     from jobs.log.key import look_up_key
 
 __all__ = [
-    "Ablation",
-    "ClusterError",
-    "Config",
-    "ConfigError",
-    "DmqrError",
-    "HeldError",
-    "JoinedQuality",
-    "LogError",
-    "MeasuredQuality",
-    "Planned",
-    "RetrieverError",
-    "RewriterError",
-    "Rewrites",
-    "Run",
-    "Stopped",
-    "UnavailableError",
-    "ablate",
-    "evaluate",
-    "export",
-    "index",
-    "look_up_key",
-    "open",
-    "plan",
-    "rewrite",
-    "run",
-]
+    "Ablation", "ClusterError", "Config", "ConfigError", "DmqrError", "HeldError", "JoinedQuality", "LogError",
+    "MeasuredQuality", "Planned", "Result", "RetrieverError", "RewriterError", "Rewrites", "Run", "Stopped",
+    "UnavailableError", "ablate", "diff", "evaluate", "export", "index", "logs", "look_up_key", "open", "plan", "report",
+    "rewrite", "run", "runs", "stop", "store_forget", "store_gc", "submit", "try_query", "tune",
+]  # fmt: skip
 
 logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python prints warnings where no handler is set up
 
-_LATER = {"Ablation": "dmqr.results", "Config": "jobs.config.config", "Planned": "dmqr.rows", "MeasuredQuality": "dmqr.quality"}
-_LATER |= {
-    "JoinedQuality": "dmqr.quality",
-    "Rewrites": "dmqr.rows",
-    "Run": "dmqr.results",
-}
-_LATER |= {"look_up_key": "jobs.log.key"}
+_LATER = {
+    "Ablation": "dmqr.results", "Config": "jobs.config.config", "JoinedQuality": "dmqr.quality",
+    "MeasuredQuality": "dmqr.quality", "Planned": "dmqr.rows", "Result": "dmqr.result", "Rewrites": "dmqr.rows",
+    "Run": "dmqr.results", "look_up_key": "jobs.log.key",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

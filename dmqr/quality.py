@@ -1,38 +1,79 @@
-"""The quality of a run, or of an ablation's arms: the same figures as those of `dmqr evaluate`."""
+"""The quality of a run, of an ablation's arms, or of the arms of several ablations: what `dmqr evaluate` measures."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
-from dmqr.shown import as_html, as_pandas
+from dmqr.face import Face
+from dmqr.result import Result, as_pandas
+from dmqr.truth import Truth
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from jobs.log.judgements import Judgements, Key
+    from jobs.measure.answers.quality import AnswerQuality
+    from jobs.measure.compare.comparison import Comparison
+    from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.measure.export.answers import WrittenAnswers
+    from jobs.measure.frame import Frame
+    from jobs.measure.join import Joined
     from jobs.runs.folder import RunFolder
-    from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
-    from jobs.verbs.join import JoinedAblations
 
 
-class MeasuredQuality:
-    """What was measured."""
+class Measured(Result):
+    """A result with a table."""
 
-    def __init__(self, measured: MeasuredRun | MeasuredArms, notes: Sequence[str]) -> None:
-        """Takes what was measured, and what was found missing on the way."""
-        self._measured, self._missing = measured, list(notes)
+    @property
+    def table(self) -> pa.Table:
+        """The figures as a `pyarrow.Table`."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns `table` as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return as_pandas(self.table)
+
+
+class MeasuredQuality(Measured):
+    """What was measured of a run, or of the arms of an ablation."""
+
+    lists: Evaluation | None
+    """Of a run's results; None: they are not judged."""
+    answers: Sequence[AnswerQuality]
+    """Of a run's answers."""
+    files: Sequence[WrittenAnswers] = ()
+    """Files of answers that were written."""
+
+    def __init__(self, folder: RunFolder, frames: Sequence[Frame], missing: Sequence[str] = ()) -> None:
+        """Takes the measured run, its values query by query, and which files were missing."""
+        self._folder, self.frames, self._remarks = folder, frames, missing
+        self.title = f"{folder.storage.root} ({folder.state})"
+
+    def _measured(self) -> dict[str, Any]:
+        from jobs.measure.evaluate.whole import evaluated_values
+
+        return evaluated_values(self.lists, self.answers)
 
     @cached_property
     def values(self) -> dict[str, Any]:
         """What `dmqr evaluate --json` prints."""
-        from jobs.verbs.evaluate import with_state
+        files = {"files": [one._asdict() for one in self.files]} if self.files else {}
+        return {"run": self._folder.storage.root, "state": self._folder.state} | self._measured() | files
 
-        return with_state(self._measured.folder, self._measured.values())
+    def page(self) -> Any:
+        """Returns the tables."""
+        from jobs.measure.evaluate.whole import evaluated_table
+
+        return evaluated_table(self.lists, self.answers)
 
     @property
     def table(self) -> pa.Table:
@@ -55,64 +96,132 @@ class MeasuredQuality:
     @property
     def per_query(self) -> pa.Table:
         """A `pyarrow.Table` of each judged key: what `dmqr evaluate --per-query` writes."""
-        return self._measured.per_query("per_query")
+        from jobs.measure.export.tables import wide_table
+
+        return wide_table(self._folder, self.frames, "per_query")
 
     @property
     def notes(self) -> list[str]:
         """What the figures include, leave out and assume, a sentence each."""
-        return [*self._missing, *self.values.get("notes", ())]
+        return [*self.remarks, *self.values.get("notes", ())]
+
+    def write_per_query(self, path: str) -> None:
+        """Writes `per_query` as Parquet or CSV."""
+        from jobs.measure.export.tables import write_wide
+
+        write_wide(path, self._folder, *self.frames)
 
     def write_trec(self, path: str | os.PathLike[str]) -> list[str]:
-        """Writes what `dmqr evaluate --trec` does, of a run a file, of an ablation a folder; returns the paths of the files.
+        """Writes the results as a TREC run file, of an ablation a folder of one per arm; returns the paths of the files.
 
         Raises:
             ConfigError: an id has white space, or no list is judged.
         """
-        found = self._measured.write_trec(os.fspath(path))
-        if not found:
-            raise ConfigError("argument", f"write_trec {os.fspath(path)}: no list is judged; give judgements of results")
-        return found
+        written = self._write_trec(os.fspath(path))
+        if not written:
+            raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
+        return written
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Returns `table` as a pandas DataFrame.
+    def _write_trec(self, path: str) -> list[str]:
+        from jobs.measure.export.trec import write_run
 
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        return as_pandas(self.table)
+        if self.lists is None:
+            return []
+        write_run(path, self._folder, self.frames[0])
+        return [path]
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        for arm in self.values.get("arms", ()):
-            for measure, figures in arm["measures"].items():
-                plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
-                yield {"arm": arm["arm"], "measure": measure} | plain
-        if "arms" in self.values:
-            return
         for measure, figures in self.values.get("measures", {}).items():
             low, high = figures["interval"] or (None, None)
             means = {name: figures[name] for name in ("results", "original", "difference")}
             yield {"measure": measure} | means | {"low": low, "high": high}
 
     def __repr__(self) -> str:
-        """Returns the means of the first measure, or the folder."""
-        return f"Quality of {self._measured.folder.storage.root}"
-
-    def _repr_html_(self) -> str:
-        """Returns what `dmqr evaluate` prints."""
-        return as_html(self._measured.page(), *self._missing)
+        """Returns the folder."""
+        return f"Quality of {self._folder.storage.root}"
 
 
-class JoinedQuality:
+class MeasuredArms(MeasuredQuality):
+    """The comparison of an ablation's arms by their results and answers."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        compared: tuple[Comparison | None, Comparison | None, Sequence[Comparison]],
+        missing: Sequence[str],
+    ) -> None:
+        """Takes the comparisons by lists, by gold answers, and by what a judge says."""
+        self._compared = compared
+        self.found = [one for one in (*compared[:2], *compared[2]) if one is not None]
+        super().__init__(folder, [one.frame for one in self.found], missing)
+
+    def _measured(self) -> dict[str, Any]:
+        from jobs.pages.comparison import compared_values
+
+        return compared_values(*self._compared)
+
+    def page(self) -> Any:
+        """Returns the tables."""
+        from jobs.pages.comparison import comparison_tables
+
+        return comparison_tables(*self._compared)
+
+    @property
+    def per_query(self) -> pa.Table:
+        """A `pyarrow.Table` with a row per arm, measure and judged key."""
+        from jobs.measure.export.tables import long_table
+
+        return long_table(*self.frames)
+
+    def write_per_query(self, path: str) -> None:
+        """Writes `per_query` as Parquet or CSV."""
+        from jobs.measure.export.tables import write_long
+
+        write_long(path, *self.frames)
+
+    def _write_trec(self, path: str) -> list[str]:
+        from jobs.measure.export.trec import write_trec
+
+        lists = self._compared[0]
+        return [] if lists is None else list(write_trec(path, self._folder, lists.frame).values())
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for arm in self.values["arms"]:
+            for measure, figures in arm["measures"].items():
+                plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
+                yield {"arm": arm["arm"], "measure": measure} | plain
+
+
+class JoinedQuality(Measured):
     """The arms of several ablations, compared over their data sets."""
 
-    def __init__(self, joined: JoinedAblations, notes: Sequence[str]) -> None:
-        """Takes joined ablations, and which files of their configs are missing."""
-        self._joined, self._missing = joined, list(notes)
+    def __init__(self, folders: Mapping[str, RunFolder], joined: Sequence[Joined], missing: Sequence[str]) -> None:
+        """Takes name of the ablation -> its folder, the comparisons, and which files of their configs are missing."""
+        self._folders, self._joined, self._remarks = folders, joined, missing
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """What `dmqr evaluate ABLATION ABLATION --json` prints."""
-        return self._joined.values()
+        """What `dmqr evaluate ABLATION ABLATION --json` prints; unknown figures are None."""
+        from jobs.terminal.formats import known
+
+        kinds = {
+            one.kind: {
+                "baseline": one.baseline,
+                "measures": list(one.measures),
+                "sets": {name: {"counted": len(of.frame.keys)} for name, of in one.sets.items()},
+                "rows": [asdict(row) for row in one.rows],
+                "notes": list(one.notes),
+            }
+            for one in self._joined
+        }
+        ablations = {name: folder.storage.root for name, folder in self._folders.items()}
+        return dict(known({"ablations": ablations, "comparisons": kinds}))
+
+    def page(self) -> Any:
+        """Returns the tables."""
+        from jobs.pages.join import joined_tables
+
+        return joined_tables(self._joined)
 
     @property
     def table(self) -> pa.Table:
@@ -125,46 +234,73 @@ class JoinedQuality:
     @property
     def notes(self) -> list[str]:
         """What the figures include, leave out and assume, a sentence each."""
-        said = [note for found in self.values["comparisons"].values() for note in found["notes"]]
-        return [*self._missing, *dict.fromkeys(said)]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Returns `table` as a pandas DataFrame.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        return as_pandas(self.table)
-
-    def _repr_html_(self) -> str:
-        """Returns what `dmqr evaluate` prints."""
-        return as_html(self._joined.page(), *self._missing)
+        notes = [note for found in self.values["comparisons"].values() for note in found["notes"]]
+        return [*self.remarks, *dict.fromkeys(notes)]
 
 
-def quality_of(
-    folder: RunFolder,
-    qrels: str | Mapping[str, Mapping[str, int]] | None,
-    key: Key | None,
-    measures: Sequence[str] | None,
-    answers: str | None,
-    *,
-    judged: bool,
-    compared: Mapping[str, Any] | None = None,
-) -> MeasuredQuality:
-    """Returns the quality of a run or an ablation; arguments and errors are those of `Run.quality`."""
-    from jobs.log.judgements import given_qrels
-    from jobs.verbs.evaluate import MeasuredBy, measured
-    from jobs.verbs.inputs import GroundTruth
+def measured_run(truth: Truth, measures: Sequence[str] | None = None, missing: Sequence[str] = ()) -> MeasuredQuality:
+    """Measures a run by these measures; None: those of its config.
 
-    named: str | Judgements | None = None if isinstance(qrels, Mapping) else qrels
-    if isinstance(qrels, Mapping):
-        named = given_qrels(qrels, "qrels", key or folder.config.evaluate.key)
-    notes: list[str] = []
-    by = MeasuredBy.of(GroundTruth(notes.append, "qrels", named, key, answers, judged, dashes=""), folder)
-    try:
-        by.check_any(folder, "qrels")
-    except ConfigError as error:
-        for words in notes:  # what the config names is not here
-            error.add_note(words)
-        raise
-    return MeasuredQuality(measured(folder, by, measures, compared), notes)
+    Raises:
+        ConfigError: nothing that is given is of its log, a measure cannot be computed, or a file cannot be read.
+    """
+    from jobs.measure.answers.quality import measured_answers
+    from jobs.measure.evaluate.evaluate import evaluation
+    from jobs.measure.frame import measure
+
+    folder, judgements = truth.folder, truth.judgements
+    frame = None if judgements is None else measure(folder, judgements, measures)
+    lists = None if judgements is None or frame is None else evaluation(folder, judgements, frame)
+    answers = measured_answers(folder, truth.gold)
+    if lists is not None:
+        truth.check_matched(lists.warning, lists.not_committed, lists.left_out)
+    if truth.gold is not None and answers and truth.gold_given:
+        truth.check_matched(answers[0].warning, answers[0].frame.not_committed, answers=True)
+    found = MeasuredQuality(folder, [*([] if frame is None else [frame]), *(one.frame for one in answers)], missing)
+    found.lists, found.answers = lists, answers
+    return found
+
+
+def measured_arms(truth: Truth, measures: Sequence[str] | None, missing: Sequence[str], **compared: Any) -> MeasuredArms:
+    """Compares the arms of an ablation; arguments and errors as of `measured_run` and `Truth.settings`."""
+    from jobs.measure.answers.comparison import compare_answers, compare_judged
+    from jobs.measure.compare.comparison import compare
+
+    folder, judgements = truth.folder, truth.judgements
+    settings = truth.settings(measures, **compared)
+    lists = None if judgements is None else compare(folder, judgements, settings)
+    answers = compare_answers(folder, truth.gold, settings)
+    judged = compare_judged(folder, settings, lists=judgements is not None and judgements.judge is None)
+    if lists is not None:
+        truth.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
+    if truth.gold is not None and answers is not None and truth.gold_given:
+        truth.check_matched(answers.warning, answers.frame.not_committed, answers=True)
+    return MeasuredArms(folder, (lists, answers, judged), missing)
+
+
+def joined(
+    paths: Sequence[str], face: Face, measures: Sequence[str] | None, baseline: str | None, judged: bool
+) -> JoinedQuality:
+    """Joins finished ablations, each measured by the judgements and gold answers of its config.
+
+    Raises:
+        ConfigError: a folder holds no finished ablation, two have one name, or they have nothing in common.
+    """
+    from jobs.measure.join import join
+    from jobs.runs.folder import open_run
+
+    folders: dict[str, RunFolder] = {}
+    for folder in map(open_run, paths):
+        name, root = folder.config.name, folder.storage.root
+        if not folder.is_ablation or not folder.finished:
+            what = "is a run" if not folder.is_ablation else f"is not finished ({folder.state})"
+            raise ConfigError("argument", f"{root}: {what}; several folders are joined if each holds a finished ablation")
+        if name in folders:
+            other = folders[name].storage.root
+            raise ConfigError("argument", f"{root}: has the name {name}, as {other}; give each ablation a `name` of its own")
+        folders[name] = folder
+    comparisons = {}
+    for name, folder in folders.items():
+        truth = Truth(folder, judged=judged, note=lambda words, name=name: face.note(f"{name}: {words}"))  # type: ignore[misc]
+        comparisons[name] = measured_arms(truth, measures, (), baseline=baseline).found
+    return JoinedQuality(folders, join(comparisons), face.notes)

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dmqr.shown import as_html, as_pandas
-from jobs.terminal.formats import queries
-from jobs.verbs.tables import Tables
+from dmqr.result import Result, as_pandas
+from dmqr.tables import Tables
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
     import pyarrow as pa
 
-    from dmqr.quality import MeasuredQuality
+    from cluster.costs import Prices
+    from dmqr.quality import JoinedQuality, MeasuredQuality
     from jobs.config.config import Config
-    from jobs.log.judgements import Key
+    from jobs.measure.answers.quality import AnswerQuality
+    from jobs.measure.evaluate.evaluate import Evaluation
     from jobs.pages.closing import ComparedArms
     from jobs.runs.folder import RunFolder
-    from jobs.verbs.whole_run import WholeRun
 
 
-class Stored:
+class Stored(Result):
     """A job's folder."""
 
     def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
-        """Takes an open run folder and its warnings."""
+        """Takes an open run folder and the warnings of the call that made the run."""
         self._folder = folder
         self.warnings = list(warnings)
         """Warnings of the call that made the run; empty for a run that was only opened."""
         self.tables = Tables(folder)
         """Name -> `pyarrow.Table`, of the committed part; each is read when it is asked for."""
+        self.lines = [self.folder]
 
     @property
     def folder(self) -> str:
@@ -68,17 +67,24 @@ class Stored:
         storage = self._folder.storage
         return storage.url(REPORT) if storage.stat(REPORT) is not None else None
 
-    def __repr__(self) -> str:
-        """Returns the folder, the state, and the key figures that are known."""
-        counts = self._folder.counts
-        figures = f"{queries(counts.get('queries', 0))}, {counts.get('failed_queries', 0):,} with errors"
-        figures += f"; {self._leading}" if self._leading else ""
-        return f"{type(self).__name__}({self.folder!r}, {self.state}: {figures})"
+    @property
+    def remarks(self) -> list[str]:
+        """The warnings."""
+        return [f"warning: {words}" for words in self.warnings]
 
     @property
-    def _leading(self) -> str:
-        """Its first measure; empty: not known yet."""
+    def leading(self) -> str:
+        """Its first measure; empty: not measured, or not known yet."""
         return ""
+
+    def __repr__(self) -> str:
+        """Returns the folder, the state, and the key figures that are known."""
+        from jobs.terminal.formats import queries
+
+        counts = self._folder.counts
+        figures = f"{queries(counts.get('queries', 0))}, {counts.get('failed_queries', 0):,} with errors"
+        figures += f"; {self.leading}" if self.leading else ""
+        return f"{type(self).__name__}({self.folder!r}, {self.state}: {figures})"
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns a table as a `pyarrow.Table`, with these columns alone, or all.
@@ -88,7 +94,7 @@ class Stored:
         """
         return self.tables.read(name, columns)
 
-    def relation(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+    def relation(self, name: str, connection: Any = None) -> Any:
         """Returns a table as a DuckDB relation, which reads the files when it is used.
 
         Args:
@@ -105,15 +111,19 @@ class Stored:
         """
         return as_pandas(self.table(name, columns))
 
+    @cached_property
+    def prices(self) -> Prices | None:
+        """The prices beside its config; None: there are none."""
+        from dmqr.truth import prices_of_run
+
+        return prices_of_run(self._folder)
+
     @property
     def costs(self) -> pa.Table:
         """A `pyarrow.Table` with a row per stage, component and model: USD, and every quantity. Nodes apart (`usd`)."""
         import pyarrow as pa
 
-        from jobs.verbs.inputs import prices_of_run
-
-        prices = prices_of_run(self._folder)
-        bill, rows = None if prices is None else self._folder.bill(prices), []
+        bill, rows = None if self.prices is None else self._folder.bill(self.prices), []
         for stage, components in self._folder.spent.items():
             for key, sums in components.items():
                 component, _, model = key.partition("@")
@@ -127,55 +137,52 @@ class Stored:
     @property
     def usd(self) -> float | None:
         """The whole cost, that of the nodes included; None: without a prices.yaml beside the config."""
-        from jobs.verbs.inputs import prices_of_run
-
-        prices = prices_of_run(self._folder)
-        return None if prices is None else self._folder.bill(prices).usd
+        return None if self.prices is None else self._folder.bill(self.prices).usd
 
     def quality(
-        self,
-        qrels: str | Mapping[str, Mapping[str, int]] | None = None,
-        *,
-        key: Key | None = None,
-        measures: Sequence[str] | None = None,
-        answers: str | None = None,
-        judged: bool = False,
-        baseline: str | None = None,
-        baselines: Mapping[str, str] | None = None,
-        pairs: bool | None = None,
-    ) -> MeasuredQuality:
-        """Measures it as `dmqr evaluate` does.
+        self, qrels: str | Mapping[str, Mapping[str, int]] | None = None, **more: Any
+    ) -> MeasuredQuality | JoinedQuality:
+        """Measures it as `evaluate` does.
 
         Args:
             qrels: judgements: a file, or key -> doc_id -> grade; None: those of its config, else of its judge.
-            key: what they name: log_id, query_id or query; None: as its config says.
-            measures: as ir_measures names them, like `["nDCG@10", "AP@10"]`; None: those of its config.
-            answers: a file of gold answers; None: that of its config.
-            judged: whether to measure by the grades of its judge alone.
-            baseline: the arm that the arms of an ablation are compared with; None: as its config says.
-            baselines: an arm or a family, like `bm25*` -> the arm that they are compared with in its place; likewise.
-            pairs: whether to compare every two arms, too; likewise.
+            more: other arguments of `evaluate`.
 
         Raises:
             ConfigError: there is nothing to measure by, or it cannot be read, or names nothing of the log.
         """
-        from dmqr.quality import quality_of
+        from dmqr.analysis import evaluate
 
-        compared = {"baseline": baseline, "baselines": None if baselines is None else dict(baselines), "pairs": pairs}
-        return quality_of(self._folder, qrels, key, measures, answers, judged=judged, compared=compared)
+        return evaluate(self.folder, *([] if qrels is None else [qrels]), **more)
 
 
 class Run(Stored):
     """A run."""
 
-    def __init__(self, whole: WholeRun, warnings: Sequence[str] = ()) -> None:
-        """Takes a run with what is known of it."""
-        super().__init__(whole.folder, warnings)
-        self._whole = whole
+    def __init__(
+        self,
+        folder: RunFolder,
+        warnings: Sequence[str] = (),
+        evaluation: Evaluation | None = None,
+        answers: Sequence[AnswerQuality] = (),
+        failures: Sequence[str] = (),
+    ) -> None:
+        """Takes a run with what was measured of it, and what failed after its end."""
+        super().__init__(folder, warnings)
+        self._evaluation, self._answers, self._failures = evaluation, answers, failures
 
     @property
-    def _leading(self) -> str:
-        return self._whole.leading
+    def leading(self) -> str:
+        """Its first measure, beside the original alone; empty: not measured, or not known yet."""
+        from jobs.tables import ORIGINAL
+        from jobs.terminal.formats import figure
+
+        found = self._evaluation
+        if found is None or found.warning is not None:
+            return ""
+        measure = found.measures[0]
+        alone = "" if found.original is None else f", of {ORIGINAL} {figure(found.original[measure])}"
+        return f"{measure} of run {figure(found.results[measure])}{alone}"
 
     @property
     def notes(self) -> list[str]:
@@ -185,20 +192,21 @@ class Run(Stored):
     @cached_property
     def values(self) -> dict[str, Any]:
         """What `dmqr run --json` prints; a run that was opened is measured by the judgements of its config."""
-        return self._evaluated.values()
+        from dmqr.quality import measured_run
+        from dmqr.truth import Truth
+        from jobs.pages.summary import closing_values
 
-    @cached_property
-    def _evaluated(self) -> WholeRun:
-        from jobs.verbs.evaluate import MeasuredBy, measured_run
+        evaluation, answers = self._evaluation, self._answers
+        if evaluation is None and not answers and not self._failures:
+            found = measured_run(Truth(self._folder, note=self.warnings.append))
+            evaluation, answers = found.lists, found.answers
+        return closing_values(self._folder, self.prices, evaluation, self._failures, answers)
 
-        if self._whole.evaluation is not None or self._whole.answers or self._whole.said:
-            return self._whole
-        found = measured_run(self._folder, MeasuredBy.of_config(self._folder, self.warnings.append))
-        return replace(self._whole, evaluation=found.lists, answers=found.answers)
-
-    def _repr_html_(self) -> str:
+    def page(self) -> Any:
         """Returns the closing table, as far as it is known."""
-        return as_html(self._whole.page(), *(f"warning: {words}" for words in self.warnings))
+        from jobs.pages.summary import closing_table
+
+        return closing_table(self._folder, self.prices, self._evaluation, self._failures, self._answers)
 
 
 class Ablation(Stored):
@@ -210,7 +218,8 @@ class Ablation(Stored):
         self._known = compared
 
     @property
-    def _leading(self) -> str:
+    def leading(self) -> str:
+        """The first measure of the best arm; empty: not measured, or not known yet."""
         return "" if self._known is None else self._known.leading
 
     @property
@@ -225,20 +234,18 @@ class Ablation(Stored):
 
         return closing_values(self._compared)
 
-    @cached_property
-    def _compared(self) -> ComparedArms:
-        from jobs.pages.closing import compared
-        from jobs.verbs.evaluate import MeasuredBy
-        from jobs.verbs.inputs import measured_by, prices_of_run
-
-        if self._known is not None:
-            return self._known
-        by = MeasuredBy.of_config(self._folder, self.warnings.append)
-        settings = measured_by(self.config.evaluate, by.judgements)
-        return compared(self._folder, by.judgements, settings, prices_of_run(self._folder), by.gold)
-
-    def _repr_html_(self) -> str:
+    def page(self) -> Any:
         """Returns the closing table and the comparison of the arms."""
         from jobs.pages.closing import closing_page
 
-        return as_html(closing_page(self._compared), *(f"warning: {words}" for words in self.warnings))
+        return closing_page(self._compared)
+
+    @cached_property
+    def _compared(self) -> ComparedArms:
+        from dmqr.truth import Truth
+        from jobs.pages.closing import compared
+
+        if self._known is not None:
+            return self._known
+        truth = Truth(self._folder, note=self.warnings.append)
+        return compared(self._folder, truth.judgements, truth.settings(), self.prices, truth.gold)

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dmqr.shown import as_html, as_pandas
+from dmqr.quality import Measured
+from dmqr.result import Result
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from jobs.try_one.rewritten import RewrittenQueries
 
 
-class Planned:
+class Planned(Result):
     """What a run would do and cost."""
 
     def __init__(self, values: dict[str, Any], warnings: Sequence[str]) -> None:
-        """Takes what `dmqr plan --json` prints, and what works but probably not as it is meant."""
-        self.values = values
-        """What `dmqr plan --json` prints."""
+        """Takes what `dmqr plan --json` prints, and the warnings of the call."""
+        from jobs.plan.table import plan_table
+
+        super().__init__(lambda: values, lambda: plan_table(values), notes=[f"warning: {words}" for words in warnings])
         self.warnings = list(warnings)
         """Warnings of the call."""
 
@@ -33,26 +35,21 @@ class Planned:
         left = self.values["left"]["queries"]
         return f"Planned({self.folder!r}, {left:,} queries left)"
 
-    def _repr_html_(self) -> str:
-        """Returns what `dmqr plan` prints."""
-        from jobs.plan.table import plan_table
 
-        return as_html(plan_table(self.values), *(f"warning: {words}" for words in self.warnings))
-
-
-class Rewrites:
+class Rewrites(Measured):
     """The rewrites of some queries, in their order."""
 
     def __init__(self, rewritten: RewrittenQueries) -> None:
         """Takes what was rewritten."""
-        self.table = rewritten.rewrites
-        """A `pyarrow.Table`: query, and the columns of `rewrites/` (query_id, strategy, position, text, weight, ...)."""
+        self._table = rewritten.rewrites
         self.errors = rewritten.errors
         """A `pyarrow.Table`: query, and the columns of `errors/`: what the LLM did not give."""
         self.costs = rewritten.costs
         """A `pyarrow.Table`: query, and the columns of `costs/`."""
         self.warnings = list(rewritten.warnings)
         """Warnings of the call."""
+        self._remarks = [f"{one['query']}: {one['component']}: {one['reason']}" for one in self.errors.to_pylist()]
+        self._remarks += [f"warning: {words}" for words in self.warnings]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields the rows of `table`."""
@@ -62,19 +59,16 @@ class Rewrites:
         """Returns the number of rewrites."""
         return int(self.table.num_rows)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Returns `table` as a pandas DataFrame.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        return as_pandas(self.table)
-
     def __repr__(self) -> str:
         """Returns how many there are."""
         return f"Rewrites({len(self)} of {len(set(self.table['query'].to_pylist()))} queries)"
 
-    def _repr_html_(self) -> str:
+    @property
+    def table(self) -> pa.Table:
+        """A `pyarrow.Table`: query, and the columns of `rewrites/` (query_id, strategy, position, text, weight, ...)."""
+        return self._table
+
+    def page(self) -> Any:
         """Returns strategy, text and weight of each, by query."""
         from rich.table import Table
         from rich.text import Text
@@ -87,5 +81,4 @@ class Rewrites:
             again = row["query"] == before
             before = row["query"]
             shown.add_row(Text("" if again else row["query"]), row["strategy"], f"{row['weight']:g}", Text(row["text"]))
-        missing = [f"{one['query']}: {one['component']}: {one['reason']}" for one in self.errors.to_pylist()]
-        return as_html(shown, *missing, *(f"warning: {words}" for words in self.warnings))
+        return shown

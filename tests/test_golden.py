@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import dmqr
 from jobs.config.load import load_config
 from jobs.tables import BY_FALLBACK
-from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig
-from jobs.verbs.planned import planned
 from tests.support.golden import NAMES, QUERIES, ROOT, World, found, frozen, world
 
 
@@ -44,7 +42,7 @@ def test_every_preset_is_planned_and_tried(name: str, presets: World, monkeypatc
     file = str(presets.file(name))
     monkeypatch.chdir(presets.place)
     config = load_config(file, ["name=plan"])
-    values = planned(config, file, LiveDisplay(io.StringIO()), 0, "--sample").values
+    values = dmqr.plan(file, {"name": "plan"}).values
     assert values["queries"] == QUERIES
     with LoadedConfig(config, file, name) as loaded:
         trial = loaded.try_query("why does bread rise", lambda _: None)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.cli.command_line.arguments import VERBS, parser
+from dmqr.arguments import parsed
+from dmqr.parameters import verb_names, verbs
 from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED, WEB_ANSWERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +74,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
 
 
 def test_every_verb_and_table_is_explained() -> None:
-    for verb in VERBS:
+    for verb in verb_names():
         assert re.search(rf"^\| `dmqr {verb}(`| (\w+ )?(CONFIG|RUN|SET))", README, re.MULTILINE), verb
     for table in STORED:
         assert re.search(rf"^\|[^|]*`{table}/`[^|]*\|", README, re.MULTILINE), table
@@ -81,7 +82,9 @@ def test_every_verb_and_table_is_explained() -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_can_be_typed(command: str) -> None:
-    parser().parse_args(shlex.split(command, comments=True)[1:])
+    words = shlex.split(command, comments=True)[1:]
+    (verb,) = [verb for verb in verbs(words[0]) if words[: len(verb.name.split())] == verb.name.split()]
+    parsed(verb, words[len(verb.name.split()) :])
 
 
 def test_there_are_commands() -> None:

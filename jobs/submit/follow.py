@@ -153,9 +153,9 @@ def _passing_errors() -> tuple[type[Exception], ...]:
 class FollowedLog:
     """Writes a job's log on standard error, and what it prints after its last event, the closing table, on standard output."""
 
-    def __init__(self, output: TextIO | None = None) -> None:
-        """Begins a log; its closing table and folder go to `output` (standard output)."""
-        self._log, self._output = sys.stderr, output or sys.stdout
+    def __init__(self, output: TextIO | None = None, log: TextIO | None = None) -> None:
+        """Begins a log; its closing table and folder go to `output` (standard output), all before to `log` (standard error)."""
+        self._log, self._output = log or sys.stderr, output or sys.stdout
         self._line = ""  # the last one, as far as it has come
         self._finished = False
         self.last = ""

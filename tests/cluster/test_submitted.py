@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
 from cluster.run.own_job import submission, submitting_command, working_folder_has
-from jobs.cli.log_verbs import again
+from dmqr.command_line import CommandLine
 
 COMMAND = "dmqr submit night.yaml --address http://head:8265"
 
@@ -23,9 +22,9 @@ def by_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def options(path: Path) -> argparse.Namespace:
+def again(path: Path) -> str:
     path.write_text("name: night\n")
-    return argparse.Namespace(config=str(path), set=[], date=None, label=None)
+    return CommandLine("run", ["run", str(path)], as_json=False).again("run", str(path), {}, {})
 
 
 def test_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -33,11 +32,11 @@ def test_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert submission() is submitting_command() is None
     assert not working_folder_has([str(tmp_path / "jobs")])
-    assert again(options(tmp_path / "night.yaml")).endswith(f" run {tmp_path}/night.yaml")
+    assert again(tmp_path / "night.yaml").endswith(f" run {tmp_path}/night.yaml")
 
 
 def test_submitted(by_server: Path) -> None:
-    assert again(options(by_server / "night.yaml")) == COMMAND
+    assert again(by_server / "night.yaml") == COMMAND
     assert working_folder_has([str(by_server / "jobs"), str(by_server / "cluster")])
     assert not working_folder_has(["/elsewhere/jobs"])  # the image has them, and the working folder has not
 

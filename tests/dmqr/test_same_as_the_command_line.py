@@ -191,7 +191,7 @@ def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixt
 
 
 def test_an_index_is_built_once(here: Path) -> None:
-    (built,) = dmqr.index("job.yaml", "corpus.parquet", {"retrieve.retrievers.bm25.index": "another"})
+    (built,) = dmqr.index("job.yaml", "corpus.parquet", {"retrieve.retrievers.bm25.index": "another"}).values
     assert built["documents"] == 2
-    (again,) = dmqr.index("job.yaml", ["corpus.parquet"], {"retrieve.retrievers.bm25.index": Path("another")})
+    (again,) = dmqr.index("job.yaml", ["corpus.parquet"], {"retrieve.retrievers.bm25.index": Path("another")}).values
     assert again["done"] != built["done"]

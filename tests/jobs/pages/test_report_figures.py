@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.run.shards import manifests
+from dmqr.tables import Tables
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.lists import ListStatistics, lists
@@ -16,7 +17,6 @@ from jobs.pages.report.spending import spending
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import portions, spread
 from jobs.terminal.formats import duration, money, number, percent, shown
-from jobs.verbs.tables import Tables
 from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Query, Row, RunMaker, page, stored
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError, DmqrError
-from jobs.cli.command_line.arguments import parser
-from jobs.cli.evaluate import evaluate
+from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
@@ -51,7 +50,7 @@ def job(
 
 
 def command(run: RunFolder, *words: str) -> int:
-    return evaluate(parser().parse_args(["evaluate", run.storage.root, *words]))
+    return main(["evaluate", run.storage.root, *words])
 
 
 def lines(path: str) -> list[dict[str, Any]]:

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.cli.command_line.arguments import parser
-from jobs.cli.evaluate import evaluate
+from jobs.__main__ import main
 from jobs.measure.answers.comparison import compare_answers
 from jobs.measure.answers.frame import answer_frame, gold_answers
 from jobs.measure.answers.quality import AnswerQuality, measured_answers
@@ -116,7 +115,7 @@ def of_gold(run: RunFolder) -> AnswerQuality:
 
 
 def command(*words: str) -> int:
-    return evaluate(parser().parse_args(list(words)))
+    return main(list(words))
 
 
 @pytest.mark.slow

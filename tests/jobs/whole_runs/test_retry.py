@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ClusterError
+from dmqr.command_line import program
 from jobs.__main__ import main
-from jobs.cli.command_line.arguments import program
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal

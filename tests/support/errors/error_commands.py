@@ -104,7 +104,7 @@ def exported(hits: int) -> Spoil:
 CONFIG = [
     typed("argument", "unknown argument '--sett'", "run", "job.yaml", "--sett", "a=b"),
     typed("argument", "is not a date", "plan", "job.yaml", "--date", "soon"),
-    typed("argument", "one QUERY is sent, in quotes; a CONFIG is a YAML file", "try", "job.yaml", "blue", "sky"),
+    typed("argument", "one QUERY is sent; put it in quotes", "try", "job.yaml", "blue", "sky"),
     typed("config-file", "give a YAML file", "run", "none.yaml"),
     job("config-file", "not YAML: line", spoil=file("job.yaml", "name: [unclosed\n")),
     job("config-key", "fuse.dept: unknown key", "fuse.dept=3"),

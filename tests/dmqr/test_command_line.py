@@ -8,27 +8,22 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.cause import cause
+from dmqr.arguments import parsed
+from dmqr.parameters import verb_names, verbs
+from dmqr.previews import told_apart
 from jobs.__main__ import main
-from jobs.cli.command_line.arguments import VERBS, parser
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     """The one line that `main` says when it refuses."""
-    try:
-        code: object = main(arguments)
-    except SystemExit as end:
-        code = end.code
+    code = main(arguments)
     printed = capfd.readouterr()
     assert code == 2
     assert printed.out == ""
@@ -41,12 +36,12 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["rnu", "config.yaml"],
-            f"dmqr: unknown verb 'rnu'; did you mean 'run'? (known: {', '.join(VERBS)})",
+            f"dmqr: unknown verb 'rnu'; did you mean 'run'? (known: {', '.join(verb_names())})",
         ),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
         (
             ["zzz"],
-            f"dmqr: unknown verb 'zzz' (known: {', '.join(VERBS)})",
+            f"dmqr: unknown verb 'zzz' (known: {', '.join(verb_names())})",
         ),
         (["run"], "dmqr run: CONFIG is missing: a YAML file, e.g. configs/quickstart.yaml; see dmqr run --help"),
         (["run", "a.yaml", "b.yaml"], "dmqr run: 'b.yaml' is one argument too many; see dmqr run --help"),
@@ -55,8 +50,8 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
         (["help", "rnu"], "dmqr: unknown verb 'rnu'; did you mean 'run'?"),
         (["run", "config.yaml", "--sett", "a=b"], "dmqr run: unknown argument '--sett'; did you mean '--set'? (known: "),
         (["plan", "config.yaml", "--js"], "dmqr plan: unknown argument '--js'; did you mean '--json'?"),
-        (["try", "query alone"], "dmqr try: CONFIG is missing: a YAML file, e.g. configs/quickstart.yaml"),
-        (["try", "a.yaml", "two", "words"], "dmqr try: 'two', 'words': one QUERY is sent, in quotes; a CONFIG is a YAML file"),
+        (["try", "query alone"], "dmqr try: CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml"),
+        (["try", "a.yaml", "two", "words"], "dmqr try: 'two', 'words': one QUERY is sent; put it in quotes, and name"),
         (["--print-completion", "bsh"], "dmqr: unknown shell 'bsh'; did you mean 'bash'?"),
     ],
 )
@@ -68,13 +63,11 @@ def test_refused_with_exit_code_2_and_one_line(
 
 
 @pytest.mark.parametrize("verb", ["run", "plan", "index", "try"])
-def test_settings_and_date_reach_every_verb(
-    verb: str, values: dict[str, Any], config_file: Callable[[Any], str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_and_date_reach_every_verb(verb: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     more = {"index": ["--corpus", "c.parquet"], "try": ["a query"]}.get(verb, [])
-    line = refused([verb, config_file(values), *more, "--set", "fuse.dept=3"], capfd)
+    line = refused([verb, "job.yaml", *more, "--set", "fuse.dept=3"], capfd)
     assert "fuse.dept: unknown key; did you mean 'depth'?" in line
-    assert "--date 'soon' is not a date" in refused([verb, config_file(values), "--date", "soon", *more], capfd)
+    assert "--date 'soon' is not a date" in refused([verb, "job.yaml", "--date", "soon", *more], capfd)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +91,10 @@ def test_options_stand_anywhere_and_the_query_is_told_from_the_configs(
     monkeypatch.chdir(tmp_path)
     Path("there").write_text("name: there")
     Path("folder").mkdir()
-    options = parser().parse_args(["try", *shlex.split(words)])
-    assert (options.config, options.query) == (configs, query)
+    (verb,) = verbs("try")
+    given, named = parsed(verb, shlex.split(words))
+    assert told_apart(given) == (configs, [] if query is None else [query])
+    assert named == ({"settings": {"b": "c"}} if "--set" in words else {}) | ({"json": True} if "--json" in words else {})
 
 
 @pytest.mark.parametrize("arguments", [["--print-completion", "bash"], ["--help"]])
@@ -113,60 +108,56 @@ def test_a_reader_that_goes_away_early_is_no_fault(arguments: list[str]) -> None
 
 
 def test_a_pipe_that_breaks_elsewhere_is_a_failure(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    def broken(_: object) -> int:
+    def broken(*_: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("jobs.cli.verbs.plan", broken)
+    monkeypatch.setattr("dmqr.previews.configured", broken)
     assert main(["plan", "job.yaml"]) == 1
     assert capfd.readouterr().err.startswith("dmqr plan: Broken pipe; what stood at the other end")
 
 
-def test_help_names_the_verbs(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["--help"])
-    assert end.value.code == 0
-    printed = capfd.readouterr().out
-    assert [verb for verb in VERBS if verb not in printed] == []
+@pytest.mark.parametrize("words", [["help"], ["--help"], [], *(["help", verb.name.split()[0]] for verb in verbs())])
+def test_help_fits_a_terminal(words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(words) == 0
+    page = capfd.readouterr().out
+    assert max(len(line) for line in page.splitlines() if not line.startswith("  dmqr ")) <= 80  # but for an example
+    assert "\x1b" not in page
+    shown = verbs(words[1]) if words[1:] else verbs()
+    assert [verb.name for verb in shown if verb.name not in page or verb.summary.rstrip(".")[:30] not in page] == []
+    if words[1:]:
+        assert [one.spelled for verb in shown for one in verb.arguments if one.spelled not in page] == []
 
 
 def test_help_imports_no_library_that_takes_long() -> None:
-    slow = ["ray", "torch", "transformers", "FlagEmbedding", "pyarrow", "numpy", "duckdb", "pydantic", "yaml", "boto3", "rich"]
+    slow = [
+        "ray",
+        "torch",
+        "transformers",
+        "FlagEmbedding",
+        "pyarrow",
+        "numpy",
+        "duckdb",
+        "pydantic",
+        "yaml",
+        "boto3",
+        "rich",
+        "cyclopts",
+    ]
     code = (
-        "import sys\nfrom jobs.__main__ import main\n"
-        "try:\n    main(['run', '--help'])\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom jobs.__main__ import main\nmain(['help', 'run'])\n"
         f"print([name for name in {slow} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-# ---------------------------------------------------------------- index
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-# ---------------------------------------------------------------- plan
-
-
-# ---------------------------------------------------------------- run
-
-
 def test_a_run_is_done_even_if_its_report_cannot_be_written(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
-    values["rewrite"] = {"strategies": []}
-    values["retrieve"]["retrievers"] = {"bm25": bm25}
-    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
-    config = config_file(values)
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ["run", "job.yaml", "--set", "cluster.address=none"]
     monkeypatch.setattr("jobs.pages.report.report", lambda *_, **__: 1 / 0)
-    assert main(["run", config]) == 0
+    assert main(job) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])
     (warning,) = [line for line in map(json.loads, printed.err.splitlines()) if line["event"] == "warning"]
@@ -179,26 +170,23 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     assert main(["runs", str(folder)]) == 0
     assert "finished" in capfd.readouterr().out
     monkeypatch.undo()
+    monkeypatch.chdir(here)
     assert main(["report", str(folder)]) == 0
     assert (folder / "report.html").exists()
     # What was reported before the end is not what the finished run names.
     (folder / "report.html").write_text("of a moment before the end")
     (folder / "_SUCCESS.json").unlink()
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", config]) == 0
+    assert main(job) == 0
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
 
 
-# ---------------------------------------------------------------- the command that goes on
-
-
 def test_an_interpreter_without_our_packages_says_so_in_one_line(tmp_path: Path) -> None:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[2])
     bare = [sys.executable, "-S", "-m", "jobs", "run", "config.yaml"]  # as `python` of a node whose environment is not active
     done = subprocess.run(bare, cwd=root, capture_output=True, text=True, check=False, env={"PATH": ""})
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"dmqr: {sys.executable}: has no package ")
+    assert line.startswith(f"dmqr run: {sys.executable}: has no package ")
     assert line.endswith("or submit with --pip [package-missing]")
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cli.command_line.arguments import VERBS
+from dmqr.parameters import verbs
 from tests.support.jobs.tables_page import BLOCKS, cells, example
 from tests.support.jobs.whole_runs import PATIENCE, ROOT, rows
 
 pytestmark = pytest.mark.slow
 
 ON_A_CLUSTER = ("submit", "logs", "stop")  # tests/jobs/submit/test_on_a_cluster.py types them
+VERBS = {verb.name: verb for verb in verbs()}
 HERE = [verb for verb in VERBS if verb not in ON_A_CLUSTER]
 Done = dict[str, subprocess.CompletedProcess[str]]
 
@@ -48,7 +49,7 @@ def done(folder: Path) -> Done:
 @pytest.mark.parametrize("verb", HERE)
 def test_the_example_works_as_written(verb: str, done: Done) -> None:
     assert done[verb].returncode == 0, done[verb].stderr
-    assert VERBS[verb].example.split()[1] == verb
+    assert VERBS[verb].example.startswith(f"dmqr {verb} ")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -102,6 +103,6 @@ def test_json_of_a_finished_run(done: Done, folder: Path) -> None:
 def test_completion_in_a_real_shell(folder: Path) -> None:
     script = typed("dmqr --print-completion bash", folder).stdout
     (folder / "completion").write_text(script)
-    asked = 'source completion; COMP_WORDS=(dmqr ru); COMP_CWORD=1; _shtab_dmqr; echo "${COMPREPLY[@]}"'
+    asked = 'source completion; COMP_WORDS=(dmqr ru); COMP_CWORD=1; _dmqr; echo "${COMPREPLY[@]}"'
     found = subprocess.run(["bash", "-c", asked], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert sorted(found.stdout.split()) == ["run", "runs"]

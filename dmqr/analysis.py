@@ -1,0 +1,303 @@
+"""Analysis of what was run: a run's page, its quality, what two runs differ by, the config that its judgements suggest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ConfigError
+from dmqr.face import caller
+from dmqr.truth import Grades, Truth, prices_of_run
+
+if TYPE_CHECKING:
+    from dmqr.quality import JoinedQuality, MeasuredQuality
+    from dmqr.result import Result
+    from jobs.log.judgements import Key
+
+Folder = str | os.PathLike[str]
+
+
+def report(
+    run: Folder,
+    /,
+    *,
+    out: str | None = None,
+    no_texts: bool = False,
+    samples: int | None = None,
+    all_requests: bool = False,
+    qrels: Folder | None = None,
+    key: Key | None = None,
+    measures: Sequence[str] | None = None,
+    baseline: Sequence[str] | None = None,
+    pairs: bool | None = None,
+    answers: str | None = None,
+    prices: str | None = None,
+) -> str:
+    """Writes a run's page, and returns its path.
+
+    The page says what came out, what it cost, and what each strategy added.
+
+    Args:
+        run: a run's folder, or <output>/<name> for its newest finished run
+        out: where to (default: report.html in the run's folder)
+        no_texts: leave out every query, rewrite, prompt, answer, document
+        samples: queries shown at length (default: the config's, 100)
+        all_requests: show each request of these, not one of each kind
+        qrels: judgements (default: the config's)
+        key: as of `evaluate`.
+        measures: as of `evaluate`.
+        baseline: as of `evaluate`.
+        pairs: as of `evaluate`.
+        answers: as of `evaluate`.
+        prices: default: prices.yaml beside the config
+
+    Raises:
+        DmqrError: the folder holds no run, or an argument does not fit it.
+
+    Example:
+        dmqr report runs/quickstart
+    """
+    from dmqr.pages import write_page, write_report
+    from jobs.measure.answers.quality import measured_answers
+    from jobs.pages.ablation import ablation_report
+    from jobs.pages.closing import compared, write_pages
+    from jobs.pages.report.judged_queries import measured
+    from jobs.runs.folder import REPORT, open_run
+    from jobs.terminal.formats import unpriced
+
+    face, folder = caller(), open_run(os.fspath(run))
+    priced = prices_of_run(folder, prices)
+    _check_samples(samples)
+    truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
+    judgements, settings = truth.judgements, truth.settings(measures, baseline, pairs)
+    texts, written = folder.config.report.texts and not no_texts, out or folder.storage.url(REPORT)
+    if folder.is_ablation:
+        for name, given in (("samples", samples is not None), ("all_requests", all_requests)):
+            if given:
+                what = f"{folder.storage.root} is an ablation, whose page shows no sample queries"
+                raise ConfigError("argument", f"{name}: {what}; leave it out")
+        found = compared(folder, judgements, settings, priced, truth.gold)
+        if found.comparison is not None and truth.given:
+            frame = found.comparison.frame
+            truth.check_matched(frame.warning, frame.not_committed, frame.left_out)
+        if out is None:
+            write_pages(found, texts=texts)
+        else:
+            write_page(out, ablation_report(found, texts=texts))
+        return written
+    evaluation, judged = measured(folder, judgements, measures)
+    measured_by_gold = measured_answers(folder, truth.gold)
+    if evaluation is not None and truth.given:
+        truth.check_matched(evaluation.warning, evaluation.not_committed, evaluation.left_out)
+    shown = {"texts": texts} | ({} if samples is None else {"samples": samples}) | ({"requests": "all"} if all_requests else {})
+    write_report(folder, priced, evaluation, judged, out, answers=measured_by_gold, **shown)
+    for one in (evaluation, *measured_by_gold):
+        if one is not None and one.warning is not None:
+            face.note(one.warning)
+    if priced is None:
+        face.note(f"cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)")
+    return written
+
+
+def evaluate(
+    run: Folder,
+    /,
+    *qrels: Folder | Grades,
+    judged: bool = False,
+    key: Key | None = None,
+    measures: Sequence[str] | None = None,
+    baseline: Sequence[str] | str | None = None,
+    pairs: bool | None = None,
+    answers: str | None = None,
+    per_query: str | None = None,
+    trec: str | None = None,
+    rows: str | None = None,
+    arm: str | None = None,
+) -> MeasuredQuality | JoinedQuality:
+    """Measures results and answers against judgements.
+
+    The original alone (fused, not reranked) is measured beside a run; arms of one or several ablations are compared.
+
+    Args:
+        run: as of `report`.
+        qrels: judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns (default: those of the
+            run's config, else of its judge); or further ablations, to join their arms
+        judged: measure by the grades of the run's judge (the config's `judge`)
+        key: what the judgements name (default: the run's evaluate.key)
+        measures: with commas, as ir_measures names them, like nDCG@10,AP@10; the first one leads (default: evaluate.measures)
+        baseline: the arm that an ablation's arms are compared with, or FAMILY=ARM, like 'bm25*=original_bm25'; once for each
+            (default: evaluate.baseline and .baselines)
+        pairs: compare every two arms of an ablation, too
+        answers: gold answers, for EM and F1: log_id (or what --key says), answer (tabs) (default: those of the run's config)
+        per_query: write the measures of each judged log row or query; .parquet or .csv
+        trec: write the run's results (not the original's; all that were kept) of what is judged as a TREC run file; a topic is
+            the judged log_id, else the query_id; of an ablation: a folder of one file per arm
+        rows: write each answered query with contexts, citations, gold answers and judgements: JSON lines
+        arm: whose answers --rows has, of an ablation (default: the config itself)
+
+    Raises:
+        ConfigError: there is nothing to measure by, it cannot be read, or names nothing of the log; ablations cannot be joined.
+
+    Example:
+        dmqr evaluate runs/quickstart configs/sample/qrels.tsv
+    """
+    from dmqr.quality import joined, measured_arms, measured_run
+    from jobs.measure.export import tables
+    from jobs.measure.export.answers import write_answers
+    from jobs.runs.folder import is_run, open_run
+
+    face = caller()
+    files = [one if isinstance(one, dict) else os.fspath(one) for one in qrels]  # type: ignore[arg-type]
+    if len(files) > 1 or any(isinstance(one, str) and is_run(one) for one in files):
+        of_one = {
+            "key": key,
+            "pairs": pairs,
+            "answers": answers,
+            "per_query": per_query,
+            "trec": trec,
+            "rows": rows,
+            "arm": arm,
+        }
+        for name in (name for name, value in of_one.items() if value is not None):
+            raise ConfigError("argument", f"{name}: is of one run or ablation; leave it out")
+        baselines = [baseline] if isinstance(baseline, str) else list(baseline or ())
+        if len(baselines) > 1:
+            raise ConfigError("argument", "baseline: several ablations are compared with one arm; give one")
+        return joined([os.fspath(run), *map(str, files)], face, measures, next(iter(baselines), None), judged)
+    if per_query:
+        tables.check_ending(per_query, "per_query")
+    folder = open_run(os.fspath(run))
+    truth = Truth(folder, next(iter(files), None), key, answers, judged, face.note)
+    truth.judgements, truth.gold  # noqa: B018 - arguments are checked before anything is written
+    if arm is not None and rows is None:
+        raise ConfigError("argument", f"arm {arm}: is of rows; leave it out")
+    written = [write_answers(rows, folder, arm, truth.gold)] if rows else []
+    if not written:
+        truth.check_any()
+    if trec and truth.judgements is None:
+        raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
+    if folder.is_ablation:
+        found: MeasuredQuality = measured_arms(truth, measures, face.notes, baseline=baseline, pairs=pairs)
+    else:
+        truth.settings(measures, baseline, pairs)
+        found = measured_run(truth, measures, face.notes)
+    if per_query:
+        found.write_per_query(per_query)
+    if trec:
+        found.write_trec(trec)
+    found.files = written
+    others = f"`dmqr report {os.fspath(run)} --qrels FILE` writes it to the page, --per-query FILE each query's values"
+    found.lines = [*map(str, written), f"not kept: {others}"]
+    return found
+
+
+def diff(
+    a: Folder,
+    b: Folder,
+    qrels: Folder | None = None,
+    /,
+    *,
+    key: Key | None = None,
+    measures: Sequence[str] | None = None,
+    answers: str | None = None,
+    samples: int = 10,
+    prices: str | None = None,
+) -> Result:
+    """Compares two runs: settings, documents, cost, quality.
+
+    It lists the rewrites and documents that moved; quality needs judgements.
+
+    Args:
+        a: a run's folder, or <output>/<name> for its newest finished run
+        b: the run to compare
+        qrels: judgements, as of evaluate (default: those of B's config)
+        key: as of `evaluate`.
+        measures: as of `evaluate`.
+        answers: gold answers, as of evaluate (default: those of B's config)
+        samples: queries in each list of queries (default: 10)
+        prices: of both runs; default: prices.yaml beside B's config
+
+    Raises:
+        DmqrError: a folder holds no run, or an argument does not fit them.
+
+    Example:
+        dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv
+    """
+    from dmqr.result import Result
+    from jobs.measure.diff.diff import diff, diff_values
+    from jobs.pages.diff import diff_page
+    from jobs.runs.folder import open_run
+
+    _check_samples(samples)
+    face, old, new = caller(), open_run(os.fspath(a)), open_run(os.fspath(b))
+    for folder in (old, new):
+        if folder.is_ablation:
+            what = "is an ablation, whose arms are compared in its report"
+            raise ConfigError("argument", f"{folder.storage.root}: {what}; give two runs")
+    truth = Truth(new, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
+    judgements, priced = truth.read, prices_of_run(new, prices)
+    found = diff(old, new, judgements, priced, samples, measures, truth.gold)
+    if found.quality is not None and truth.given:
+        in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
+        truth.check_matched(found.quality.warning, in_a_log, found.quality.left_out)
+    return Result(lambda: diff_values(found), lambda: diff_page(found), notes=face.notes)
+
+
+def tune(
+    run: Folder,
+    qrels: Folder | None = None,
+    /,
+    *,
+    key: Key | None = None,
+    folds: int = 5,
+    out: str | None = None,
+    seed: int = 0,
+) -> Result:
+    """Learns weights and a selection; writes the tuned config.
+
+    Both are learned from a run, and measured on held-out queries; the best config is written.
+
+    Args:
+        run: as of `report`.
+        qrels: judgements, as of evaluate (default: those of the run's config)
+        key: as of `evaluate`.
+        folds: parts, each left out once to measure by (default: 5)
+        out: where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing
+        seed: of the drawing of the folds (default: 0)
+
+    Raises:
+        DmqrError: the folder holds no run that can be tuned, or an argument does not fit it.
+
+    Example:
+        dmqr tune runs/quickstart configs/sample/qrels.tsv
+    """
+    from dmqr.result import Result
+    from jobs.pages.tune import tuning_page, tuning_values
+    from jobs.runs.folder import open_run
+    from jobs.tune.tune import tune
+    from jobs.tune.written import check_out, write_tuned
+
+    face, folder = caller(), open_run(os.fspath(run))
+    written = out or f"{folder.config.name}-tuned.yaml"
+    check_out(written)
+    truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, note=face.note)
+    judgements = truth.named
+    if judgements is None:
+        what = "its config names no judgements that are here"
+        raise ConfigError("judgements", f"{folder.storage.root}: {what}; give QRELS")
+    with face.working("tune") as display:
+        tuning = tune(folder, judgements, folds, seed, display.phase)
+    files = write_tuned(folder, tuning, judgements.path, written)
+
+    def values() -> dict[str, Any]:
+        return {"run": folder.storage.root, "state": folder.state} | tuning_values(tuning, written) | {"files": files}
+
+    found = Result(values, lambda: tuning_page(tuning, written), written, notes=face.notes)
+    found.title = f"{folder.storage.root} ({folder.state})"
+    return found
+
+
+def _check_samples(samples: int | None) -> None:
+    if samples is not None and samples < 0:
+        raise ConfigError("argument", f"samples {samples}: is less than 0; give 0 or more")

@@ -1,0 +1,213 @@
+"""Jobs on a Ray cluster: submitted, followed, stopped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from cluster.errors import ConfigError
+from dmqr.face import caller
+from dmqr.previews import named_config
+from dmqr.result import Result
+from dmqr.upkeep import check_nothing_set
+from dmqr.whole_jobs import Settings, configured
+
+if TYPE_CHECKING:
+    from cluster.run.job_server import JobServer, SubmittedJob
+
+Folder = str | os.PathLike[str]
+
+
+def submit(
+    config: Folder,
+    settings: Settings | None = None,
+    /,
+    *,
+    address: str | None = None,
+    date: str | None = None,
+    label: str | None = None,
+    ablate: bool = False,
+    detach: bool = False,
+    pip: Sequence[str] | None = None,
+    uv: Sequence[str] | None = None,
+    render: bool = False,
+) -> Result | str:
+    """Submits run or ablate to a Ray cluster and follows it.
+
+    A job that is submitted twice is followed, or goes on.
+
+    Args:
+        config: a YAML file, e.g. configs/quickstart.yaml
+        settings: as of `run`.
+        address: of the cluster's job server, like http://HEAD:8265 (default: RAY_API_SERVER_ADDRESS)
+        date: as of `run`.
+        label: as of `run`.
+        ablate: the job is `ablate CONFIG` (default: `run CONFIG`)
+        detach: print the job's id and leave it to work (default: follow it)
+        pip: packages that the nodes install for this job with pip: requirements, or files of them
+        uv: packages that the nodes install for this job with uv: requirements, or files of them
+        render: print a RayJob for Kubernetes, with the config in a ConfigMap, in place of submitting
+
+    Raises:
+        DmqrError: the job is refused, or the job server does not answer.
+
+    Example:
+        dmqr submit configs/quickstart.yaml --address http://127.0.0.1:8265
+    """
+    from cluster.run.job_server import JobServer
+    from jobs.submit.render import rendered
+    from jobs.submit.submit import package_lists, submission
+    from jobs.submit.submit import submit as send
+
+    face = caller()
+    verb: Literal["run", "ablate"] = "ablate" if ablate else "run"
+    if render:
+        for name, value in (("detach", detach), ("json", face.as_json), ("pip", pip), ("uv", uv)):
+            if value:
+                raise ConfigError("argument", f"{name}: is not rendered; leave it out, or submit with --address")
+        return rendered(*configured(config, settings, {}, date, label), verb)
+    address = _address(address, "; or render")
+    more = {"address": address, "ablate": ablate or None, "date": date, "label": label, "pip": pip, "uv": uv}
+    again = face.again("submit", config, settings or {}, more)
+    packages = package_lists(pip, uv)
+    job = submission(*configured(config, settings, {}, date, label), verb, again, packages)
+    server = JobServer(address)
+    sent = send(server, job)
+    if sent.lost is not None:
+        face.note(f"{sent.lost[0]} is said to run, but its driver is gone: the lease of {sent.lost[1]} is stale")
+    face.note(f"job {sent.job_id} {'submitted' if sent.is_new else 'is working already'} at {server.address}")
+    if detach:
+        values = {"job": sent.job_id, "address": server.address, "submitted": sent.is_new}
+        return Result(lambda: values, lambda: None, sent.job_id, notes=face.notes)
+    return _followed(server, sent.job_id)
+
+
+def _followed(server: JobServer, job_id: str) -> Result:
+    """Follows a job to its end; returns how it ended."""
+    from jobs.submit.follow import follow
+
+    face = caller()
+    log = face.job_output()
+    try:
+        job = follow(server, job_id, log.write, note=face.note)
+    except KeyboardInterrupt:
+        at = f"{job_id} --address {server.address}"
+        ways = f"follow it with: {face.program} logs {at}; stop it with: {face.program} stop {at}"
+        raise KeyboardInterrupt(f"the job {job_id} works on; {ways}") from None
+    log.close()
+    values = {"job": job.id, "address": server.address, "status": job.status, "code": job.code}
+    found = Result(lambda: values | {"folder": log.last if job.code == 0 else None}, lambda: None, notes=face.notes)
+    if job.code:
+        first = " ".join(job.message.split("last available logs")[0].split())[:300].rstrip(" ,")
+        ways = "the same command submits it again and goes on" if job.code != 2 else "correct what the line above names"
+        found.code = job.code
+        found.failure = f"job {job.id}: {job.status.lower()}: {first or 'no reason given'}; {ways}"
+    return found
+
+
+def logs(
+    job: Folder,
+    settings: Settings | None = None,
+    /,
+    *,
+    address: str | None = None,
+    date: str | None = None,
+    label: str | None = None,
+    no_follow: bool = False,
+) -> str:
+    """Prints what a submitted job prints, to its end.
+
+    Args:
+        job: a config, a run's folder, <output>/<name>, or the id that `submit` prints
+        settings: as of `run`.
+        address: as of `submit`.
+        date: as of `run`.
+        label: with a config: that it was submitted with
+        no_follow: print what is there, and end
+
+    Raises:
+        DmqrError: there is no such job, or the job server does not answer.
+
+    Example:
+        dmqr logs configs/quickstart.yaml --address http://127.0.0.1:8265
+    """
+    from jobs.submit.follow import follow
+
+    face, (server, found) = caller(), _found_job(os.fspath(job), settings, address, date, label)
+    if no_follow:
+        return server.log(found.id)
+    text: list[str] = []
+    try:
+        follow(server, found.id, face.write or text.append, note=face.note)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the job {found.id} works on") from None
+    return "".join(text)
+
+
+def stop(
+    job: Folder,
+    settings: Settings | None = None,
+    /,
+    *,
+    address: str | None = None,
+    date: str | None = None,
+    label: str | None = None,
+) -> Result:
+    """Stops a submitted job; shards under way are committed.
+
+    Args:
+        job: as of `logs`.
+        settings: as of `run`.
+        address: as of `submit`.
+        date: as of `run`.
+        label: as of `logs`.
+
+    Raises:
+        DmqrError: there is no such job, or the job server does not answer.
+
+    Example:
+        dmqr stop configs/quickstart.yaml --address http://127.0.0.1:8265
+    """
+    from jobs.submit.follow import follow
+
+    face, (server, found) = caller(), _found_job(os.fspath(job), settings, address, date, label)
+    worked = not found.ended
+    if worked:
+        face.note(f"job {found.id} is told to stop; it commits the shards under way")
+        server.stop(found.id)
+        found = follow(server, found.id, lambda text: None)
+    values = {"job": found.id, "status": found.status, "worked": worked}
+    line = f"{found.id}: {'' if worked else 'had ended before: '}{found.status.lower()}"
+    return Result(lambda: values, lambda: None, line, notes=face.notes)
+
+
+def _found_job(
+    job: str, settings: Settings | None, address: str | None, date: str | None, label: str | None
+) -> tuple[JobServer, SubmittedJob]:
+    """Returns the job server, and the newest attempt of the job that is named.
+
+    Raises:
+        ConfigError: there is no such job.
+        ClusterError: no job server answers.
+    """
+    from cluster.run.job_server import JobServer
+    from jobs.submit.ids import VERBS, find_job
+    from jobs.submit.submit import submission
+
+    address, targets = _address(address), [job]
+    if named_config(job):
+        config = configured(job, settings, {}, date, label)
+        targets = [submission(*config, verb, "", {}).base for verb in VERBS]
+    else:
+        check_nothing_set(job, settings, date)
+    server = JobServer(address)
+    return server, find_job(server.jobs(), *targets)
+
+
+def _address(given: str | None, otherwise: str = "") -> str:
+    address = given or os.environ.get("RAY_API_SERVER_ADDRESS")
+    if not address:
+        what = "is missing: of the cluster's job server, like http://HEAD:8265"
+        raise ConfigError("argument", f"address {what}{otherwise}")
+    return address

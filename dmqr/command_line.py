@@ -1,0 +1,301 @@
+"""The command line: `dmqr VERB`, also as `python -m jobs VERB`; made of the functions' signatures by cyclopts.
+
+Standard output holds the result only: a table and, as the last line of `run`, the run's folder. Standard error shows the
+display on a terminal, else the log as JSON lines (jobs/terminal/logs.py). Its last line, when a verb is refused or fails, is
+plain text: `dmqr VERB: what; remedy`. Exit codes: 0 done, 1 failed or stopped (the same command resumes), 2 refused (config,
+input or cluster), 130 / 143 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cluster.errors import ConfigError, DmqrError, Stopped, UnavailableError, nearest
+from dmqr.face import COMMAND_LINE, Face
+from dmqr.parameters import Verb, verb_names, verbs
+
+if TYPE_CHECKING:
+    from jobs.submit.follow import FollowedLog
+    from jobs.terminal.live_display import LiveDisplay
+    from jobs.terminal.log_files import LogFiles
+    from jobs.try_one.stages import LoadedConfig
+
+
+def entry_point() -> NoReturn:
+    """Ends this process with the exit code of one verb.
+
+    After a stop that does not wait, such as a stall, a thread of an in-process run may still be inside a model. PyTorch aborts
+    the process when Python ends beside it ("terminate called without an active exception", exit code 134), so it does not.
+    """
+    code = main()
+    running = sys.modules.get("jobs.run.stream")  # imported by verbs that run
+    if running is not None and running.is_streaming():
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns the exit code."""
+    if hasattr(sys.stdout, "reconfigure"):  # unencodable characters are replaced, not an error
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            return _main(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader closed the pipe early, which is no fault; nor shall Python say so at its end
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return 0
+
+
+def _main(words: list[str]) -> int:
+    """Answers what is asked of the command line itself, or runs a verb."""
+    options = words[: words.index("--")] if "--" in words else words
+    if not words or words[0] == "help" or {"--help", "-h"} & {*options}:
+        return _help([word for word in words if not word.startswith("-")][words[:1] == ["help"] :])
+    if words[0] == "--version":
+        import importlib.metadata
+
+        print(f"dmqr {importlib.metadata.version('dmqr')}")
+        return 0
+    if words[0] == "--print-completion":
+        return _completion("".join(words[1:2]))
+    if words[0] not in verb_names():
+        return say("", unknown("verb", words[0], verb_names()), 2)
+    named = [verb for verb in verbs(words[0]) if words[: len(verb.name.split())] == verb.name.split()]
+    if not named:
+        actions = [verb.name.split()[1] for verb in verbs(words[0])]
+        return say(words[0], unknown("action", "".join(words[1:2]), actions), 2)
+    return _verb(named[0], words)
+
+
+def _help(words: list[str]) -> int:
+    from dmqr import help
+
+    if words and words[0] not in verb_names():
+        return say("", unknown("verb", words[0], verb_names()), 2)
+    named = verbs(words[0]) if words else []
+    print(
+        "\n".join(map(help.page, [verb for verb in named if verb.name in " ".join(words)] or named)) or help.overview(), end=""
+    )
+    return 0
+
+
+def _completion(shell: str) -> int:
+    from dmqr.arguments import SHELLS, whole
+
+    if shell not in SHELLS:
+        return say("", unknown("shell", shell, SHELLS), 2)
+    print(whole().generate_completion(shell=shell))  # type: ignore[arg-type]
+    return 0
+
+
+def unknown(what: str, given: str, known: Sequence[str]) -> ConfigError:
+    """Returns the refusal of a word that is none of the known ones."""
+    return ConfigError("argument", f"unknown {what} {given!r}{nearest(given, known)}; see dmqr help")
+
+
+def _verb(verb: Verb, words: list[str]) -> int:
+    try:
+        from dmqr.arguments import parsed
+
+        given, named = parsed(verb, words[len(verb.name.split()) :])
+        face = CommandLine(verb.name, words, named.pop("json", False))
+        before = COMMAND_LINE.set(face)
+        try:
+            return _show(verb.name, verb.function(*given, **named), face.as_json)
+        except Stopped as stop:
+            if stop.found is not None:
+                _show(verb.name, stop.found, face.as_json)
+            raise
+        finally:
+            COMMAND_LINE.reset(before)
+    except DmqrError as error:
+        name = error.line.split(" ")[0].rstrip(":")
+        spelled = {argument.parameter: argument.spelled.partition("|")[0] for argument in verb.arguments}
+        if error.code in ("argument", "judgements"):  # the function names a parameter, a person has typed an option
+            error.line = error.line.replace(name, spelled.get(name, name), 1)
+        return say(verb.name, error, error.exit_code)
+    except KeyboardInterrupt as stop:
+        return say(verb.name, str(stop) or "interrupted; start it again", 130)
+    except SystemExit as stop:  # raised by Ray on SIGTERM during its start
+        return say(verb.name, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
+    except ModuleNotFoundError as error:
+        return say(verb.name, other_python(error), 2)
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            raise
+        return say(verb.name, _failure(verb.name, error), 1)
+
+
+def _failure(verb: str, error: Exception) -> str:
+    """Returns the message of a system error or of a bug; writes the traceback of a bug to standard error."""
+    from cluster.cause import cause
+    from jobs.terminal.logs import tell_failure
+    from jobs.terminal.system_errors import system
+
+    if isinstance(error, UnavailableError):
+        return f"{system(error)}: the same command [{error.code}]"
+    if isinstance(error, OSError) and error.strerror:
+        return system(error)
+    tell_failure(verb, error)
+    return f"{cause(error)}; report it with the trace above"
+
+
+def _reader_is_gone() -> bool:
+    """Returns whether it is standard output's pipe that is broken, not that of a socket or a worker."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    except (OSError, ValueError):  # closed, or no file
+        return False
+
+
+def _show(verb: str, found: Any, as_json: bool, *, several: bool = False) -> int:
+    """Prints a result, or each of several as it comes; returns the exit code."""
+    from jobs.terminal.tables import page_text, terminal_width
+
+    if isinstance(found, str):
+        print(found, end="" if not found or found.endswith("\n") else "\n")
+        return 0
+    if isinstance(found, DmqrError):
+        return say(verb, found, 0 if sys.stdin.isatty() else 1)
+    if isinstance(found, Iterator):
+        return max((_show(verb, one, as_json, several=True) for one in found), default=0)
+    if as_json:
+        print_json(found.values, several)
+    else:
+        page = found.page()
+        for line in (found.title, None if page is None else page_text(page, terminal_width(), sys.stdout), *found.lines):
+            if line not in (None, ""):
+                print(line)
+    return say(verb, found.failure, found.code) if found.code else 0
+
+
+def print_json(values: Any, line: bool = False) -> None:
+    """Prints values as JSON, or as one line of several."""
+    import json
+
+    plain = lambda value: list(value) if isinstance(value, Sequence | set) else str(value)  # noqa: E731
+    print(json.dumps(values, ensure_ascii=False, indent=None if line else 1, default=plain), flush=line)
+
+
+def say(verb: str, words: object, code: int) -> int:
+    """Writes the last line of standard error, with the code of an error that has one; returns the exit code."""
+    known = f" [{words.code}]" if isinstance(words, DmqrError) else ""
+    print(f"{f'dmqr {verb}'.rstrip()}: {words}{known}", file=sys.stderr)
+    return code
+
+
+def other_python(error: ModuleNotFoundError) -> ConfigError:
+    """Returns the refusal of an interpreter that lacks a package, which is hardly the one that was meant."""
+    return ConfigError(
+        "package-missing",
+        f"{sys.executable}: has no package {(error.name or str(error)).partition('.')[0]}; run the Python that this project is "
+        "installed in; for a submitted job activate its environment before `ray start` on every node, or submit with --pip",
+    )
+
+
+class CommandLine(Face):
+    """A person at a command line: notes and the log go to standard error."""
+
+    def __init__(self, verb: str, words: Sequence[str], as_json: bool) -> None:
+        """Takes a command as it is typed."""
+        super().__init__()
+        self._verb, self._words, self.as_json = verb, words, as_json
+        self.program, self.write = program(), lambda text: print(text, end="", flush=True)
+
+    def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
+        """Sets up the log of a job."""
+        from jobs.terminal.log_files import logged
+
+        return logged(verb, run)
+
+    @contextmanager
+    def working(self, verb: str) -> Iterator[LiveDisplay]:
+        """Yields the display of a verb that keeps no log."""
+        with self.job_log(verb) as (display, _):
+            yield display
+
+    def note(self, words: str) -> None:
+        """Prints a note."""
+        print(f"dmqr {self._verb}: {words}", file=sys.stderr)
+
+    def job_output(self) -> FollowedLog:
+        """Returns what prints the log of a submitted job on standard error, and the table at its end as a result."""
+        from jobs.submit.follow import FollowedLog
+
+        return FollowedLog(sys.stderr if self.as_json else None)
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Has SIGTERM end the body by the exception that Ray raises, where it would kill the process before that is sent."""
+        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            yield
+            return
+
+        def end(number: int, _: object) -> NoReturn:
+            raise SystemExit(number)
+
+        signal.signal(signal.SIGTERM, end)
+        try:
+            yield
+        finally:
+            if signal.getsignal(signal.SIGTERM) is end:  # Ray may have put one of its own there
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def queries(self) -> Iterator[str]:
+        """Returns the queries that are typed, or the lines of standard input."""
+        from jobs.try_one.ask import queries
+
+        return queries()
+
+    def greet(self, loaded: Sequence[LoadedConfig]) -> None:
+        """Says how to end, and which queries are recorded."""
+        from jobs.try_one.ask import greeting
+
+        if sys.stdin.isatty():
+            print(greeting(loaded), file=sys.stderr)
+
+    def again(self, verb: str, config: Any, settings: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+        """Returns the command as it was typed, which goes on with the job; tomorrow, too, if `{date}` is in the config.
+
+        A submitted job goes on when it is submitted again.
+        """
+        from cluster.run.own_job import submitting_command
+        from jobs.config.load import yesterday
+
+        words = [*shlex.split(self.program), *self._words]
+        if not any(word.startswith("--date") for word in words):
+            dated = "{date}" in Path(config).read_text(encoding="utf-8") + "".join(map(str, settings.values()))
+            words += ["--date", yesterday()] if dated else []
+        if verb == "submit" and not any(word.startswith("--address") for word in words):
+            words += ["--address", more["address"]]
+        return (verb != "submit" and submitting_command()) or shlex.join(words)
+
+
+def program() -> str:
+    """Returns how this program was called, for commands that a person shall type."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{_typed(Path(sys.executable))} -m jobs"
+    return _typed(called)
+
+
+def _typed(path: Path) -> str:
+    """Returns the name of a program that the shell finds by its name, else its path."""
+    found = shutil.which(path.name)
+    return path.name if found and Path(found).absolute() == path.absolute() else str(path)

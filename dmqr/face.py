@@ -1,0 +1,95 @@
+"""The caller of a verb: a program that calls a function, or a person at a command line (`dmqr.command_line`)."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jobs.submit.follow import FollowedLog
+    from jobs.terminal.live_display import LiveDisplay
+    from jobs.terminal.log_files import LogFiles
+    from jobs.try_one.stages import LoadedConfig
+
+OnProgress = Callable[[dict[str, Any]], object]
+
+
+class Face:
+    """A program: nothing is printed, events go to the logger `dmqr`, and streams and signals stay as they are."""
+
+    program = "dmqr"
+    """How the command line is called, for commands that a person shall type."""
+    as_json = False
+    """Whether the result is printed as JSON."""
+    write: Callable[[str], None] | None = None
+    """Takes the pieces of a text that comes while it is made; None: it is returned whole."""
+
+    def __init__(self, progress: OnProgress | None = None) -> None:
+        """Takes the function that is told the progress of a verb."""
+        self._progress = progress
+        self.notes: list[str] = []
+        """What a verb notes beside its result, a sentence each."""
+
+    def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
+        """Sets up the log of a job; one job is at work at a time.
+
+        Raises:
+            HeldError: another job is at work in this process.
+        """
+        from jobs.terminal.embedded_log import embedded_log
+
+        return embedded_log(verb, run, self._progress)
+
+    @contextmanager
+    def working(self, verb: str) -> Iterator[LiveDisplay]:
+        """Yields the display of a verb that keeps no log; several may be at work at a time."""
+        from jobs.terminal.embedded_log import told_progress
+
+        with told_progress(self._progress) as display:
+            yield display
+
+    def note(self, words: str) -> None:
+        """Keeps a note beside the result."""
+        self.notes.append(words)
+
+    def job_output(self) -> FollowedLog:
+        """Returns what takes the log of a submitted job that is followed, and the table that it prints at its end."""
+        from jobs.submit.follow import FollowedLog
+
+        return FollowedLog(io.StringIO(), io.StringIO())
+
+    def ending(self) -> AbstractContextManager[None]:
+        """Has SIGTERM end the body by an exception, where this process is the verb's own."""
+        return nullcontext()
+
+    def queries(self) -> Iterator[str]:
+        """Returns queries that are typed.
+
+        Raises:
+            ConfigError: no person is there to type them.
+        """
+        raise ConfigError("argument", "query: is missing; give the query's text beside the config")
+
+    def greet(self, loaded: Sequence[LoadedConfig]) -> None:
+        """Greets a person who types queries."""
+
+    def again(self, verb: str, config: Any, settings: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+        """Returns the call, or the command, that goes on with a job."""
+        from jobs.terminal.resuming import PythonCall
+
+        shown = repr(os.fspath(config)) if isinstance(config, str | os.PathLike) else "config"
+        return PythonCall.of(f"dmqr.{verb}", shown, settings, more)
+
+
+COMMAND_LINE: ContextVar[Face | None] = ContextVar("command line", default=None)
+
+
+def caller(progress: OnProgress | None = None) -> Face:
+    """Returns the command line that calls, else this program."""
+    return COMMAND_LINE.get() or Face(progress)

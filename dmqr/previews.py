@@ -1,0 +1,270 @@
+"""Looks ahead of a run: its indexes, a plan, one query through all stages, the rewrites of some queries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ConfigError, DmqrError
+from dmqr.face import Face, OnProgress, caller
+from dmqr.whole_jobs import Settings, configured, warn
+
+if TYPE_CHECKING:
+    from dmqr.result import Result
+    from dmqr.rows import Planned, Rewrites
+    from jobs.config.given import ConfigSource
+
+
+def index(
+    config: ConfigSource,
+    corpus: str | os.PathLike[str] | Sequence[str] | None = None,
+    settings: Settings | None = None,
+    /,
+    *,
+    replace: bool = False,
+    dry_run: bool = False,
+    date: str | None = None,
+    progress: OnProgress | None = None,
+    **overrides: Any,
+) -> Result:
+    """Builds the indexes that a config names.
+
+    Those that are built already are left as they are.
+
+    Args:
+        config: as of `run`.
+        corpus: Parquet, JSON lines or CSV (doc_id, title, text, or the columns that the config names: corpus.id_column),
+            documents (text, Markdown, HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for
+            some (default: corpus.path of the config)
+        settings: as of `run`.
+        replace: replace an index of another corpus, which is refused otherwise
+        dry_run: build nothing, and say of each index what would become of it
+        date: as of `run`.
+        progress: as of `run`; it is told the phase alone.
+        overrides: as of `run`.
+
+    Raises:
+        DmqrError: the corpus or the config cannot be used.
+
+    Example:
+        dmqr index configs/quickstart.yaml
+    """
+    from dmqr.result import Result
+    from jobs.index.index import index as build
+    from jobs.job.indexes import encoder_warnings
+
+    face = caller(progress)
+    given, _ = configured(config, settings, overrides, date)
+    paths = [os.fspath(corpus)] if isinstance(corpus, str | os.PathLike) else [os.fspath(path) for path in corpus or ()]
+    with face.working("index") as display:
+        built = list(build(given, paths, display, replace=replace, dry_run=dry_run))
+        warn(encoder_warnings(given, reranker=False))
+    for name, retriever in given.retrieve.retrievers.items():
+        if not retriever.indexed(name):
+            face.note(f"retrieve.retrievers.{name} {retriever.without_index}")
+    lines = [
+        (f"{row['collection']}: " if "collection" in row else "")
+        + f"{row['index']}: {row['documents']:,} documents, {row['done']}"
+        for row in built
+    ]
+    left = set(given.retrieve.collections) - {row.get("collection") for row in built}
+    if built and left:
+        names = [name for name in given.retrieve.collections if name in left]
+        face.note(f"left as they are, without a corpus: {', '.join(names)}")
+    return Result(lambda: built, lambda: None, *lines, notes=face.notes)
+
+
+def try_query(
+    *given: ConfigSource,
+    settings: Settings | None = None,
+    date: str | None = None,
+    context: str | None = None,
+    value: Sequence[str] = (),
+    prompts: bool = False,
+    progress: OnProgress | None = None,
+    **overrides: Any,
+) -> Result | Iterator[Result | DmqrError]:
+    """Sends one query through every stage and shows each step.
+
+    Several configs are shown side by side; without a query, queries are tried one after the other.
+
+    Args:
+        given: one or more configs, and the query, in quotes, in any order; without a query: asked for at a terminal, else read
+            from standard input, one a line
+        settings: as of `run`.
+        date: as of `run`.
+        context: the earlier turns of the conversation, as log.context_column has them
+        value: what the log's column NAME, a variable of a prompt, says of the query; once for each column
+        prompts: show the prompt and the raw answer of each request, too
+        progress: as of `run`; it is told the phase alone.
+        overrides: as of `run`.
+
+    Raises:
+        DmqrError: a run would refuse the config, or would reject the query.
+
+    Example:
+        dmqr try configs/quickstart.yaml "why do onions make you cry"
+    """
+    sources, queries = told_apart(given)
+    if len(queries) > 1:
+        raise ConfigError(
+            "argument",
+            f"{', '.join(map(repr, queries))}: one QUERY is sent; put it in quotes, and name a CONFIG like a YAML file",
+        )
+    if not sources:
+        raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
+    face = caller(progress)
+    typed = None if queries else face.queries()
+    trials = _trials(face, sources, queries or typed or (), settings, overrides, date, context, value, prompts=prompts)
+    if not queries:
+        return trials
+    found = next(trials)
+    if isinstance(found, DmqrError):
+        raise found
+    return found
+
+
+def _trials(
+    face: Face, sources: Sequence[ConfigSource], queries: Iterable[str], settings: Settings | None, overrides: Settings,
+    date: str | None, context: str | None, value: Sequence[str], *, prompts: bool,
+) -> Iterator[Result | DmqrError]:  # fmt: skip
+    """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""
+    from dmqr.result import Result
+    from jobs.index.missing import ready_indexes
+    from jobs.pages.try_one import page
+    from jobs.try_one.stages import LoadedConfig
+    from jobs.try_one.trial import Given, read_values, trial_values
+
+    asked = Given(context, read_values(value))
+    labels = [Path(one).stem if isinstance(one, str | os.PathLike) else f"config {n}" for n, one in enumerate(sources, 1)]
+    labels = labels if len(set(labels)) == len(labels) else list(map(str, sources))
+    configs = [configured(source, settings, overrides, date) for source in sources]
+    with ExitStack() as stack:
+        with face.working("try") as display:
+            ready = partial(ready_indexes, progress=display)
+            loaded = [
+                stack.enter_context(LoadedConfig(config, file, label, asked, ready))
+                for (config, file), label in zip(configs, labels, strict=True)
+            ]
+            warn(dict.fromkeys(words for one in loaded for words in one.warnings))
+            if not isinstance(queries, list):
+                for one in loaded:
+                    one.load(display.phase)
+        face.greet(loaded)
+        for query in queries:
+            try:
+                with face.working("try") as display:
+                    trials = [one.try_query(query, display.phase) for one in loaded]
+            except DmqrError as error:
+                yield error
+                continue
+            yield Result(partial(list, map(trial_values, trials)), partial(page, trials, prompts))
+
+
+def told_apart(given: Sequence[ConfigSource]) -> tuple[list[ConfigSource], list[str]]:
+    """Returns configs and queries; a text is a config if it is a file, or named like YAML."""
+    sources = [
+        one for one in given
+        if not isinstance(one, str) or named_config(one) or (os.path.exists(one) and not os.path.isdir(one))
+    ]  # fmt: skip
+    return sources, [one for one in given if isinstance(one, str) and one not in sources]
+
+
+def named_config(word: str) -> bool:
+    """Returns whether a word is named like a config, whether it is there or not."""
+    return word.endswith((".yaml", ".yml")) and not any(map(str.isspace, word))
+
+
+def plan(
+    config: ConfigSource,
+    settings: Settings | None = None,
+    /,
+    *,
+    date: str | None = None,
+    label: str | None = None,
+    sample: int = 0,
+    progress: OnProgress | None = None,
+    **overrides: Any,
+) -> Planned:
+    """Says what a run would do and cost, and refuses what it would refuse.
+
+    Of a config with arms, it says what an ablation would do.
+
+    Args:
+        config: as of `run`.
+        settings: as of `run`.
+        date: as of `run`.
+        label: as of `run`.
+        sample: pay for so many queries of which something is missing, keep it in the store, and say by it what the others cost
+            (default: 0, nothing is paid)
+        progress: as of `run`; it is told the phase alone.
+        overrides: as of `run`.
+
+    Raises:
+        DmqrError: the run would be refused.
+
+    Example:
+        dmqr plan configs/quickstart.yaml
+    """
+    from dmqr.rows import Planned
+    from jobs.config.settings import AblateSettings
+    from jobs.index.missing import ready_indexes
+    from jobs.job.prepare import leave, prepare
+    from jobs.plan.plan import plan as planned
+    from jobs.run.ablation import prepare_ablation
+    from jobs.run.job import run_of
+
+    if sample < 0:
+        raise ConfigError("argument", f"sample {sample}: is less than 0; give the number of queries to pay for")
+    given, file = configured(config, settings, overrides, date, label)
+    with caller(progress).working("plan") as display:
+        ready = partial(ready_indexes, progress=display)  # what a run finds in the store is known by its indexes' content
+        ablation = None if given.ablate == AblateSettings() else prepare_ablation(given, file, ready)
+        prepared = prepare(given, file, leave if ablation else ready)
+        of_arms = () if ablation is None else ablation.prepared.warnings
+        warnings = tuple(dict.fromkeys((*prepared.warnings, *run_of(prepared).shallow, *of_arms)))
+        warn(warnings)
+        return Planned(planned(prepared, display, ablation, sample), warnings)
+
+
+def rewrite(
+    queries: Sequence[str],
+    config: ConfigSource,
+    settings: Settings | None = None,
+    /,
+    *,
+    context: str | None = None,
+    values: Mapping[str, str] | None = None,
+    progress: OnProgress | None = None,
+    **overrides: Any,
+) -> Rewrites:
+    """Returns the rewrites of some queries, as `dmqr try` makes them; no log is read, and nothing is retrieved.
+
+    No index is needed, unless a gate or a strategy reads what a query finds.
+
+    Args:
+        queries: their texts.
+        config: as of `run`.
+        settings: as of `run`.
+        context: the earlier turns of the conversation, of all queries (`log.context_column`).
+        values: column of the log -> what it says of all queries.
+        progress: as of `run`; it is told the phase alone.
+        overrides: as of `run`.
+
+    Raises:
+        DmqrError: a run would refuse what the config says of rewriting, or would reject one of the queries.
+    """
+    from dmqr.rows import Rewrites
+    from jobs.index.missing import ready_indexes
+    from jobs.try_one.rewritten import rewritten
+    from jobs.try_one.trial import Given
+
+    given, file = configured(config, settings, overrides)
+    asked = [queries] if isinstance(queries, str) else list(queries)
+    with caller(progress).working("rewrite") as display:
+        ready = partial(ready_indexes, progress=display)
+        return Rewrites(rewritten(asked, given, file, Given(context, dict(values or {})), display.phase, ready))

@@ -1,0 +1,73 @@
+"""The result of a verb: values, which `--json` prints, and a page, which a terminal and a notebook show."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+WIDTH = 100  # columns
+
+
+class Result:
+    """The result of a verb."""
+
+    title = ""
+    """A line above the page."""
+    lines: Sequence[str] = ()
+    """Lines below the page."""
+    _remarks: Sequence[str] = ()
+    code = 0
+    """The exit code of the command line."""
+    failure = ""
+    """The line with which the command line ends, where the code is not 0."""
+
+    def __init__(self, values: Callable[[], Any], page: Callable[[], Any], *lines: str, notes: Sequence[str] = ()) -> None:
+        """Takes the functions that return the values and the page, the lines below the page, and notes."""
+        self._values, self._page, self.lines, self._remarks = values, page, lines, notes
+
+    @cached_property
+    def values(self) -> Any:
+        """What the verb prints with `--json`."""
+        return self._values()
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Lines below the page of a notebook."""
+        return self._remarks
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences that a reader of the result needs to know."""
+        return self.remarks
+
+    def page(self) -> Any:
+        """Returns what the verb prints: lines, or a table."""
+        return self._page()
+
+    def _repr_html_(self) -> str:
+        """Returns the page, with the remarks below it, as HTML; everything is escaped."""
+        from jobs.terminal.tables import page_text
+
+        return f"<pre>{html.escape(chr(10).join([page_text(self.page(), WIDTH), *self.remarks]))}</pre>"
+
+
+def as_pandas(table: pa.Table) -> pd.DataFrame:
+    """Returns an Arrow table as a pandas DataFrame.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    try:
+        import pandas  # noqa: F401
+    except ImportError as error:
+        what = "to_pandas: pandas is not installed"
+        raise ConfigError("package-missing", f"{what}; pip install pandas, or use the Arrow table") from error
+    return table.to_pandas()

@@ -1,0 +1,213 @@
+"""Ground truth of a run: judgements and gold answers, as a caller gives them, or as the run's config names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from cluster.costs import Prices
+    from jobs.config.settings import EvaluateSettings
+    from jobs.log.judgements import Judgements, Key
+    from jobs.measure.answers.frame import GoldAnswers
+    from jobs.runs.folder import RunFolder
+
+Grades = Mapping[str, Mapping[str, int]]
+
+
+class Truth:
+    """What a run is measured against; a file that its config names and that is missing here is noted."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        qrels: str | Grades | None = None,
+        key: Key | None = None,
+        answers: str | None = None,
+        judged: bool = False,
+        note: Callable[[str], object] = lambda words: None,
+    ) -> None:
+        """Takes what a caller gives; None: what the run's config names.
+
+        Args:
+            folder: of the run.
+            qrels: judgements: a file, or key -> doc_id -> grade.
+            key: what they name.
+            answers: a file of gold answers.
+            judged: whether to measure by the grades of the run's judge alone.
+            note: is told which files are missing.
+        """
+        self.folder, self._qrels, self._key, self._answers = folder, qrels, key, answers
+        self._judged, self._note, self._settings = judged, note, folder.config.evaluate
+
+    @cached_property
+    def read(self) -> Judgements | None:
+        """Judgements that are given, else those of the config if they are here, with the ids of their file.
+
+        Raises:
+            ConfigError: they cannot be read.
+        """
+        from jobs.log.judgements import given_qrels, is_here, read_qrels
+
+        given, named = self._qrels, self._settings.qrels
+        key = self._key or self._settings.key
+        if isinstance(given, Mapping):
+            return given_qrels(given, "qrels", key)
+        if given is not None:
+            return read_qrels(given, "qrels", key)
+        if named is not None and not is_here(named):
+            self._note(f"judgements {named} are not here; nothing is measured (give others: qrels)")
+            return None
+        return None if named is None else read_qrels(named, key=key)
+
+    @property
+    def named(self) -> Judgements | None:
+        """The same, if they have the ids of the run's tables.
+
+        Raises:
+            ConfigError: they cannot be read, or have other ids.
+        """
+        from jobs.job.judged_ids import checked_ids
+
+        return None if self.read is None else checked_ids(self.read, self.folder.config)
+
+    @cached_property
+    def judgements(self) -> Judgements | None:
+        """Judgements that are given, else those of the config, else those of the run's judge.
+
+        Raises:
+            ConfigError: they cannot be read.
+        """
+        from jobs.measure.judged.relevance import judged_relevance
+
+        if self._judged and self._qrels is not None:
+            raise ConfigError("argument", "judged: measures by the run's judge, and qrels names a file; leave one out")
+        found = None if self._judged else self.named
+        return judged_relevance(self.folder) if found is None else found
+
+    @cached_property
+    def gold(self) -> GoldAnswers | None:
+        """Gold answers that are given, else those of the config if they are here; None if no LLM answers.
+
+        Raises:
+            ConfigError: they cannot be read, or are given and no LLM answers.
+        """
+        from cluster.storage import remote
+        from jobs.measure.answers.frame import answering, gold_answers
+
+        given, named = self._answers, self._settings.answers
+        if not answering(self.folder):
+            if given is not None:
+                what = f"answers {given}: no LLM answers in {self.folder.storage.root}, whose config has no `answer`"
+                raise ConfigError("argument", f"{what}; leave it out")
+            return None
+        if given is None and named is not None and not (remote(named) or Path(named).exists()):
+            self._note(f"gold answers {named} are not here; answers are not measured (give others: answers)")
+            return None
+        return gold_answers(self._settings, given, self._key)
+
+    def check_any(self) -> None:
+        """Checks that there is something to measure by.
+
+        Raises:
+            ConfigError: there is nothing.
+        """
+        from jobs.measure.judged.answers import judges_answers
+
+        if self.judgements is None and self.gold is None and not judges_answers(self.folder):
+            raise ConfigError("argument", f"{self.folder.storage.root}: has no judgements of its own; name a file: qrels")
+
+    def settings(
+        self, measures: Sequence[str] | None = None, baseline: Sequence[str] | str | None = None, pairs: bool | None = None
+    ) -> EvaluateSettings:
+        """Returns how to measure: by these measures, else those of the judgements; arms by this baseline.
+
+        Raises:
+            ConfigError: arms are named, and the folder is a run's, or has no such arm.
+        """
+        changes: dict[str, Any] = {} if pairs is None else {"pairs": pairs}
+        changes |= named_baselines([baseline] if isinstance(baseline, str) else baseline, self.folder)
+        if pairs is not None and not self.folder.is_ablation:
+            raise ConfigError("argument", f"pairs: {self.folder.storage.root} is a run, which has no arms; leave it out")
+        return measured_by(self._settings.model_copy(update=changes), self.judgements, measures)
+
+    def check_matched(
+        self, warning: str | None, not_committed: int, left_out: Sequence[str] = (), *, answers: bool = False
+    ) -> None:
+        """Checks that a file which arguments name is of the log, and that a measure looks no deeper than the lists reach.
+
+        Args:
+            warning: why nothing is measured; None if something is.
+            not_committed: number of judged keys of the log whose query is not committed.
+            left_out: which measures are left out.
+            answers: whether gold answers are checked, in place of judgements.
+
+        Raises:
+            ConfigError: they name nothing of it: another log's, or another key.
+        """
+        if left_out and warning is not None:
+            raise ConfigError("config-value", f"evaluate.measures: {warning}")
+        if warning is not None and not not_committed:
+            truth = self.gold.judged if answers and self.gold is not None else self.judgements
+            assert truth is not None
+            raise ConfigError("judgements", f"{truth.path}: {warning}; give other judgements, or another key")
+
+    @property
+    def given(self) -> bool:
+        """Whether arguments name judgements or their key, which have to be of the run's log."""
+        return bool(self._qrels or self._key)
+
+    @property
+    def gold_given(self) -> bool:
+        """Whether arguments name gold answers, which have to be of the run's log."""
+        return bool(self._answers)
+
+
+def measured_by(
+    settings: EvaluateSettings, judgements: Judgements | None, measures: Sequence[str] | None = None
+) -> EvaluateSettings:
+    """Returns the settings with these measures, or where none are given those that the judgements are for."""
+    if measures is None:
+        measures = settings.measures if judgements is None else judgements.measures(settings.measures)
+    return settings.model_copy(update={"measures": list(measures)})
+
+
+def named_baselines(words: Sequence[str] | None, folder: RunFolder) -> dict[str, Any]:
+    """Returns settings of words like `original` or `bm25*=original_bm25`; without a word none.
+
+    Raises:
+        ConfigError: the folder is that of a run, or a word names no arm.
+    """
+    if words is None:
+        return {}
+    if not folder.is_ablation:
+        raise ConfigError("argument", f"baseline: {folder.storage.root} is a run, which has no arms; leave it out")
+    arms = {name for arm in folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
+    found: dict[str, Any] = {"baselines": {}}
+    for word in words:
+        ends = [place for place, sign in enumerate(word) if sign == "=" and word[place + 1 :] in arms and place]
+        if word in arms:
+            found["baseline"] = word
+        elif ends:
+            found["baselines"][word[: ends[0]]] = word[ends[0] + 1 :]
+        else:
+            what = f"baseline {word}: {word.rpartition('=')[2]!r} is no arm{nearest(word.rpartition('=')[2], arms)}"
+            raise ConfigError("argument", what)
+    return found
+
+
+def prices_of_run(folder: RunFolder, path: str | None = None) -> Prices | None:
+    """Returns the prices of a file, by default of that beside the config of the run; None if there are none.
+
+    Raises:
+        ConfigError, ClusterError: the file is missing, or invalid.
+    """
+    from cluster.costs import load_prices
+
+    if path and not Path(path).exists():
+        raise ConfigError("argument", f"prices {path}: no such file; give one like configs/prices.yaml")
+    return load_prices(Path(path or Path(folder.record.get("config_file", "")).with_name("prices.yaml")))

@@ -1,0 +1,292 @@
+"""Upkeep of nightly runs: their list, versions for a search, the store."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster.errors import ConfigError
+from dmqr.face import caller
+from dmqr.previews import named_config
+from dmqr.result import Result
+from dmqr.truth import Truth
+from dmqr.whole_jobs import Settings, configured
+
+if TYPE_CHECKING:
+    from cluster.storage import Storage
+    from dmqr.results import Run
+    from jobs.log.judgements import Key
+
+Folder = str | os.PathLike[str]
+
+
+def runs(
+    config: Folder,
+    settings: Settings | None = None,
+    /,
+    *,
+    date: str | None = None,
+    prices: str | None = None,
+    last: int | None = None,
+) -> Result:
+    """Lists runs with quality and cost, or shows how far one is.
+
+    Args:
+        config: a config, for the runs of its name; an output, or <output>/<name>; or a run's folder, for how far it is
+        settings: as of `run`.
+        date: as of `run`.
+        prices: default: prices.yaml beside the config
+        last: only the newest N runs (default: all)
+
+    Raises:
+        DmqrError: no run lies there, or an argument is invalid.
+
+    Example:
+        dmqr runs configs/quickstart.yaml
+    """
+    from cluster.storage import open_storage
+    from jobs.measure.run_list import find_output, list_runs, prices_of, runs_table
+    from jobs.pages.status import status_page
+    from jobs.runs.status import read_status, status_values
+
+    if last is not None and last < 1:
+        raise ConfigError("argument", f"last {last}: is less than 1; give 1 or more")
+    given = os.fspath(config)
+    config_file: str | None = None
+    name: str | None = None
+    if named_config(given):
+        read, config_file = configured(given, settings, {}, date)
+        output, name = open_storage(read.output), read.name
+    else:
+        check_nothing_set(given, settings, date)
+        if (status := read_status(given)) is not None:
+            found = Result(lambda: status_values(status), lambda: status_page(status))
+            found.title = status.folder
+            return found
+        output, name = find_output(given)
+    listed = list_runs(output, name, prices_of(prices, config_file))
+    if not listed:
+        of = "" if name is None else f" of the name {name}"
+        raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
+    listed = listed[-(last or 0) :]
+    return Result(lambda: {"output": output.root, "runs": [run.values() for run in listed]}, lambda: runs_table(listed))
+
+
+def export(
+    run: Run | Folder,
+    to: str,
+    settings: Settings | None = None,
+    /,
+    *,
+    hits: int = 10,
+    promote: bool = False,
+    qrels: Folder | None = None,
+    key: Key | None = None,
+    **bounds: float | None,
+) -> Result:
+    """Writes a run's rows for a search, and promotes good ones.
+
+    The rows of a finished run are a version; it becomes current if errors, coverage and quality are within bounds.
+
+    Args:
+        run: as of `report`; in Python also a `Run`
+        to: where versions lie, here or on S3
+        settings: with --promote: another bound, like publish.coverage=0.9; null: none
+        hits: documents of a query at most (default: 10)
+        promote: make the version current, if its checks hold
+        qrels: with --promote: judgements to check quality by (default: those of the run's config, else of its judge)
+        key: as of `evaluate`.
+        bounds: keys of `publish` that replace the run's: `error_rate`, `coverage`, `quality_loss`; None: no bound.
+
+    Raises:
+        DmqrError: a check failed (`code` is export-bound), or the run, an argument or the target does not allow it.
+
+    Example:
+        dmqr export runs/quickstart --to runs/published --promote --set publish.error_rate=0.05
+    """
+    from jobs.config.load import changed_config
+    from jobs.export.checks import DoneExport, checks, not_promoted
+    from jobs.export.versions import current, export_version, open_target
+    from jobs.export.versions import promote as make_current
+    from jobs.log.judgements import check_here
+    from jobs.pages.export import export_page
+    from jobs.runs.folder import open_run
+
+    changes = dict(settings or {}) | {f"publish.{name}": value for name, value in bounds.items()}
+    for name, value in (("qrels", qrels), ("key", key), ("settings", changes)):
+        if value and not promote:
+            raise ConfigError("argument", f"{name}: is of a promotion; give promote, too")
+    for name in changes:
+        if not name.startswith("publish."):
+            raise ConfigError("argument", f"settings {name}: is no bound; give one like publish.coverage=0.9")
+    face, folder = caller(), open_run(os.fspath(run) if isinstance(run, str | os.PathLike) else run.folder)
+    if folder.is_ablation:
+        what = "an ablation, with results of several arms"
+        raise ConfigError("argument", f"{folder.storage.root}: is {what}; run the config as a whole run, and export that")
+    if not folder.finished:
+        raise ConfigError("argument", f"{folder.storage.root}: is not finished ({folder.state}); run it to its end first")
+    if hits < 1:
+        raise ConfigError("argument", f"hits {hits}: is less than 1; give 1 or more")
+    publish = changed_config(folder.config, changes, folder.storage.root).publish
+    storage = open_target(to)
+    with face.working("export") as display:
+        version, existed = export_version(storage, folder, hits, display.phase)
+        checked, now = [], current(storage) or {}
+        if promote:
+            display.phase("checking")
+            if qrels is None and publish.quality_loss is not None:
+                check_here(folder.config.evaluate.qrels, "publish.quality_loss", "--qrels")
+            truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, note=face.note)
+            checked = checks(folder, version, publish, truth.judgements)
+            if failed := [one for one in checked if not one.passed]:
+                raise not_promoted(version, failed)
+            now = {"version": version.run_id, "before": make_current(storage, version)}
+    url = storage.url(version.run_id)
+    done = DoneExport(version, url, existed, checked, now.get("version"), now.get("before"))
+    return Result(done.values, lambda: export_page(done), url, notes=face.notes)
+
+
+def store_gc(
+    config: Folder, settings: Settings | None = None, /, *, unused: str, dry_run: bool = False, date: str | None = None
+) -> Result:
+    """Merges a store's files, and removes what is old or unused.
+
+    Old are rows of more than store_ttl; unused is what no job has read for --unused.
+
+    Args:
+        config: a config, for its store, or the folder of a store
+        settings: as of `run`.
+        unused: remove spaces (of one model, index or reranker) that no job has used for so long: 12h, 30d, 8w
+        dry_run: only say what would go
+        date: as of `run`.
+
+    Raises:
+        DmqrError: there is no store, or an argument is invalid.
+
+    Example:
+        dmqr store gc configs/quickstart.yaml --unused 30d
+    """
+    from cluster.settings import DURATION, duration_seconds
+    from jobs.pages.store import collected_page
+    from jobs.store.collect import collect
+    from jobs.store.compact import Compacted, compact
+
+    stored = _stored(os.fspath(config), settings, date)
+    if not re.fullmatch(DURATION, unused):
+        raise ConfigError("argument", f"unused {unused}: is no duration; give one like 12h, 30d or 8w")
+    compacted: list[Compacted] = []
+    if not dry_run:
+        with caller().working("store") as display:
+            compacted = compact(
+                stored.storage,
+                oldest=stored.oldest,
+                on_begin=lambda one: display.phase(f"compacting {one.space.kind} {one.space.name[:12]}"),
+            )
+    collected = collect(stored.storage, duration_seconds(unused), oldest=stored.oldest, dry_run=dry_run)
+    root = stored.storage.root
+    values = {
+        "store": root,
+        "dry_run": dry_run,
+        "compacted": [_of_space(one) for one in compacted],
+        "collected": [_of_space(one) for one in collected],
+    }
+    return Result(lambda: values, lambda: collected_page(compacted, collected, unused, dry_run=dry_run), root)
+
+
+def store_forget(
+    config: Folder,
+    query: str,
+    settings: Settings | None = None,
+    /,
+    *,
+    context: str | None = None,
+    own: bool = False,
+    all: bool = False,
+    dry_run: bool = False,
+    date: str | None = None,
+) -> Result:
+    """Removes a query, and all that has its words, from a store.
+
+    Args:
+        config: a config, for its store, or the folder of a store
+        query: the query, in quotes
+        settings: as of `run`.
+        context: the earlier turns, of the query after them
+        own: leave the rows of other queries that have its words
+        all: its words go, in however many other queries they stand
+        dry_run: only say what would go
+        date: as of `run`.
+
+    Raises:
+        DmqrError: there is no store, or very many other queries have its words.
+
+    Example:
+        dmqr store forget configs/quickstart.yaml "a query" --dry-run
+    """
+    from jobs.pages.store import forgotten_page, holding_runs
+    from jobs.store.forget import WhatToForget, forget
+
+    if own and all:
+        raise ConfigError("argument", "own: leaves what --all takes; give one")
+    stored = _stored(os.fspath(config), settings, date)
+    what = WhatToForget(query, context, "none" if own else "all" if all else "some")
+    found = forget(stored.storage, what, stored.output, dry_run=dry_run)
+    values = {
+        "store": stored.storage.root, "query_id": found.query_id, "others": sorted(found.others),
+        "rows": dict(found.rows), "files": found.files, "runs": found.runs, "dry_run": dry_run,
+    }  # fmt: skip
+    lines = [*holding_runs(found), stored.storage.root]
+    return Result(lambda: values, lambda: forgotten_page(found, dry_run=dry_run), *lines)
+
+
+def check_nothing_set(given: str, settings: Settings | None, date: str | None) -> None:
+    """Refuses what would change a config, where none was given.
+
+    Raises:
+        ConfigError: settings or a date are there.
+    """
+    for name, value in (("settings", settings), ("date", date)):
+        if value:
+            raise ConfigError("argument", f"{name}: {given} is no config, which it would change; leave it out")
+
+
+class _OpenStore(NamedTuple):
+    """A store, where runs lie, and the oldest time of a row that counts (`store_ttl`)."""
+
+    storage: Storage
+    output: Storage | None
+    oldest: int
+
+
+def _stored(given: str, settings: Settings | None, date: str | None) -> _OpenStore:
+    """Returns the store that a config, or a folder, names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from cluster.storage import open_storage
+    from jobs.chain.store.files import oldest_of
+    from jobs.chain.store.layout import VERSION
+    from jobs.store.contents import check_store
+
+    if named_config(given):
+        config, _ = configured(given, settings, {}, date)
+        if config.store_folder is None:
+            raise ConfigError("argument", f"{given}: its store is null, so there is none; give the folder of one")
+        storage = open_storage(config.store_folder)
+        check_store(storage, config.store_folder)
+        return _OpenStore(storage, open_storage(config.output), oldest_of(config.store_lifetime, time.time()))
+    check_nothing_set(given, settings, date)
+    storage = open_storage(given)
+    if VERSION not in storage.folders() and VERSION in (below := open_storage(storage.url("store"))).folders():
+        storage = below  # an output was given
+    check_store(storage, given)
+    above, _, name = storage.root.rpartition("/")
+    return _OpenStore(storage, open_storage(above) if name == "store" else None, 0)
+
+
+def _of_space(one: Any) -> dict[str, Any]:
+    values: dict[str, Any] = one._asdict()
+    return dict(values.pop("space")._asdict()) | values

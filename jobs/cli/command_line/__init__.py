@@ -1,1 +1,0 @@
-"""The words of the command line: verbs and their arguments."""
