@@ -236,7 +236,7 @@ def diff(
             what = "is an ablation, whose arms are compared in its report"
             raise ConfigError("argument", f"{folder.storage.root}: {what}; give two runs")
     truth = Truth(new, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
-    judgements, priced = truth.read, prices_of_run(new, prices)
+    judgements, priced = truth.named, prices_of_run(new, prices)
     found = diff(old, new, judgements, priced, samples, measures, truth.gold)
     if found.quality is not None and truth.given:
         in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has

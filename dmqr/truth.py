@@ -45,35 +45,24 @@ class Truth:
         self._judged, self._note, self._settings = judged, note, folder.config.evaluate
 
     @cached_property
-    def read(self) -> Judgements | None:
-        """Judgements that are given, else those of the config if they are here, with the ids of their file.
-
-        Raises:
-            ConfigError: they cannot be read.
-        """
-        from jobs.log.judgements import given_qrels, is_here, read_qrels
-
-        given, named = self._qrels, self._settings.qrels
-        key = self._key or self._settings.key
-        if isinstance(given, Mapping):
-            return given_qrels(given, "qrels", key)
-        if given is not None:
-            return read_qrels(given, "qrels", key)
-        if named is not None and not is_here(named):
-            self._note(f"judgements {named} are not here; nothing is measured (give others: qrels)")
-            return None
-        return None if named is None else read_qrels(named, key=key)
-
-    @property
     def named(self) -> Judgements | None:
-        """The same, if they have the ids of the run's tables.
+        """Judgements that are given, else those of the config if they are here.
 
         Raises:
-            ConfigError: they cannot be read, or have other ids.
+            ConfigError: they cannot be read, or have other ids than the run's tables.
         """
         from jobs.job.judged_ids import checked_ids
+        from jobs.log.judgements import given_qrels, is_here, read_qrels
 
-        return None if self.read is None else checked_ids(self.read, self.folder.config)
+        given, config = self._qrels, self.folder.config
+        key = self._key or config.evaluate.key
+        if isinstance(given, Mapping):
+            return checked_ids(given_qrels(given, "qrels", key), config)
+        path = given or config.evaluate.qrels
+        if given is None and path is not None and not is_here(path):
+            self._note(f"judgements {path} are not here; nothing is measured (give others: qrels)")
+            path = None
+        return None if path is None else checked_ids(read_qrels(path, "qrels" if given else "evaluate.qrels", key), config)
 
     @cached_property
     def judgements(self) -> Judgements | None:
