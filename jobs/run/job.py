@@ -28,7 +28,7 @@ from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.gold_answers import gold_of_queries
-from jobs.run.planning.requests import JobRequests
+from jobs.run.planning.requests import most_requests
 from jobs.tables import STORED
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import EngineSettings
@@ -80,9 +80,9 @@ class Job:
         return {rewriting_pool(number): list(distinct(one.settings for one in of).values()) for number, of in together}
 
     @cached_property
-    def requests(self) -> JobRequests:
-        """The requests to LLMs of a query, with all their tries: the loop asks for them twice a second."""
-        return JobRequests(self.compiled.work)
+    def most_requests(self) -> int:
+        """The requests to LLMs of a query at most: the loop asks for them twice a second."""
+        return most_requests(self.compiled.work)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:

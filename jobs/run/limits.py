@@ -41,14 +41,12 @@ class Sums(NamedTuple):
     counts: Mapping[str, int]
     spent: costs.Totals
     paid: float
-    """The part of the run that is paid for, 0 to 1: requests that were sent, of those that are planned; without an LLM judged
+    """The part of the run that is paid for, 0 to 1: requests that were sent, of those that it may send; without an LLM judged
     queries, of all."""
     halted: bool
     """Whether requests were not sent, since the rest of the budget does not pay for them."""
     around: float = 0.0
     """USD that are not in `spent`: `jobs.run.spending.RunMoney.around`."""
-    at_most: bool = False
-    """Whether fewer requests than planned may be made."""
 
 
 def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:
@@ -75,12 +73,12 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
         if (sums.halted or usd > limits.max_cost_usd) and len(tally.shards) < len(plan.shards):
             whole = math.ceil(110 * usd / max(sums.paid, 1e-6)) / 100  # with a tenth more
             short = sums.halted and usd <= limits.max_cost_usd
-            left, bound = " and does not pay for another request" if short else "", ", at most," if sums.at_most else ""
+            left = " and does not pay for another request" if short else ""
             return Stopped(
                 "stopped-cost",
                 f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}{left}; "
                 f"{len(tally.shards)} of {len(plan.shards)} shards are committed{covered_words(plan, tally.counts)}; "
-                f"to pay for all{bound} go on with: "
+                f"to pay for all go on with: "
                 f"{with_setting(resume_command, 'limits.max_cost_usd', whole, '.2f')}",
             )
     return None

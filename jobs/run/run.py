@@ -343,10 +343,10 @@ class Driver:
         total = max(1, self.plan.counts["queries"])
         asked = [costs.stage_sums(watch.spent, stage) for stage in ASKING]
         requests = sum(one.get("requests", 0) + one.get("reused", 0) for one in asked)
-        planned, at_most = self.job.requests.of_query(watch.counts)
+        planned = self.job.most_requests
         paid = min(1.0, requests / (total * planned)) if planned else watch.judged / total
         halted = halted or watch.snapshot.halted > 0
-        sums = Sums(watch.judged, watch.counts, watch.spent, paid, halted, spending.around(), at_most)
+        sums = Sums(watch.judged, watch.counts, watch.spent, paid, halted, spending.around())
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:

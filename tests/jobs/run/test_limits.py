@@ -21,9 +21,7 @@ from jobs.terminal.live_display import LiveDisplay
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
 
 
-def stop(
-    done: int, failed: int, shards: int = 2, committed: int = 1, halted: bool = False, at_most: bool = False, **limits: Any
-) -> str | None:
+def stop(done: int, failed: int, shards: int = 2, committed: int = 1, halted: bool = False, **limits: Any) -> str | None:
     """What the driver would say."""
     config = SimpleNamespace(limits=LimitSettings(**limits))
     prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
@@ -35,7 +33,7 @@ def stop(
         prepared,
         plan,
         Tally(set(range(committed)), counts, HOUR),
-        Sums(done, counts, HOUR, 0.5, halted, at_most=at_most),
+        Sums(done, counts, HOUR, 0.5, halted),
         "dmqr run night.yaml --set a=1",
     )
     return None if stopped is None else str(stopped)
@@ -74,9 +72,6 @@ def test_money() -> None:
         "$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed; to pay for all go on with: "
         "dmqr run night.yaml --set a=1 --set limits.max_cost_usd=4.40"
     )
-    fewer = stop(200, 0, at_most=True, max_cost_usd=1.5)
-    assert fewer is not None
-    assert fewer == said.replace("to pay for all", "to pay for all, at most,")
     short = stop(200, 0, halted=True, max_cost_usd=2.05)
     assert short is not None
     assert short.startswith("$2.00 are spent, limits.max_cost_usd is $2.05 and does not pay for another request; 1 of 2 shards")

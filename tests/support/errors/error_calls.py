@@ -22,7 +22,6 @@ from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage
 from cluster.storage import s3_client
 from cluster.storage.files import FileStorage
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.config.load import load_config
@@ -30,7 +29,6 @@ from jobs.config.settings import LimitSettings
 from jobs.job.pools import check_shares
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
-from jobs.run.planning.requests import JobRequests
 from jobs.runs.tally import Tally
 from retrievers.elastic import connection as elastic
 from retrievers.elastic.connection import Connection, ServerResponse
@@ -217,7 +215,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
         prepared=prepared,
         stages=lambda *_: [],
         open_store=lambda: None,
-        requests=JobRequests(SharedWork((), {}, (), (), (), False)),
+        most_requests=0,
         stall_minutes=LimitSettings().stall_minutes,
     )
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
