@@ -95,7 +95,6 @@ def _count(found: Counter[Series], name: str, amount: float, **labels: str) -> N
 
 
 def _count_spent(found: Counter[Series], spent: Totals) -> None:
-    """Counts the quantities of cost entries."""
     for components in spent.values():
         for key, sums in components.items():
             component, _, model = key.partition("@")

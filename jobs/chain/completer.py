@@ -190,7 +190,6 @@ class Completer:
             raise BlockHalted
 
     def _answers(self, name: str, asked: list[Request], sends: Sends) -> Iterator[tuple[Request, Completion]]:
-        """Yields what an engine answers."""
         with errors_of_engine(self._settings[name], "complete"):
             yield from self._engines[name].complete(asked, sends)
 

@@ -185,7 +185,6 @@ def _asked_for(prepared: Prepared, start: int, store: StoreFiles, pool: Pool | N
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:
-    """Returns the arms of a reading with their strategies."""
     return [(one.arm, one.strategies) for one in work.answers if work.readings[work.searches[one.search].reading] is reading]
 
 

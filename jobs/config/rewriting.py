@@ -14,7 +14,6 @@ from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, Selec
 
 
 def _kind(value: Any) -> Any:
-    """Returns a kind without settings as settings."""
     return {"kind": value} if isinstance(value, str) else value
 
 

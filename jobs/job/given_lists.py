@@ -77,7 +77,6 @@ def _read(config: Config, name: str, settings: TrecSettings) -> TrecSettings:
 
 
 def _version(path: str, where: str) -> str:
-    """Returns what changes when a file is replaced."""
     if remote(path):
         entry = object_at(path)
         if entry is None:

@@ -98,12 +98,10 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
 
 
 def _entry(settings: LocalSettings) -> dict[str, Any]:
-    """Returns the values of an index.json on S3."""
     return stored_index(S3Storage(settings.index))[0]
 
 
 def _on_s3(settings: RetrieverSettings) -> TypeGuard[LocalSettings]:
-    """Returns whether settings are of an index in a folder on S3."""
     return settings.folder is not None and remote(settings.folder)
 
 

@@ -105,7 +105,6 @@ def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[
 
 
 def _what_is_at(config: Config, server: str | None) -> str:
-    """Returns who sends to a server, in words."""
     if server is None:
         return "the retrievers"
     asked = [name for name, one in config.retrieve.retrievers.items() if server in dict(one.own_limits())]

@@ -94,7 +94,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
 
 
 def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting, ready: Ready) -> Prepared:
-    """Returns a job whose output and judgements are checked, too."""
     judgements = named_judgements(config)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)

@@ -106,7 +106,6 @@ class ReadySteps:
 
 
 def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Resolve) -> ReadyStep:
-    """Returns a step with its engine."""
     found, identified_by = resolve(engine_of(config, settings))
     decoding = DecodingSettings.model_validate({**step.decoding, **settings.decoding}).model_dump()
     return ReadyStep(step, found, identified_by, decoding)

@@ -148,7 +148,6 @@ def usd_around(prices: costs.Prices, starts: Sequence[Start]) -> float:
 
 
 def _pools(starts: Sequence[Start]) -> str:
-    """Returns the workers of the last start, in words."""
     pools = starts[-1].get("pools", {}) if starts else {}
     return ", ".join(f"{name} {of['workers']}" for name, of in pools.items())
 

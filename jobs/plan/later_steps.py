@@ -97,7 +97,6 @@ def any_paid(prepared: Prepared) -> bool:
 
 
 def _asked(prepared: Prepared) -> Iterator[_StepRequests]:
-    """Yields what is asked of each query, at most."""
     config, of_results = prepared.config, prepared.steps.of_results
     for key, step in of_results.items():
         settings, stage = config.steps[key], "grade" if key == "web" else key.partition(".")[0]
@@ -144,7 +143,6 @@ def _judged(config: Config, steps: Mapping[str, ReadyStep], answer: int) -> Iter
 
 
 def _most(step: ReadyStep | None) -> int:
-    """Returns the most tokens that a step writes."""
     return 0 if step is None else int(step.decoding.get("max_tokens") or 0)
 
 
@@ -159,7 +157,6 @@ def _documents(prepared: Prepared) -> list[str] | None:
 
 
 def _prompt_tokens(one: _StepRequests, counter: TokenCounter, documents: Sequence[str], texts: Sequence[str]) -> float:
-    """Returns the tokens of a request's prompt on average, at most."""
     step = one.step.step
     empty = dict.fromkeys(step.variables, "")
     prompts = sum(counter.count(render(step.prompt, empty | {"query": text} if "query" in empty else empty)) for text in texts)

@@ -91,7 +91,6 @@ def pay_for_sample(
 
 
 def _rows(queries: PlannedQueries, ids: Collection[str]) -> pa.Table:
-    """Returns the rows of queries/ of some queries."""
     wanted, found = pa.array(sorted(ids), pa.string()), list[pa.Table]()
     left = len(wanted)
     for shard in queries.shards:
@@ -117,7 +116,6 @@ def _log(prepared: Prepared, rows: pa.Table) -> bytes:
 
 
 def _sample(folder: RunFolder, prepared: Prepared) -> PaidSample:
-    """Returns what the queries of a finished run have cost."""
     searches, pairs = ByComponent(), ByComponent()
     places: dict[str, int] = {}
     made: dict[tuple[str, str], dict[str, int]] = {}

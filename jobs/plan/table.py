@@ -53,7 +53,6 @@ def _log_rows(planned: dict[str, Any]) -> Rows:
 
 
 def _run_rows(planned: dict[str, Any]) -> Rows:
-    """Yields what a run that is not finished would do, and cost."""
     yield "requests", _requests(planned)
     for name, one in planned.get("collections", {}).items():
         words = f"{', '.join(one['retrievers'])} for the original and {', '.join(one['strategies']) or 'no rewrite'}"
@@ -92,7 +91,6 @@ def _ablation_rows(planned: dict[str, Any]) -> Rows:
 
 
 def _requests(planned: dict[str, Any]) -> str:
-    """Returns how many requests a query makes when it is rewritten."""
     left = planned["left"]
     if not (a_query := left["requests_per_query"]):
         return "none: the original alone"
@@ -124,6 +122,5 @@ def _as_before(expected: dict[str, Any] | None) -> str | None:
 
 
 def _pool_words(pool: Pool) -> str:
-    """Returns a pool in words."""
     workers = f"{pool.workers} to {pool.most}" if pool.most else f"{pool.workers}"
     return f"{workers} x ({pool.cpus:g} CPU{f', {pool.gpus:g} GPU' if pool.gpus else ''})"

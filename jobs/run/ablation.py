@@ -107,7 +107,6 @@ def _check_named(config: Config, arms: Sequence[Arm]) -> None:
 
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
-    """Returns what works, and probably not as it is meant."""
     overlap = [one.name for one in arms if one.config.used_redundancy not in ("none", one.config.fuse.redundancy)]
     names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
     return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()

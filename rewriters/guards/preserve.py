@@ -121,7 +121,6 @@ def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
 
 
 def _opens(before: str) -> bool:
-    """Returns whether a sentence may begin after this."""
     before = before.rstrip()
     return not before or before[-1] in _OPENERS
 
@@ -173,7 +172,6 @@ class _Text:
 
 @lru_cache(maxsize=8192)
 def _folded(word: str) -> str:
-    """Returns the normal form of a word without accents."""
     return "".join(char for char in unicodedata.normalize("NFD", normalise(word)) if not unicodedata.combining(char))
 
 

@@ -157,7 +157,6 @@ def _outcome(found: Found, parsed_as: str, strategy: Strategy, answer: LlmAnswer
 
 
 def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
-    """Returns a value as a rewrite, or the reason against it."""
     text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != json_object.PARSED_AS)
     flags: tuple[str, ...] = ()
     if answer.truncated and not value.complete:

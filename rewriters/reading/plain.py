@@ -80,7 +80,6 @@ def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
 
 
 def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> bool:
-    """Returns whether a line is no text, given that another follows."""
     line, query = lines[at], answer.query
     after = _follows(lines, at + 1, skipped)
     if after is None:

@@ -274,7 +274,6 @@ def _short(path: str, paths: Sequence[str]) -> str:
 
 
 def _word(value: Any) -> str:
-    """Returns a value of a grid as it stands in names."""
     if isinstance(value, Mapping):
         return ",".join(str(value.get("kind")) if key == "kind" else f"{key}:{_word(one)}" for key, one in value.items())
     if isinstance(value, list):

@@ -246,7 +246,6 @@ class RewriteFurther(Rewrite):
 
 
 def _error(failure: RewriteFailure) -> dict[str, Any]:
-    """Returns a failure as an ERROR."""
     component = failure.strategy or None
     return error_row("rewrite", component, failure.reason, failure.message, failure.raw, failure.attempts)
 

@@ -190,7 +190,6 @@ def _places(rows: pa.Table, keys: Sequence[Searched]) -> Iterator[tuple[int, Sea
 
 
 def _key_columns(keys: Sequence[Searched]) -> list[list[str]]:
-    """Returns the columns query_id and search."""
     return [[key.query_id for key in keys], [search_digest(key.search) for key in keys]]
 
 

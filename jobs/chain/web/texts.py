@@ -119,7 +119,6 @@ class WebTexts:
 
 
 def _is_used(answer: Answer, strategy: str, retriever: str, weight: float, position_weight: float) -> bool:
-    """Returns whether a run of an arm alone would have a list."""
     if strategy in (ORIGINAL, TOGETHER):
         return True
     return strategy in answer.strategies and takes_part(answer.fuse, strategy, retriever, weight, position_weight)

@@ -267,7 +267,6 @@ class _Look:
         self._steps(_parted(table, unscored)[0])
 
     def _steps(self, table: pa.Table) -> None:
-        """Looks up what LLMs say to the first results."""
         found, seen = self._found, self._found.seen
         for kind in (Order, Grade, Generate, Judge):
             for meter in self._meters[kind]:
@@ -307,7 +306,6 @@ def _unscored(work: SharedWork) -> str:
 
 
 def _parted(table: pa.Table, ids: Collection[str]) -> tuple[pa.Table, pa.Table]:
-    """Returns the rows of other queries, and those of these."""
     of_these = pc.is_in(table.column("query_id"), pa.array(sorted(ids), pa.string()))
     return table.filter(pc.invert(of_these)).combine_chunks(), table.filter(of_these).combine_chunks()
 

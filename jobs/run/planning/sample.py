@@ -52,7 +52,6 @@ def read_sample(queries: PlannedQueries, size: int, seed: int) -> pa.Table:
 
 
 def _groups(queries: PlannedQueries) -> Iterator[_Group]:
-    """Yields the row groups with their ids at both ends."""
     by_file: dict[str, list[Shard]] = {}
     for shard in queries.shards:
         by_file.setdefault(shard.key, []).append(shard)

@@ -219,7 +219,6 @@ class _Graded:
         return self._queries[row] if question is None else self._queries[row]._replace(text=question)
 
     def _against(self, of: Correction, number: int, row: int) -> Query:
-        """Returns what documents are graded against."""
         return self._question(number, row) if of.settings.against_question else self._queries[row]
 
     def _ask(self, task: LlmTask, query: Query, values: Mapping[str, str], mask: Mask) -> _GradeAsked:

@@ -121,7 +121,6 @@ class Iterate:
         return with_columns(with_counts(table, self._counts(answers, state)).drop_columns(list(self.DROPS)), self.ADDS, columns)
 
     def _empty(self, block: Candidates) -> set[Place]:
-        """Returns the arms and rows without a candidate."""
         return {
             (arm, row)
             for arm, _ in self._iterating

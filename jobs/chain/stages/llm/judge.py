@@ -104,7 +104,6 @@ class Judge:
         return with_counts(table, {name: count for name, count in counts.items() if count})
 
     def _judge(self, table: pa.Table, queries: list[Query], answers: ShardAnswers) -> _Judged:
-        """Returns what the judge says of documents and answers."""
         asked: list[list[_JudgementAsked]] = [[] for _ in queries]
         for judging in self._work.judging:
             things = self._of_documents if judging.kind == RELEVANCE else self._of_answers

@@ -102,7 +102,6 @@ def _unscored(block: pa.Table, found: Sequence[Merged]) -> pa.Table:
 
 
 def _replaced(table: pa.Table, name: str, rows: Sequence[int], values: pa.Array) -> pa.Table:
-    """Returns a block with other values of a column in some rows."""
     at = np.arange(table.num_rows)
     at[list(rows)] = table.num_rows + np.arange(len(rows))
     both = pa.concat_arrays([table.column(name).combine_chunks(), values])
