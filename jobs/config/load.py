@@ -32,7 +32,12 @@ _CODES = {
     NO_KIND: "config-key",
     NO_PLUGIN: "plugin",
 }
-_MOST_LEVELS, _MOST_ALIASED = 100, 10_000  # far more than a config has
+_WORDS = {
+    "missing": "is missing; add it",
+    "model_type": "should hold keys, {found}",
+    "dict_type": "should hold keys, {found}",
+    "list_type": "should be a list, {found}",
+}
 Overrides = Sequence[str] | Mapping[str, Any]
 _GIVE = "give a YAML file like configs/quickstart.yaml"
 
@@ -77,7 +82,7 @@ def _read(path: str) -> dict[str, Any]:
         raise ConfigError(
             "config-file", f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; {_GIVE}"
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError("config-file", f"{path}: not YAML: {_where(error)}; correct it there") from error
     if not isinstance(values, dict):
         raise ConfigError("config-file", f"{path}: holds no keys; see configs/quickstart.yaml for an example")
@@ -105,10 +110,7 @@ def config_of(
     log = values.get("log")
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
         log.setdefault("date", "{date}")
-    try:
-        return Config.model_validate(_fill(values, filled), context=REQUIRED)
-    except ValidationError as error:
-        raise ConfigError(*problem(where, error)) from error
+    return _checked(_fill(values, filled), where)
 
 
 def changed_config(config: Config, settings: Overrides, where: str) -> Config:
@@ -119,13 +121,17 @@ def changed_config(config: Config, settings: Overrides, where: str) -> Config:
     """
     values = config.model_dump()
     _override(values, settings)
+    return _checked(values, where)
+
+
+def _checked(values: dict[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(values, context=REQUIRED)
     except ValidationError as error:
         raise ConfigError(*problem(where, error)) from error
 
 
-def _where(error: yaml.YAMLError) -> str:
+def _where(error: Exception) -> str:
     """Returns `line N, column M: problem`; PyYAML's own message has several lines and names a "<unicode string>"."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     text = one_line(problem or error, None)
@@ -138,38 +144,7 @@ def yesterday() -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that refuses duplicate keys (PyYAML silently takes the last) and what would take minutes to read."""
-
-    _depth = _expanded = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Returns the next node; counts the levels, and the values of aliases, which may repeat aliases."""
-        alias = self.check_event(yaml.AliasEvent)
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        self._depth += 1
-        if self._depth > _MOST_LEVELS:
-            raise yaml.composer.ComposerError(None, None, f"more than {_MOST_LEVELS} levels", mark)
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self._depth -= 1
-        if alias and node is not None:
-            self._expanded += _values_in(node, _MOST_ALIASED)
-            if self._expanded > _MOST_ALIASED:
-                what = f"its aliases repeat more than {_MOST_ALIASED:,} values"
-                raise yaml.composer.ComposerError(None, None, what, mark)
-        return node
-
-
-def _values_in(node: yaml.Node, most: int) -> int:
-    """Returns the number of values in a node, or `most` + 1 if there are more."""
-    found, left = 0, [node]
-    while left and found <= most:
-        here = left.pop()
-        found += 1
-        if isinstance(here, yaml.MappingNode):
-            left += [one for pair in here.value for one in pair]
-        elif isinstance(here, yaml.SequenceNode):
-            left += here.value
-    return found
+    """A YAML loader that refuses duplicate keys, of which PyYAML silently takes the last."""
 
 
 def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -243,36 +218,27 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
     problems = error.errors()
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
     others = dict.fromkeys(".".join(_place(one["loc"])[0]) for one in problems if one is not first)
-    shown, model = _place(first["loc"])
-    if first["type"] == "extra_forbidden":
+    (shown, model), kind, found = _place(first["loc"]), first["type"], f"found {first['input']!r}"
+    if kind in ("union_tag_not_found", "union_tag_invalid", NO_KIND, NO_PLUGIN):
+        shown.append("kind")
+    if kind == "extra_forbidden":
         what = f"unknown key{nearest(shown[-1], list(_place(first['loc'][:-1])[1].model_fields))}"
-    elif first["type"] == "missing":
-        what = "is missing; add it"
-    elif first["type"] == "union_tag_not_found":
-        shown.append("kind")
+    elif kind == "union_tag_not_found":
         what = "is missing (known: " + ", ".join(one for one in model if not is_reference(one)) + ")"
-    elif first["type"] == "union_tag_invalid":
-        shown.append("kind")
-        kind = str(first["ctx"]["tag"])
-        what = f"no kind {kind!r}{nearest(kind, list(model))}"
-    elif first["type"] in (NO_KIND, NO_PLUGIN):
-        shown.append("kind")
-        what = first["msg"]
-    elif first["type"] in ("model_type", "dict_type"):
-        what = f"should hold keys, found {first['input']!r}"
-    elif first["type"] == "list_type":
-        what = f"should be a list, found {first['input']!r}"
-    elif first["type"] == "too_short":
-        what = f"should list at least {first['ctx']['min_length']}, found {first['input']!r}; add it, or remove the key"
-    else:
+    elif kind == "union_tag_invalid":
+        what = f"no kind {first['ctx']['tag']!r}{nearest(str(first['ctx']['tag']), list(model))}"
+    elif kind == "too_short":
+        what = f"should list at least {first['ctx']['min_length']}, {found}; add it, or remove the key"
+    elif kind in _WORDS:
+        what = _WORDS[kind].format(found=found)
+    elif kind in ("value_error", NO_KIND, NO_PLUGIN):
         what = first["msg"].removeprefix("Value error, ")
-        if first["type"] != "value_error":
-            what = f"{what[0].lower()}{what[1:]}, found {first['input']!r}"
+    else:
+        what = f"{first['msg'][0].lower()}{first['msg'][1:]}, {found}"
     where = ".".join(shown)
     others.pop(where, None)
     more = f" (wrong, too: {', '.join(others)})" if others else ""
-    code = _CODES.get(first["type"], "config-value")
-    return code, f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
+    return _CODES.get(kind, "config-value"), f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
 
 
 def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
