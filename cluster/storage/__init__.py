@@ -106,6 +106,51 @@ def object_at(url: str) -> Entry | None:
     return open_storage(folder).stat(name) if name and folder.count("/") >= 2 else None  # s3://BUCKET alone is no object
 
 
+class FoundFile(NamedTuple):
+    """A file, here or on S3.
+
+    Attributes:
+        path: To open it.
+        name: From the folder that was searched, with "/".
+        size: Bytes.
+        changed: What is another when it is replaced: nanoseconds of its last change, or the etag of an object.
+    """
+
+    path: str
+    name: str
+    size: int
+    changed: int | str
+
+
+def files_at(path: str) -> list[FoundFile]:
+    """Returns a file, or the files below a folder by name, hidden ones too, here (links are followed) or on S3; or none."""
+    if remote(path):
+        entry = object_at(path)
+        storage = open_storage((path.rpartition("/")[0] if entry else path).rstrip("/"))
+        entries = [entry] if entry else storage.list()
+        return [FoundFile(storage.url(one.key), one.key, one.size, str(one.etag)) for one in entries]
+    if not os.path.isdir(path):
+        return [_found(path, os.path.basename(path))] if os.path.exists(path) else []
+    found, seen = [], set[str]()
+    for parent, folders, files in os.walk(path, followlinks=True):
+        if (real := os.path.realpath(parent)) in seen:  # a link to a parent folder
+            folders.clear()
+            continue
+        seen.add(real)
+        found += [_found(one, os.path.relpath(one, path)) for one in (os.path.join(parent, file) for file in files)]
+    return sorted(found, key=lambda file: file.name)
+
+
+def _found(path: str, name: str) -> FoundFile:
+    stat = os.stat(path)
+    return FoundFile(path, name, stat.st_size, stat.st_mtime_ns)
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file, or a folder that it is in, begins with `.` or `_`, by its name from the folder searched."""
+    return any(part[:1] in "._" for part in name.split("/"))
+
+
 def is_there(url: str) -> bool:
     """Returns whether something lies at a path, or an object at a URL."""
     return object_at(url) is not None if remote(url) else os.path.exists(url)

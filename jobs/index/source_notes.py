@@ -10,11 +10,10 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from cluster.errors import ClusterError, RetrieverError
-from cluster.storage import Entry, object_at, open_storage, remote
+from cluster.storage import files_at, is_hidden, open_storage, remote
 from cluster.storage.s3 import S3Storage
 from jobs.index.corpora import NamedCorpus
 from jobs.index.set_corpora import corpus_file
@@ -59,23 +58,9 @@ def _versions(path: str) -> Iterator[tuple[str, int, str]]:
     if (name := set_name(path)) is not None and name.kind == "irds":
         yield path, 0, irds.documents_version(name.rest, "corpus.path")
         return
-    path = path if name is None else corpus_file(name)
-    if remote(path):
-        entry = object_at(path)
-        place = open_storage(path.rpartition("/")[0] if entry else path)
-        entries: Iterator[Entry] = iter([entry]) if entry else place.list()
-        yield from ((place.url(one.key), one.size, str(one.etag)) for one in entries if entry or not _left_out(one.key))
-        return
-    whole = Path(path).absolute()
-    for file in whole.rglob("*") if whole.is_dir() else [whole]:
-        if file.is_file() and not _left_out(file.relative_to(whole).as_posix()):
-            stat = os.stat(file)
-            yield str(file), stat.st_size, str(stat.st_mtime_ns)
-
-
-def _left_out(name: str) -> bool:
-    """Returns whether a file of a folder is hidden; Parquet files are read in hidden folders, too."""
-    return name != "." and any(part[:1] in "._" for part in name.split("/")) and not is_corpus_file(name)
+    for file in files_at(path if name is None else corpus_file(name)):
+        if not is_hidden(file.name) or is_corpus_file(file.name) or file.path == path:  # Parquet is read in hidden folders, too
+            yield os.path.abspath(file.path) if not remote(path) else file.path, file.size, str(file.changed)
 
 
 def note_source(folder: str, source: str | None) -> None:

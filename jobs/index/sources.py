@@ -8,16 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.cause import absent
 from cluster.errors import RetrieverError
-from cluster.storage import object_at, open_file, open_storage, remote
+from cluster.storage import FoundFile, files_at, is_hidden, open_file, remote
 from jobs.index.set_corpora import set_corpus
-from jobs.index.text_tables import as_parquet, is_text_table, text_tables
+from jobs.index.text_tables import as_parquet, reading
+from jobs.log.files import of_one_form
 from jobs.log.sets.names import set_name
+from jobs.log.table_file import form_of
 from jobs.terminal.formats import and_more
 from retrievers.corpora.files import Progress, Source, corpus_files, is_corpus_file
-from retrievers.passages.corpus import Passages, split_documents, write_passages
+from retrievers.passages.corpus import Passages, TextFile, split_documents, write_passages
 from retrievers.passages.documents import READERS, ending
-from retrievers.passages.files import FoundFiles, TextFile, chosen, text_files
 from retrievers.settings import CorpusSettings
 
 _NAMED = 3  # of what is counted
@@ -55,23 +57,25 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
     for number, path in enumerate(corpus):
         to = folder / f"{number}.parquet"
         name = set_name(path)
-        keys = [] if name else _keys(path)
-        found = FoundFiles([], []) if name else _documents(path, keys)
+        files = [] if name else files_at(path)
+        found = documents_of(path, files)
         left_out += found.left_out if found.files else []
         if found.files:
             made.append(write_passages(found.files, columns, to, progress))
             sources.append(str(to))
             continue
-        tables = (
-            [set_corpus(name, columns, folder / f"{number}-0.parquet", progress)]
-            if name
-            else [
-                as_parquet(one, columns, folder / f"{number}-{place}.parquet", progress)
-                if isinstance(one, str) and is_text_table(one)
-                else one
-                for place, one in enumerate(table_files(path, keys))
+        tables: list[str | Source]
+        if name:
+            tables = [set_corpus(name, columns, folder / f"{number}-0.parquet", progress)]
+        else:
+            tables = [
+                as_parquet(file.path, columns, folder / f"{number}-{place}.parquet", progress)
+                if form_of(file.path) in ("json", "csv")
+                else Source(file.path, partial(open_file, file.path))
+                if remote(path)
+                else file.path
+                for place, file in enumerate(table_files(path, files))
             ]
-        )
         if columns.split is not None:
             made.append(split_documents(corpus_files(tables), columns, to, progress))
             sources.append(str(to))
@@ -80,55 +84,46 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
     return Sources(sources, _notes(made, left_out))
 
 
-def _keys(path: str) -> list[str]:
-    """Returns the keys of the objects below a URL; of an object, and of a path, none."""
-    return [entry.key for entry in open_storage(path).list()] if remote(path) and object_at(path) is None else []
+class Documents(NamedTuple):
+    """The documents of a corpus.
+
+    Attributes:
+        files: In order of their paths.
+        left_out: The paths of files that are of no kind that is read.
+    """
+
+    files: list[TextFile]
+    left_out: list[str]
 
 
-def _documents(path: str, keys: Sequence[str]) -> FoundFiles:
-    """Returns the documents of a path or URL; none where it has Parquet files."""
-    if not remote(path):
-        return text_files(Path(path)) if Path(path).exists() else FoundFiles([], [])
-    if object_at(path) is not None:
-        name = path.rpartition("/")[2]
-        return FoundFiles([TextFile(path, name, partial(open_file, path))] if ending(name) else [], [])
-    storage = open_storage(path)
-    return chosen({key: partial(open_file, storage.url(key)) for key in keys}, path)
+def documents_of(path: str, files: Sequence[FoundFile]) -> Documents:
+    """Returns the documents among the files at a path or URL; none where there are Parquet files."""
+    if any(is_corpus_file(file.name) for file in files):
+        return Documents([], [])
+    shown = [file for file in files if file.path == path or not is_hidden(file.name)]
+    found = [TextFile(file.path, file.name, partial(open_file, file.path)) for file in shown if ending(file.name)]
+    return Documents(found, [file.name for file in shown if not ending(file.name)])
 
 
-def table_files(path: str, keys: Sequence[str]) -> list[str | Source]:
-    """Returns the files of a path or URL with a corpus's rows; of a folder the Parquet files, where there are any.
-
-    Parquet files of S3 are streams, an object or those among the keys below a folder.
+def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
+    """Returns those of the files at a path or URL that have a corpus's rows: of a folder the Parquet files, if it has any.
 
     Raises:
-        RetrieverError: There are none below a folder.
+        RetrieverError: There are none.
     """
-    if not remote(path):
-        if not Path(path).is_dir() or any(Path(path).rglob("*.parquet")):
-            return [path]
-        inside = [file.relative_to(path).as_posix() for file in Path(path).rglob("*") if file.is_file()]
-        if found := text_tables(inside, path):
-            return [str(Path(path, name)) for name in found]
+    if not files and not Path(path).is_dir():
+        raise RetrieverError("corpus", f"corpus {path}: {absent(path)}; correct corpus.path or --corpus")
+    if [file.path for file in files] == [path]:
+        return list(files)
+    found = [file for file in files if is_corpus_file(file.name)]
+    if not found:
+        with reading(path):
+            found = of_one_form([file for file in files if form_of(file.name) and not is_hidden(file.name)])
+    if not found:
         raise RetrieverError(
-            "corpus",
-            f"corpus {path}: the folder holds no {_TABLES} file and no document ({', '.join(READERS)}); give another",
+            "corpus", f"corpus {path}: holds no {_TABLES} file and no document ({', '.join(READERS)}); give another"
         )
-    if object_at(path) is not None:
-        return [path if is_text_table(path) else _source(path)]
-    storage = open_storage(path)
-    if parquet := [key for key in keys if is_corpus_file(key)]:
-        return [_source(storage.url(key)) for key in parquet]
-    if found := text_tables(keys, path):
-        return [storage.url(key) for key in found]
-    raise RetrieverError(
-        "corpus",
-        f"corpus {path}: no such object, and no {_TABLES} or document below it; correct corpus.path or --corpus",
-    )
-
-
-def _source(url: str) -> Source:
-    return Source(url, partial(open_file, url))
+    return found
 
 
 def _notes(made: Sequence[Passages], left_out: Sequence[str]) -> list[str]:

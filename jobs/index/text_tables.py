@@ -8,6 +8,7 @@ date stays text: DuckDB's own reading would take an id 2024-01-31 for a day.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,15 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError, UnavailableError
-from cluster.storage import open_file, remote
-from cluster.storage.csv_file import CSV_ENDINGS, CsvFault, count_rows, csv_batches, csv_header
+from cluster.storage import open_file
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
 from cluster.storage.sql import file_literal, identifier, text_literal
-from jobs.log.files import JSON_ENDINGS, form_of
+from jobs.log.table_file import TableFault, TextTable, open_table
 from retrievers.corpora.files import Progress, Source
 from retrievers.settings import CorpusSettings
 
-_ENDINGS = (*JSON_ENDINGS, *CSV_ENDINGS)
 _ROWS = 8192  # read and written at a time
 _MEMORY = "256MB"  # of DuckDB
 _ARROW = {
@@ -40,32 +39,6 @@ _ARROW = {
     "BOOLEAN": pa.bool_(),
 }
 _MIXED = "JSON"
-
-
-def is_text_table(path: str) -> bool:
-    """Returns whether a path or URL is a file of lines of JSON or CSV, by its name; one that is not there is none."""
-    return path.lower().endswith(_ENDINGS) and (remote(path) or Path(path).is_file())
-
-
-def text_tables(names: Sequence[str], where: str) -> list[str]:
-    """Returns those names of the files in a folder, which `where` names, that are lines of JSON or CSV; hidden ones are not.
-
-    Raises:
-        RetrieverError: There are both, which may be the same rows.
-    """
-    found = [
-        name
-        for name in sorted(names)
-        if name.lower().endswith(_ENDINGS) and not any(part[:1] in "._" for part in name.split("/"))
-    ]
-    forms = {form_of(name): name for name in found}
-    if len(forms) > 1:
-        raise RetrieverError(
-            "corpus",
-            f"corpus {where}: holds lines of JSON and CSV, which may be the same rows ({', '.join(forms.values())}); "
-            "name the files, or a folder of one form",
-        )
-    return found
 
 
 def as_parquet(
@@ -83,77 +56,68 @@ def as_parquet(
     Raises:
         RetrieverError: The file cannot be read, or one of the columns that are indexed has an unsuitable type.
     """
-    with _reading(path):
-        rows = _of_csv(path) if form_of(path) == "csv" else _of_json(path, columns)
     done = 0
-    names = [renamed.get(name, name) for name in rows.schema.names]
-    with pq.ParquetWriter(to, pa.schema(zip(names, rows.schema.types, strict=True))) as writer:
-        for batch in _batches(path, rows):
-            progress("convert", done, rows.total)
-            writer.write_batch(batch.rename_columns(names))
-            done += len(batch)
+    with reading(path):
+        table = open_table(path)
+        if table is None or not isinstance(table, TextTable):
+            raise TableFault("no documents in it; give another")
+        try:
+            rows = _of_json(path, columns) if table.head else _of_csv(table)
+            names = [renamed.get(name, name) for name in rows.schema.names]
+            with pq.ParquetWriter(to, pa.schema(zip(names, rows.schema.types, strict=True))) as writer:
+                for batch in rows.batches:
+                    progress("convert", done, max(rows.total, done))
+                    writer.write_batch(batch.cast(rows.schema).rename_columns(names))
+                    done += len(batch)
+        except (duckdb.Error, pa.ArrowException):
+            table.mend(os.devnull)  # says in which line
+            raise
     return Source(path, partial(open_file, str(to)))
 
 
 class _TextRows(NamedTuple):
-    """The rows of a file, which are read when they are iterated over."""
+    """The rows of a file, which are read when they are iterated over; `total` is 0 where it is not known."""
 
     schema: pa.Schema
     total: int
     batches: Iterator[pa.RecordBatch]
 
 
-def _batches(path: str, rows: _TextRows) -> Iterator[pa.RecordBatch]:
-    with _reading(path):
-        for batch in rows.batches:
-            yield batch.cast(rows.schema)
-
-
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
     """Raises RetrieverError, which names the file, where the body cannot read it."""
     try:
         yield
-    except CsvFault as fault:
+    except TableFault as fault:
         raise RetrieverError("corpus", f"corpus {path}{fault.at}: {fault.words}") from None
     except UnavailableError:
         raise
     except (duckdb.Error, OSError, pa.ArrowException) as error:
-        what = "CSV" if form_of(path) == "csv" else "lines of JSON, an object a line"
         raise RetrieverError(
-            "corpus", f"corpus {path}: cannot be read as {what}: {reason(error)}; correct it, or export it again"
+            "corpus", f"corpus {path}: cannot be read: {reason(error)}; correct it, or export it again"
         ) from None
 
 
-def _empty(path: str) -> RetrieverError:
-    return RetrieverError("corpus", f"corpus {path}: no documents in it; give another")
+def _of_csv(table: TextTable) -> _TextRows:
+    _check_distinct(table.names)
+    schema = pa.schema([(name, pa.string()) for name in table.names])
+    return _TextRows(schema, 0, table.batches(table.names, _ROWS))
 
 
-def _of_csv(path: str) -> _TextRows:
-    header = csv_header(path)
-    if header is None:
-        raise _empty(path)
-    _check_distinct(path, header.names)
-    schema = pa.schema([(name, pa.string()) for name in header.names])
-    return _TextRows(schema, count_rows(path, header), csv_batches(path, header, header.names, _ROWS))
-
-
-def _check_distinct(path: str, names: Sequence[str]) -> None:
+def _check_distinct(names: Sequence[str]) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise RetrieverError("corpus", f"corpus {path}: two columns are called {twice[0]!r}; rename one")
+        raise TableFault(f"two columns are called {twice[0]!r}; rename one")
 
 
 def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
     objects = f"read_json_objects({file_literal(path)}, format = 'newline_delimited')"
     with bounded_duckdb(_MEMORY, 1) as connection:
         total, told = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchone() or (0, None)
-    if not total:
-        raise _empty(path)
     kinds = json.loads(str(told))
     if not isinstance(kinds, dict) or not kinds:
-        raise CsvFault("holds JSON that is no object with fields; write an object a line, as jq -c does")
-    _check_distinct(path, [name.lower() for name in kinds])  # DuckDB does not tell fields apart by case
+        raise TableFault("holds JSON that is no object with fields; write an object a line, as jq -c does")
+    _check_distinct([name.lower() for name in kinds])  # DuckDB does not tell fields apart by case
     for column, name in columns.read_as.items():
         if name is not None and name in kinds and _type(kinds[name]) is None:
             _check_mixed(path, name, whole_numbers=column == "doc_id")
@@ -189,15 +153,13 @@ def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
     odd = {kind for (kind,) in found if kind} - {"VARCHAR", "NULL"} - ({"UBIGINT", "BIGINT"} if whole_numbers else set())
     if odd:
         wanted, kinds = "string or integer" if whole_numbers else "string", ", ".join(sorted(odd)).lower()
-        raise RetrieverError(
-            "corpus", f"corpus {path}: column {name!r} must be {wanted}, found {kinds} in some rows; convert it"
-        )
+        raise TableFault(f"column {name!r} must be {wanted}, found {kinds} in some rows; convert it")
 
 
 def _table(path: str, types: Mapping[str, str]) -> str:
     """Returns SQL of a file's fields with these types."""
     read = ", ".join(f"{text_literal(name)}: '{kind}'" for name, kind in types.items())
-    return f"read_json({file_literal(path)}, format = 'newline_delimited', columns = {{{read}}})"
+    return f"read_json({file_literal(path)}, format = 'newline_delimited', records = true, columns = {{{read}}})"
 
 
 def _selected(query: str) -> Iterator[pa.RecordBatch]:

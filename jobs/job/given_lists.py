@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from cluster.cause import one_line
 from cluster.errors import ConfigError, RetrieverError
 from cluster.storage import object_at, open_file, remote
-from cluster.storage.packed import unpacked
 from jobs.config.config import Config
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
 from jobs.log.rows import read_rows
 from jobs.log.settings import LogSettings
+from jobs.log.table_file import unpacked
 from jobs.terminal.formats import and_more
 from retrievers.trec.retriever import TREC_VERSION, GivenLists, plain
 from retrievers.trec.run_file import RunFile, read_run

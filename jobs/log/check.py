@@ -12,21 +12,16 @@ from itertools import accumulate, count
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError, nearest
-from cluster.storage import open_file, remote
-from cluster.storage.csv_file import CsvFault, CsvHeader, csv_header
+from cluster.storage import remote
 from cluster.storage.prefetch import prefetch
-from jobs.log.files import LogFile, check_file_version, unchanged
-from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
+from jobs.log.files import LogFile, replaced
 from jobs.log.key import MAX_CONTEXT_CHARS
-from jobs.log.sets.queries import set_queries
+from jobs.log.sets.queries import query_files, set_queries
+from jobs.log.table_file import HEAD_OBJECTS, MemoryTable, ParquetTable, TableFault, TextTable, open_table
 
 _REMEDY = "convert it, or name another column"
-MAGIC = b"PAR1"
-CSV_BYTES_PER_ROW = 1 << 6  # about as many as a row of a web log takes; for the size of parts only
 CHECKS_IN_FLIGHT = 16  # files; one by one, a thousand take minutes on an object store, by its latency
 
 
@@ -69,26 +64,11 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
     """
 
     def sizes_of(file: LogFile) -> list[int]:
-        named = [(use, column) for use, column, *_ in _uses(columns) if column is not None]
-        if file.form == "json":
-            fields = json_fields(file, {column: use for use, column in named if use in _PLAIN})
-            if fields is None:
+        with opened(file) as table:
+            if table is None:
                 return []
-            check_fields(file, fields, named)
-            return [max(1, file.size // BYTES_PER_ROW)]
-        if file.form == "csv":
-            header = open_header(file)
-            if header is None:
-                return []
-            for use, column in named:
-                _check_name(file, header.names, use, column)
-            return [max(1, file.size // CSV_BYTES_PER_ROW)] if header.has_rows else []
-        if file.data_set is not None:
-            rows = set_queries(file.data_set).rows
-            _check_columns(file, rows.schema, columns)
-            return [rows.num_rows]
-        with open_log_file(file, columns) as parquet:
-            return [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+            _check_columns(file, table, columns)
+            return [max(1, file.size // table.row_bytes)] * table.has_rows if isinstance(table, TextTable) else table.sizes
 
     groups: list[RowGroup] = []
     for file, sizes in zip(files, prefetch(sizes_of, files, CHECKS_IN_FLIGHT), strict=True):
@@ -102,100 +82,50 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
     return groups
 
 
-def has_values(file: LogFile, columns: LogColumns, name: str) -> bool:
+def has_values(file: LogFile, name: str) -> bool:
     """Returns whether a file has a column whose values a query can have: in it, or as a partition of its path.
 
     Raises:
-        LogError: the file is not readable, or lacks a column that is read.
+        LogError: the file is not readable.
     """
     if name in dict(file.partitions):
         return True
-    if file.form == "json":
-        fields = json_fields(file)
-        return fields is not None and name in fields.names
-    if file.form == "csv":
-        header = open_header(file)
-        return header is not None and header.names.count(name) == 1
-    if file.data_set is not None:
-        return name in set_queries(file.data_set).rows.column_names
-    with open_log_file(file, columns) as parquet:
-        schema = parquet.schema_arrow
-        return schema.names.count(name) == 1 and _is_value(schema.field(name).type)
+    with opened(file) as table:
+        return table is not None and table.names.count(name) == 1 and _is_value(table.types.get(name, pa.string()))
 
 
-def open_header(file: LogFile) -> CsvHeader | None:
-    """Returns the header of a CSV file; None: the file is empty.
+@contextmanager
+def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | MemoryTable | None]:
+    """Yields the rows of a file; None: it is empty. What the body cannot read of it is a LogError, too.
 
     Raises:
         LogError: it cannot be read, or was replaced since it was listed.
     """
-    with reading_csv(file):
-        return csv_header(file.path, file.etag)
-
-
-@contextmanager
-def reading_csv(file: LogFile) -> Iterator[None]:
-    """Raises LogError, which names the file, where the body cannot read it as CSV."""
     try:
-        yield
-    except CsvFault as fault:
+        if file.data_set is not None:
+            listed = [file, *([] if file.judged is None else [file.judged])]
+            if [(one.size, one.changed) for one in query_files(file.data_set)] != [(one.size, one.changed) for one in listed]:
+                raise replaced(file)
+            yield MemoryTable(set_queries(file.data_set).rows)
+        elif remote(file.path):
+            yield open_table(file.path, str(file.changed))
+        elif ((stat := os.stat(file.path)).st_size, stat.st_mtime_ns) == (file.size, file.changed):
+            yield open_table(file.path)
+        else:
+            raise replaced(file)
+    except TableFault as fault:
         raise file.error("log-unreadable", fault.words, fault.at) from fault
     except UnavailableError:
         raise
-    except (OSError, pa.ArrowException) as error:
-        check_file_version(file, error)
-        raise file.error("log-unreadable", f"cannot be read ({one_line(error)}); copy it again") from error
-
-
-def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
-    """Opens a file for reading in bounded memory (pages, not whole row groups) and checks its columns.
-
-    Raises:
-        LogError: as for `check_log`, or the file was replaced since it was listed.
-    """
-    try:
-        source = open_file(file.path, file.etag) if remote(file.path) else file.path
-        if isinstance(source, str) and not unchanged(file):
-            raise OSError(errno.ESTALE, "was replaced", source)
-        parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-    except UnavailableError:
-        raise
-    except (OSError, pa.ArrowException) as error:
-        check_file_version(file, error)
-        raise file.error("log-unreadable", _why_unreadable(file.path, error)) from error
-    try:
-        _check_columns(file, parquet.schema_arrow, columns)
-    except BaseException:
-        parquet.close()
-        raise
-    return parquet
-
-
-def _why_unreadable(path: str, error: Exception) -> str:
-    try:
-        with open_file(path) as stream:
-            head = stream.read(16)
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - 4))
-            tail = stream.read(4)
-    except UnavailableError:
-        raise
-    except OSError as reason:
-        return f"cannot be read ({reason.strerror or reason}); make it readable"
-    if not head:
-        return "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
-    if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        return "not a Parquet file: it is a workbook of a spreadsheet, or another archive; save it as CSV (*.csv)"
-    if not head.startswith(MAGIC):
-        begins = head.decode("utf-8", "replace")
-        return f"not a Parquet file: it starts with {begins!r} (is it text or compressed?); convert it"
-    if tail != MAGIC:
-        return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
-    return f"damaged Parquet: {one_line(error)}; copy it again"
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            raise replaced(file) from error
+        raise file.error("log-unreadable", f"cannot be read ({error.strerror or error}); make it readable") from error
 
 
 _USED = "used by a prompt or a selection"
 _PLAIN = ("log.query_column", "log.id_column", "log.count_column")
+_KINDS: dict[type, str] = {dict: "object", list: "array"}
 
 
 def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, Callable[[pa.DataType], bool]]]:
@@ -210,26 +140,33 @@ def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, Callable[[pa.
     ]  # fmt: skip
 
 
-def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> None:
+def _check_columns(file: LogFile, table: ParquetTable | TextTable | MemoryTable, columns: LogColumns) -> None:
     for use, column, wanted, fits in _uses(columns):
         if column is None:
             continue
-        _check_name(file, schema.names, use, column)
-        if column in schema.names:
-            kind = schema.field(column).type
-            if not (fits(kind) or pa.types.is_null(kind)):  # null: a shard that has no value
-                raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
+        _check_name(file, table, use, column)
+        kind = table.types.get(column, pa.null())  # null: a shard that has no value
+        if not (fits(kind) or pa.types.is_null(kind)):
+            raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
+        for line, row in table.head if use in _PLAIN else ():
+            odd = row.get(column)
+            if isinstance(odd, dict | list) or (isinstance(odd, float) and use != "log.query_column"):
+                what = "a number with a fraction" if isinstance(odd, float) else f"an {_KINDS[type(odd)]}"
+                words = f"column {column!r} ({use}) holds {what}, wanted text or whole numbers; name another column"
+                raise file.error("log-column", words, f", line {line}")
 
 
-def _check_name(file: LogFile, names: Sequence[str], use: str, column: str) -> None:
-    """Checks that a file with columns of these names has a column once, or a partition of that name."""
+def _check_name(file: LogFile, table: ParquetTable | TextTable | MemoryTable, use: str, column: str) -> None:
+    """Checks that a file has a column once, or a partition of that name."""
+    names = table.names
     if names.count(column) > 1:
         raise file.error("log-column", f"column {column!r} ({use}) stands in it more than once; name another")
     if column in names:
         return
     if column not in dict(file.partitions):
+        seen = f" in its first {HEAD_OBJECTS:,} objects" if table.head else ""
         every = [*names, *(name for name, _ in file.partitions)]
-        raise file.error("log-column", f"no column {column!r} ({use}){nearest(column, every)}")
+        raise file.error("log-column", f"no column {column!r} ({use}){seen}{nearest(column, every)}")
     value = dict(file.partitions)[column]
     if use == "log.count_column" and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
         raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted whole numbers; {_REMEDY}")

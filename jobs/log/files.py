@@ -2,61 +2,41 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 from cluster.cause import absent
 from cluster.errors import LogError, nearest
-from cluster.storage import object_at, open_storage, remote
-from cluster.storage.csv_file import CSV_ENDINGS
-from cluster.storage.packed import PACKED
+from cluster.storage import FoundFile, files_at, is_hidden, remote
 from jobs.log.sets.names import SetName, set_names
-from jobs.log.sets.queries import SetFile, query_files
+from jobs.log.sets.queries import query_files
 from jobs.log.settings import LogSettings
+from jobs.log.table_file import TableFault, form_of
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", *PACKED))
-Form = Literal["parquet", "json", "csv", "set"]
-FORMS: dict[Form, tuple[str, ...]] = {"parquet": (".parquet",), "json": JSON_ENDINGS, "csv": CSV_ENDINGS}
-"""How a file holds rows -> endings of the names of such files; lines of JSON, and CSV, may be packed."""
-ENDINGS = tuple(ending for endings in FORMS.values() for ending in endings)
 _WANTED = "Parquet, JSON lines or CSV file (*.parquet, *.json, *.jsonl, *.ndjson, *.csv, *.tsv)"
-
-
-def form_of(path: str) -> Form:
-    """Returns how a file of this name holds rows; one whose ending says nothing is taken for Parquet."""
-    return next((form for form, endings in FORMS.items() if path.lower().endswith(endings)), "parquet")
-
-
-def counts(key: str) -> bool:
-    """Returns whether a file of a folder counts, by its key there; hidden ones do not."""
-    return key.lower().endswith(ENDINGS) and not any(part[:1] in "._" for part in key.split("/"))
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of the log; a later start compares `size` and `etag` or `mtime_ns` to see whether it was replaced."""
+    """One file of the log; a later start compares `size` and `changed` to see whether it was replaced."""
 
     path: str  # absolute or as configured, for opening
     name: str  # relative to the log's path, with "/"; the same on every machine; begins the log_id of a row
     size: int  # bytes
-    mtime_ns: int | None  # None: an object on S3
+    changed: int | str  # nanoseconds of its last change; of an object its etag
     partitions: tuple[tuple[str, str | None], ...] = ()  # hive partitions in its path (date=2020-01-01), outer first
-    etag: str | None = None  # the object's version
-    form: Form = "parquet"
     data_set: SetName | None = None  # of which it has the queries
     judged: LogFile | None = None  # which of its queries count, judgements say
 
     @property
     def version(self) -> dict[str, Any]:
         """Returns path, size and etag or mtime_ns, as the plan stores them."""
-        changed = {"mtime_ns": self.mtime_ns} if self.etag is None else {"etag": self.etag}
-        return {"path": self.path, "size": self.size, **changed}
+        return {"path": self.path, "size": self.size, "etag" if isinstance(self.changed, str) else "mtime_ns": self.changed}
 
     def error(self, code: str, words: str, at: str = "") -> LogError:
         """Returns an error of the file, or of what is `at` a place in it, such as `, line 3`."""
@@ -73,24 +53,19 @@ def replaced(file: LogFile) -> LogError:
     return file.error("run-changed", "was replaced since it was listed; start again")
 
 
-def check_file_version(file: LogFile, error: Exception) -> None:
-    """Checks that an error of reading is not that the file was replaced: the plan holds for the listed version only.
+def of_one_form(files: Sequence[FoundFile]) -> list[FoundFile]:
+    """Returns those files of a folder that hold its rows: Parquet files, where there are any, else all.
 
     Raises:
-        LogError: the file was replaced.
+        TableFault: Some are lines of JSON, some CSV, so that rows may be there twice.
     """
-    if isinstance(error, OSError) and error.errno == errno.ESTALE:
-        raise replaced(file) from error
-
-
-def unchanged(file: LogFile) -> bool:
-    """Returns whether a local file is still the one that was listed.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    stat = os.stat(file.path)
-    return (stat.st_size, stat.st_mtime_ns) == (file.size, file.mtime_ns)
+    forms = {form_of(file.path) or "parquet": file.name for file in files}
+    if "parquet" in forms:
+        return [file for file in files if form_of(file.path) in ("parquet", None)]
+    if len(forms) > 1:
+        words = f"holds lines of JSON and CSV, which may be the same rows ({', '.join(sorted(forms.values()))})"
+        raise TableFault(f"{words}; name the files, or a folder of one form")
+    return list(files)
 
 
 def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[LogFile]:
@@ -114,76 +89,28 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
     found: dict[str, LogFile] = {}
     for one in paths:
-        if remote(one):
-            if not all(remote(other) for other in paths):
-                raise LogError("log-missing", f"log.path {one}{when}: is mixed with local files; name all in s3://, or none")
-            root, inside, content = _s3_files(one)
-        else:
-            if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
-                raise LogError(
-                    "log-missing", f"log.path {one}{when}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder"
-                )
-            if not os.path.exists(one):
-                raise LogError("log-missing", f"log.path {one}{when}: {absent(one)}{_nearest_path(one)}")
-            root, inside, content = _local_files(one)
+        where = f"log.path {one}{when}"
+        if remote(one) and not all(map(remote, paths)):
+            raise LogError("log-missing", f"{where}: is mixed with local files; name all in s3://, or none")
+        if not remote(one) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
+            raise LogError("log-missing", f"{where}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder")
+        if not remote(one) and not os.path.exists(one):
+            raise LogError("log-missing", f"{where}: {absent(one)}{_nearest_path(one)}")
+        every = files_at(one)
+        inside = [file for file in every if file.path == one or (form_of(file.name) and not is_hidden(file.name))]
         if not inside:
-            raise LogError("log-missing", f"log.path {one}{when}: no {_WANTED} in this folder, {content}; name another")
-        for file in of_one_form(inside, f"log.path {one}{when}"):
+            content = f"found {_first_names([file.name for file in every])}" if every else "it is empty"
+            raise LogError("log-missing", f"{where}: no {_WANTED} in this folder, {content}; name another")
+        try:
+            inside = of_one_form(inside)
+        except TableFault as fault:
+            raise LogError("log-missing", f"{where}: {fault.words}") from fault
+        root = os.path.dirname(one) or "." if inside[0].path == one else one
+        for file in inside:
             name = os.path.relpath(file.path, base or root)
-            found.setdefault(os.path.realpath(file.path), replace(file, name=name, form=form_of(file.path)))
+            partitions = _partitions(file.path if remote(one) else os.path.abspath(file.path))
+            found.setdefault(os.path.realpath(file.path), LogFile(file.path, name, file.size, file.changed, partitions))
     return sorted(found.values(), key=lambda file: file.name)
-
-
-def of_one_form(files: Sequence[LogFile], where: str) -> list[LogFile]:
-    """Returns those files of a folder, which `where` names, that hold its rows: Parquet files, where there are any, else all.
-
-    Raises:
-        LogError: Some are lines of JSON, some CSV, so that rows may be there twice.
-    """
-    forms = {form_of(file.path): file for file in files}
-    if "parquet" in forms:
-        return [file for file in files if form_of(file.path) == "parquet"]
-    if len(forms) > 1:
-        first, second = sorted(os.path.basename(file.path) for file in forms.values())
-        words = "holds lines of JSON and CSV, which may be the same rows"
-        raise LogError("log-missing", f"{where}: {words} ({first}, {second}); name the files, or a folder of one form")
-    return list(files)
-
-
-def _s3_files(url: str) -> tuple[str, list[LogFile], str]:
-    """Returns the folder to which names are relative, the log files, and a description of the content.
-
-    A URL is a file if there is an object of this name, else a folder.
-    """
-    entry = object_at(url)
-    root = (url.rpartition("/")[0] if entry else url).rstrip("/")
-    entries = [entry] if entry else list(open_storage(root).list())
-    wanted = [one for one in entries if entry or counts(one.key)]
-    files = [LogFile(f"{root}/{one.key}", "", one.size, None, _partitions(f"{root}/{one.key}"), one.etag) for one in wanted]
-    return root, files, f"found {_first_names([one.key for one in entries])}" if entries else "it is empty"
-
-
-def _local_files(path: str) -> tuple[str, list[LogFile], str]:
-    folder = os.path.isdir(path)
-    files = []
-    for one in _walk(path) if folder else [path]:
-        stat = os.stat(one)
-        files.append(LogFile(one, "", stat.st_size, stat.st_mtime_ns, _partitions(os.path.abspath(one))))
-    names = sorted(os.listdir(path)) if folder else []
-    return path if folder else os.path.dirname(path) or ".", files, f"found {_first_names(names)}" if names else "it is empty"
-
-
-def _walk(folder: str) -> Iterator[str]:
-    seen: set[str] = set()
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(parent)
-        if real in seen:  # a link to a parent folder
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        inside = [os.path.join(parent, name) for name in files]
-        yield from (one for one in inside if counts(os.path.relpath(one, folder)))
 
 
 def _partitions(path: str) -> tuple[tuple[str, str | None], ...]:
@@ -216,9 +143,5 @@ def log_files(log: LogSettings) -> list[LogFile]:
 
 
 def _of_set(name: SetName) -> LogFile:
-    first, *others = [_as_log_file(file, name) for file in query_files(name)]
-    return replace(first, judged=next(iter(others), None))
-
-
-def _as_log_file(file: SetFile, name: SetName) -> LogFile:
-    return LogFile(file.path, str(name), file.size, file.mtime_ns, etag=file.etag, form="set", data_set=name)
+    files = [LogFile(file.path, str(name), file.size, file.changed, data_set=name) for file in query_files(name)]
+    return replace(files[0], judged=next(iter(files[1:]), None))

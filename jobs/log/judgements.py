@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,16 +11,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cluster.cause import absent, one_line
 from cluster.errors import ConfigError, UnavailableError
-from cluster.storage import open_file, remote
-from cluster.storage.csv_file import CsvFault, csv_batches, csv_header
-from cluster.storage.packed import unpacked
+from cluster.storage import is_there, remote
 from jobs.log.sets import irds
 from jobs.log.sets.beir import HEADER, split_of
 from jobs.log.sets.names import set_name
+from jobs.log.table_file import TableFault, TextTable, form_of, lines_of, open_table
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
@@ -76,8 +73,8 @@ class Judgements(NamedTuple):
 def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
-    A first line that names these columns, or BEIR's, is none. Of CSV and Parquet the columns `key`, `doc_id`, `grade`, or the
-    only three, of which the last is no number. Text may be packed (`.gz`, `.zst`).
+    A first line that names these columns, or BEIR's, is none. Of a table (Parquet, CSV, lines of JSON) the columns `key`,
+    `doc_id`, `grade`, or the only three, of which the last is no number. Text may be packed (`.gz`, `.zst`).
 
     Args:
         path: a local file or an object on S3, or the name of a data set.
@@ -175,7 +172,9 @@ def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = 
 def _add_fields(fields: Sequence[str], key: Key, place: str, line: str, grades: dict[str, dict[str, int]]) -> None:
     try:
         name, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
-        value = int(grade)
+        value = (
+            int(grade) if not re.fullmatch(r"[-+]?\d+\.0+", grade) else int(float(grade))
+        )  # as pandas writes a column with a gap
     except ValueError as error:
         trec = "TREC's four columns, parted by tabs, too" if key == "query" else "TREC's four columns"
         raise ConfigError(
@@ -206,7 +205,7 @@ _ROWS = 1 << 13  # of CSV, read at a time
 
 
 def read_answers(path: str, key: Key) -> dict[str, list[str]]:
-    """Returns key -> gold answers, from tab-separated `key answer`, CSV or Parquet; a key may have several lines.
+    """Returns key -> gold answers, from tab-separated `key answer`, or a table; a key may have several lines.
 
     Raises:
         ConfigError: the file cannot be read, or a line has other columns.
@@ -225,47 +224,37 @@ def read_answers(path: str, key: Key) -> dict[str, list[str]]:
 def _records(
     path: str, where: str, columns: tuple[str, ...], split: Callable[[str], list[str]]
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields place, text and fields of the rows of CSV (with a header) or Parquet, else of lines in UTF-8 that are not blank.
+    """Yields place, text and fields of the rows of a table, else of lines in UTF-8 that are not blank.
 
     Raises:
         ConfigError: the file cannot be read, or a table has other columns.
     """
     try:
-        table = _table(path)
-        if table is None:
-            with open_file(path) as opened, io.TextIOWrapper(unpacked(opened, path), encoding="utf-8-sig") as lines:
-                for number, line in enumerate((line.rstrip("\n") for line in lines), 1):
-                    fields = split(line)
-                    if line.strip() and (number > 1 or tuple(fields) not in (columns, HEADER)):
-                        yield f"line {number}", line, fields
+        if not is_there(path):
+            raise TableFault(f"{absent(path)}; give another file")
+        # lines are parted by tabs whatever the name, and then need no header
+        table = None if re.search(r"\.tsv(\.\w+)?$", path.lower()) or form_of(path) is None else open_table(path)
+        if table is None or (isinstance(table, TextTable) and table.delimiter == "\t"):
+            for number, raw in enumerate(lines_of(path), 1):
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                fields = split(line)
+                if line.strip() and (number > 1 or tuple(fields) not in (columns, HEADER)):
+                    yield f"line {number}", line, fields
             return
-        names, batches = table
+        names = table.names
         header = names[-1] == "answer" if columns[-1] == "answer" else not re.fullmatch(r"[-+\d.]+", names[-1])
         if not (named := set(columns) <= set(names)) and not (header and len(names) == len(columns)):
-            raise ConfigError("judgements", f"{where}: {path}: has {', '.join(names)}; name its columns {', '.join(columns)}")
-        places, numbers = [names.index(name) for name in (columns if named else names)], count(1)
-        for batch in batches:
-            texts = (batch.column(place).cast(pa.string()).fill_null("").to_pylist() for place in places)
+            raise TableFault(f"has {', '.join(names)}; name its columns {', '.join(columns)}")
+        numbers = count(1)
+        for batch in table.batches(columns if named else names, _ROWS):
+            texts = (column.cast(pa.string()).fill_null("").to_pylist() for column in batch.columns)
             yield from ((f"row {next(numbers)}", ", ".join(fields), list(fields)) for fields in zip(*texts, strict=True))
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            "judgements", f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it"
-        ) from error
+        words = f"cannot be read: it is not UTF-8 text ({error.reason}); convert it"
+        raise ConfigError("judgements", f"{where}: {path}: {words}") from error
     except UnavailableError:
         raise
-    except CsvFault as fault:
+    except TableFault as fault:
         raise ConfigError("judgements", f"{where}: {path}{fault.at}: {fault.words}") from fault
     except (OSError, pa.ArrowException) as error:
-        why = absent(path) if isinstance(error, FileNotFoundError) else f"cannot be read: {one_line(error)}"
-        raise ConfigError("judgements", f"{where}: {path}: {why}; give another file") from error
-
-
-def _table(path: str) -> tuple[list[str], Iterator[pa.RecordBatch]] | None:
-    """Returns names and rows of a file of Parquet or CSV, by its name; None: it is another file, or one parted by tabs."""
-    if path.lower().endswith(".parquet"):
-        table = pq.read_table(open_file(path))
-        return table.column_names, iter(table.to_batches())
-    header = csv_header(path) if re.search(r"\.csv(\.gz|\.zst)?$", path.lower()) else None
-    if header is None or header.delimiter == "\t":
-        return None
-    return list(header.names), csv_batches(path, header, header.names, _ROWS)
+        raise ConfigError("judgements", f"{where}: {path}: cannot be read: {one_line(error)}; give another file") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
@@ -11,12 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.cause import one_line
-from cluster.errors import UnavailableError
-from cluster.storage.csv_file import csv_batches
-from jobs.log.check import LogColumns, RowGroup, is_list, open_header, open_log_file, reading_csv
-from jobs.log.files import LogFile, check_file_version, replaced
-from jobs.log.json_lines import check_version, json_batches
-from jobs.log.sets.queries import query_files, set_queries
+from jobs.log.check import LogColumns, RowGroup, is_list, opened
+from jobs.log.files import LogFile
 
 TURNS = "\n"  # joins the turns of a context
 ITEMS = "; "  # joins the items of a value
@@ -118,72 +114,28 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
 def _batches(file: LogFile, groups: list[RowGroup], columns: LogColumns) -> Iterator[pa.RecordBatch]:
     start, schema = groups[0].start, rows_schema(columns)
     size = BATCH_ROWS if len(schema) == len(ROWS) else min(BATCH_ROWS, WIDE_BATCH_ROWS)
-    for batch in _READERS[file.form](file, groups, columns, size):
-        texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
-        log_ids = _log_ids(batch, file, start, columns.id_column)
-        read = [log_ids, texts, _counts(batch, file, start, columns.count_column)]
-        if columns.context_column is not None:
-            read.append(contexts(_column(batch, file, columns.context_column), columns.max_context_chars))
-        read += [values(_column(batch, file, name)) for name in columns.values]
-        yield pa.record_batch(read, schema=schema)
-        start += len(batch)
-
-
-def _json(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
-    """Yields the columns of lines of JSON; what may be a list is one."""
-    del groups
-    texts = [name for name in (columns.query_column, columns.id_column, columns.count_column) if name is not None]
-    lists = [name for name in (columns.context_column, *columns.values) if name is not None and name not in texts]
-    return json_batches(file, list(dict.fromkeys(texts)), list(dict.fromkeys(lists)), size)
-
-
-def _csv(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
-    """Yields the columns of CSV, all of them text."""
-    del groups
-    check_version(file)
-    header = open_header(file)
-    if header is not None:
-        with reading_csv(file):
-            yield from csv_batches(file.path, header, _wanted(columns, header.names), size, etag=file.etag, any_bytes=True)
-
-
-def _wanted(columns: LogColumns, names: Sequence[str]) -> list[str]:
-    """Returns the columns that are read of a file with these."""
-    named = [columns.query_column, columns.id_column, columns.count_column, columns.context_column, *columns.values]
-    return [name for name in dict.fromkeys(named) if name is not None and name in names]
-
-
-def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
-    with open_log_file(file, columns) as parquet:
-        names, start = parquet.schema_arrow.names, groups[0].start
-        wanted = _wanted(columns, names)
+    plain = [columns.query_column, columns.id_column, columns.count_column]
+    with opened(file) as table:
+        if table is None:
+            return
+        every = dict.fromkeys((*plain, columns.context_column, *columns.values))
+        wanted = [name for name in every if name is not None and name in table.names]
+        lists = [name for name in wanted if name not in plain]
         numbers = [group.number for group in groups]
-        try:
-            # without any of the columns (all from partitions) read all columns, for the number of rows
-            for batch in parquet.iter_batches(size, row_groups=numbers, columns=wanted or names):
-                yield batch
-                start += len(batch)
-        except UnavailableError:
-            raise
-        except (OSError, pa.ArrowException) as error:
-            check_file_version(file, error)
-            raise file.error(
-                "log-unreadable", f"damaged at or after row {start:,}: {one_line(error)}; copy it again"
-            ) from error
+        for batch in table.batches(wanted, size, groups=numbers, lists=lists, any_bytes=True):
+            yield _read(batch, file, columns, start)
+            start += len(batch)
 
 
-def _set(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
-    """Yields the columns of a data set's queries, all of them text."""
-    del groups
-    assert file.data_set is not None
-    rows = set_queries(file.data_set).rows
-    versions = [(one.size, one.mtime_ns, one.etag) for one in query_files(file.data_set)]
-    if versions != [(one.size, one.mtime_ns, one.etag) for one in (file, file.judged) if one is not None]:
-        raise replaced(file)
-    yield from rows.select(_wanted(columns, rows.column_names)).to_batches(max_chunksize=size)
-
-
-_READERS = {"parquet": _parquet, "json": _json, "csv": _csv, "set": _set}
+def _read(batch: pa.RecordBatch, file: LogFile, columns: LogColumns, start: int) -> pa.RecordBatch:
+    """Returns rows as `rows_schema` has them, of which the first is number `start` of the file."""
+    texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
+    log_ids = _log_ids(batch, file, start, columns.id_column)
+    read = [log_ids, texts, _counts(batch, file, start, columns.count_column)]
+    if columns.context_column is not None:
+        read.append(contexts(_column(batch, file, columns.context_column), columns.max_context_chars))
+    read += [values(_column(batch, file, name)) for name in columns.values]
+    return pa.record_batch(read, schema=rows_schema(columns))
 
 
 def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:
@@ -204,22 +156,18 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
         ids.validate(full=True)
     except pa.ArrowInvalid as error:
         words = f"column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
-        raise file.error("log-column", words, _rows(start, batch)) from error
+        raise file.error("log-column", words, f", rows {start:,} to {start + len(batch) - 1:,}") from error
     return pc.coalesce(ids, named)
 
 
-def _no_number(texts: pa.StringArray) -> int:
-    """Returns the place of the first text that is no whole number."""
-    for place, text in enumerate(texts):
+def _no_number(values: pa.Array) -> int:
+    """Returns the place of the first value that is no whole number of 64 bits."""
+    for place, value in enumerate(values):
         try:
-            text.cast(pa.int64())
+            value.cast(pa.int64())
         except pa.ArrowInvalid:
             return place
     return 0
-
-
-def _rows(start: int, batch: pa.RecordBatch) -> str:
-    return f", rows {start:,} to {start + len(batch) - 1:,}"
 
 
 def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None) -> pa.Int64Array:
@@ -229,8 +177,7 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
         counts = _column(batch, file, column).cast(pa.int64()).fill_null(1)
     except pa.ArrowInvalid as error:
         words = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
-        where = _rows(start, batch) if file.form == "parquet" else f", row {start + _no_number(_column(batch, file, column)):,}"
-        raise file.error("log-column", words, where) from error
+        raise file.error("log-column", words, f", row {start + _no_number(_column(batch, file, column)):,}") from error
     negative = np.flatnonzero(counts.to_numpy() < 0)
     if len(negative):
         row, found = start + int(negative[0]), counts[int(negative[0])]

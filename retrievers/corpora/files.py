@@ -45,7 +45,7 @@ Paths = str | Path | Source | Sequence[str | Path | Source]
 
 def is_corpus_file(name: str) -> bool:
     """Returns whether a file of a folder is one of a corpus's Parquet files, by its path."""
-    return name.endswith(".parquet") and not name.rpartition("/")[2].startswith((".", "_"))
+    return name.lower().endswith((".parquet", ".pq")) and not name.rpartition("/")[2].startswith((".", "_"))
 
 
 def corpus_files(paths: Paths) -> list[Path | Source]:
@@ -66,7 +66,7 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
             )
         path = Path(name)
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*.parquet") if is_corpus_file(file.as_posix()))
+            found = sorted(file for file in path.rglob("*") if is_corpus_file(file.as_posix()))
             if not found:
                 raise RetrieverError("corpus", f"corpus {path}: the folder holds no *.parquet file; give another")
             files += found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,6 @@ from cluster.errors import RetrieverError
 from retrievers.corpora.files import Progress, Source, corpus_schema, open_source, reading
 from retrievers.models import resolve_model
 from retrievers.passages.documents import read_document
-from retrievers.passages.files import TextFile
 from retrievers.passages.split import split
 from retrievers.retriever import CHUNK, PAGE, SOURCE
 from retrievers.settings import CorpusSettings, SplitSettings
@@ -21,6 +20,20 @@ from retrievers.settings import CorpusSettings, SplitSettings
 _ROWS = 1024  # passages written at a time, and documents of Parquet read at a time
 
 Starts = Callable[[str], Sequence[int]]
+
+
+class TextFile(NamedTuple):
+    """A document's file, here or in object storage.
+
+    Attributes:
+        name: For messages.
+        source: Its path in the corpus's folder, by which its passages are known and cited.
+        open: Opens it.
+    """
+
+    name: str
+    source: str
+    open: Callable[[], BinaryIO]
 
 
 class Passages(NamedTuple):

@@ -19,12 +19,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from cluster.cause import absent
+from cluster.cause import absent, one_line
 from cluster.errors import RewriterError
 from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
@@ -40,6 +42,17 @@ class _Line(NamedTuple):
     number: int
     start: int
     length: int
+
+
+def _unpacked(path: str) -> BinaryIO:
+    """Returns a temporary file of what a file holds that is packed as its name says."""
+    import pyarrow as pa
+
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - kept until close()
+    with pa.input_stream(path) as stream:
+        shutil.copyfileobj(stream, file)
+    file.seek(0)
+    return file
 
 
 class RecordedEngine:
@@ -58,9 +71,12 @@ class RecordedEngine:
         if self._path.startswith("s3://"):
             raise RewriterError("run-file", f"recorded completions {self._path}: is no file of this machine; give a copy of it")
         try:
-            self._file = open(self._path, "rb")  # noqa: SIM115 - kept until close()
-        except OSError as error:
-            why = absent(self._path) if isinstance(error, FileNotFoundError) else error.strerror
+            self._file: BinaryIO = open(self._path, "rb")  # noqa: SIM115 - kept until close()
+            if self._path.lower().endswith((".gz", ".zst")):
+                self._file.close()
+                self._file = _unpacked(self._path)
+        except OSError as error:  # pyarrow has one for what is not packed as its name says
+            why = absent(self._path) if isinstance(error, FileNotFoundError) else error.strerror or one_line(error)
             raise RewriterError(
                 "run-file", f"recorded completions {self._path}: cannot be read: {why}; correct rewrite.engine.path"
             ) from error

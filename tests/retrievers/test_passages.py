@@ -13,14 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
+from cluster.storage import files_at
+from jobs.index.sources import Documents, documents_of
 from retrievers.passages.corpus import Passages, split_documents, write_passages
 from retrievers.passages.documents import Page, PlainDocument, read_document
-from retrievers.passages.files import text_files
 from retrievers.passages.split import split
 from retrievers.settings import CorpusSettings, SplitSettings
 from tests.support.retrievers.small_pdf import small_pdf
 
 TEXT = st.text(alphabet="ab .\n。!\u3000é", max_size=200)
+
+
+def text_files(folder: Path) -> Documents:
+    return documents_of(str(folder), files_at(str(folder)))
 
 
 def spans(text: str, size: int, overlap: int) -> list[str]:

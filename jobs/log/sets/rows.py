@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cluster.errors import LogError, UnavailableError
 from cluster.storage import open_file
-from cluster.storage.packed import unpacked
+from jobs.log.table_file import unpacked
 
 
 class SetQueries(NamedTuple):

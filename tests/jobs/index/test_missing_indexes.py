@@ -255,8 +255,11 @@ main(["plan", sys.argv[2]])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["build_bm25", "publish", "replace"])
-def test_a_kill_in_the_middle_leaves_no_index(at: str, config: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_kill_in_the_middle_leaves_no_index(
+    at: str, config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config()
+    monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"query": ["tea"]}), tmp_path / "log.parquet")
     (tmp_path / "recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

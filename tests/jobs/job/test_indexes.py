@@ -228,9 +228,7 @@ def test_two_builders_are_kept_apart(store: Storage, values: dict[str, Any], cor
 
 
 def test_a_corpus_that_is_not_there(store: Storage, values: dict[str, Any]) -> None:
-    with pytest.raises(
-        RetrieverError, match=rf"corpus {store.root}/none: no such object, and no \*.parquet, .* or document below it"
-    ):
+    with pytest.raises(RetrieverError, match=rf"corpus {store.root}/none: no such file or folder; correct corpus.path"):
         build(store, values, store.url("none"))
 
 

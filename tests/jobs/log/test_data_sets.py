@@ -148,7 +148,7 @@ def test_a_set_of_ir_datasets_is_a_log_and_its_judgements(tmp_path: Path) -> Non
     assert read_qrels("irds:ours/log/train").grades == QRELS["train"]
     (train,), (test,) = files_of("irds:ours/log/train"), files_of("irds:ours/log/test")
     assert train.version == files_of("irds:ours/log/train")[0].version
-    assert train.etag != test.etag
+    assert train.changed != test.changed
 
 
 def test_what_ir_datasets_lacks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -13,7 +14,7 @@ import pytest
 
 from cluster.errors import ClusterError, ConfigError, LogError, UnavailableError
 from cluster.run.shards import Plan, check_inputs
-from cluster.storage import Storage, open_storage, s3_client, s3_duckdb
+from cluster.storage import Storage, files_at, open_file, open_storage, s3_client, s3_duckdb
 from cluster.storage.s3_file import BLOCK
 from cluster.storage.traffic import take_traffic
 from jobs.index import sources
@@ -22,7 +23,7 @@ from jobs.log.dedup import LEAST_BLOCK, dedup
 from jobs.log.files import LogFile, find_log_files
 from jobs.log.judgements import read_qrels
 from jobs.log.rows import read_rows
-from retrievers.corpora.files import corpus_schema
+from retrievers.corpora.files import Source, corpus_schema
 from tests.support.cluster.s3_proxy import Fault, proxied
 from tests.support.cluster.s3_server import S3Server
 
@@ -102,7 +103,8 @@ def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
     files = find_log_files(there.root)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        corpus = sources.table_files(there.root, [entry.key for entry in there.list()])
+        files_of_corpus = sources.table_files(there.root, files_at(there.root))
+        corpus = [Source(file.path, partial(open_file, file.path)) for file in files_of_corpus]
         rows = read_log(files, COLUMNS)
         next(rows)
         proxy.faults = [Fault("slow_down", method="GET", times=10**6)]

@@ -134,7 +134,7 @@ def test_a_plan_names_the_same_tables_wherever_they_were_made(log: str, tmp_path
                 assert pq.ParquetFile(file).metadata.row_group(shard.row_group).num_rows == shard.rows
         found.append((plan.counts, plan.inputs, [shard[2:] for shard in plan.shards]))
     assert found[0] == found[1]
-    assert found[0][0] == {"log_rows": 6 * 401, "queries": 97, "rejected": 6, "traffic": 6 * 400}
+    assert found[0][0] == {"log_rows": 6 * 401, "queries": 97, "rejected": 6, "rejected_empty": 6, "traffic": 6 * 400}
 
 
 @pytest.mark.usefixtures("two_nodes")

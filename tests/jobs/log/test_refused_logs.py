@@ -86,7 +86,7 @@ def test_files_are_found_at_any_depth_once_and_in_order(tmp_path: Path) -> None:
         "b/x.parquet",
         "link/far.parquet",
     ]
-    assert [(f.size, f.mtime_ns) for f in found] == [(os.stat(f.path).st_size, os.stat(f.path).st_mtime_ns) for f in found]
+    assert [(f.size, f.changed) for f in found] == [(os.stat(f.path).st_size, os.stat(f.path).st_mtime_ns) for f in found]
     twice = find_log_files([str(tmp_path / "log"), str(tmp_path / "log" / "b" / "x.parquet")])
     assert len(twice) == len(found)
 
@@ -221,7 +221,7 @@ def test_bad_counts(tmp_path: Path) -> None:
     )
     log = write(tmp_path / "big.parquet", {"query": ["a", "b"], "n": pa.array([1, 2**63], pa.uint64())})
     assert failure(log, tmp_path / "out", LogColumns("query", None, "n")).startswith(
-        f"log file {log}, rows 0 to 1: column 'n' (log.count_column): "
+        f"log file {log}, row 1: column 'n' (log.count_column): "
     )
     log = write(tmp_path / "sum.parquet", {"query": ["a", "a "], "n": [2**62, 2**62]})
     assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (

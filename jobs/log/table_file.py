@@ -1,0 +1,450 @@
+"""Reader of tables: Parquet, lines of JSON, and CSV, here or on S3; text may be packed.
+
+FORMS is the one table of formats: whatever a person gives as rows (a log, judgements, answers, a corpus) is opened here.
+
+- Parquet: pyarrow reads it, by row groups; DuckDB refuses text that is not UTF-8.
+- JSON: an object a line, whose fields are the columns, or a hit of OpenSearch or Elasticsearch that wraps it in `_source`.
+- CSV: the first record names the columns, and every value is text; an empty field is null. Fields are parted by commas, in a
+  `.tsv` by tabs; in a `.csv` whose header has no comma, by semicolons or tabs. A field may be in quotes, in which a quote is
+  doubled (RFC 4180). A `.tsv` whose header has no quote has none (MS MARCO, AOL, `mysql -B`): each line is a record; a field
+  that is quoted as CSV all the same is refused.
+
+DuckDB reads text in order, as a stream, in some ten MB. It refuses what pyarrow takes without a word: a quote that is not
+closed takes all lines behind it into one field, and `"a" b` loses its quotes. What it cannot read though it is no fault (bytes
+that are not UTF-8, half a surrogate pair, a key twice), it reads from a copy in which such bytes are characters.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cluster.cause import one_line
+from cluster.errors import UnavailableError
+from cluster.http import encodable
+from cluster.storage import open_file, remote
+from cluster.storage.copies import work_folder
+from cluster.storage.s3_duckdb import bounded_duckdb, reason
+from cluster.storage.sql import file_literal, identifier, text_literal
+
+Form = Literal["parquet", "json", "csv"]
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+"""Ending of a file's name -> how it is packed."""
+FORMS: dict[Form, tuple[str, ...]] = {
+    "parquet": (".parquet", ".pq"),
+    "json": tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", *PACKED)),
+    "csv": tuple(f".{name}{packed}" for name in ("csv", "tsv") for packed in ("", *PACKED)),
+}
+"""How a file holds rows -> endings of the names of such files."""
+HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of lines of JSON, which tell the columns
+LINE_BYTES = 1 << 24  # of a line or record, at most
+_CSV_HEAD_BYTES = 1 << 16
+_BUFFER_BYTES = 1 << 25  # of DuckDB's CSV reader: 16 records of the longest kind, 256 MB, unless it is said
+_MEMORY = "256MB"  # of DuckDB
+_QUOTED = '^"([^"]|"")*""([^"]|"")*"$|^""$'  # what writers of CSV quote: a quote in a text, and an empty text
+_QUOTES = "a quote that is not closed, or text behind one that is; write a quote inside quotes twice"
+_ONE_A_LINE = "write an object a line, as jq -c does"
+_BULK = {"index", "create", "update", "delete"}  # the actions of the bulk API
+_ESCAPES = {
+    0xDC00 + byte: 0x10FF00 + byte for byte in range(0x80, 0x100)
+}  # of `surrogateescape` -> the last private characters
+_ESCAPED = re.compile(rb"\xf4\x8f[\xbe\xbf][\x80-\xbf]")
+_LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+_NOT_UTF8, _WRITE_UTF8 = "Invalid unicode", "is not UTF-8; write the file as UTF-8"
+
+
+class TableFault(ValueError):
+    """A fault of a file, with its remedy.
+
+    Attributes:
+        at: Where in the file, such as `, line 3`; it may be empty.
+        words: The message.
+    """
+
+    def __init__(self, words: str, line: int | None = None) -> None:
+        """`line`: from 1; None: the file as a whole."""
+        super().__init__(words)
+        self.words, self.at = words, "" if line is None else f", line {line:,}"
+
+
+def form_of(path: str) -> Form | None:
+    """Returns how a file of this name holds rows; None: its ending does not say it."""
+    return next((form for form, endings in FORMS.items() if path.lower().endswith(endings)), None)
+
+
+def unpacked(stream: BinaryIO, name: str) -> Any:
+    """Returns the stream of what a file of this name holds, to be read from its start to its end."""
+    codec = next((codec for ending, codec in PACKED.items() if name.lower().endswith(ending)), None)
+    return stream if codec is None else pa.CompressedInputStream(pa.PythonFile(stream, "r"), codec)
+
+
+def lines_of(path: str, etag: str | None = None) -> Iterator[bytes]:
+    """Yields the lines of a file of text, here or on S3, each but the last with its end.
+
+    Raises:
+        TableFault: A line is longer than LINE_BYTES.
+        OSError, pa.ArrowException: It cannot be read to its end.
+    """
+    rest: list[bytes] = []
+    with open_file(path, etag) as opened:
+        stream = unpacked(opened, path)
+        while piece := stream.read(1 << 16):
+            *ends, last = piece.split(b"\n")
+            for end in ends:
+                yield b"".join((*rest, end, b"\n"))
+                rest = []
+            rest.append(last)
+            if sum(map(len, rest)) > LINE_BYTES:
+                raise TableFault(f"has a line longer than {LINE_BYTES >> 20} MiB; look for a line break that is missing")
+    yield b"".join(rest)
+
+
+class MemoryTable:
+    """Rows in memory.
+
+    Attributes:
+        names: Of the columns.
+        types: Theirs.
+        sizes: The number of rows of each row group.
+        head: Nothing; see `TextTable`.
+    """
+
+    head = ()
+
+    def __init__(self, rows: pa.Table) -> None:
+        """Keeps them as one row group."""
+        self._rows, self.names, self.sizes = rows, rows.column_names, [rows.num_rows]
+        self.types = dict(zip(self.names, rows.schema.types, strict=True))
+
+    def batches(self, columns: Sequence[str], rows: int, **_: Any) -> Iterator[pa.RecordBatch]:
+        """Yields columns, `rows` at a time; without columns all."""
+        yield from self._rows.select(list(columns) or self.names).to_batches(max_chunksize=rows)
+
+
+class ParquetTable:
+    """A Parquet file; its attributes are those of `MemoryTable`."""
+
+    head = ()
+
+    def __init__(self, path: str, etag: str | None) -> None:
+        """Reads the footer."""
+        try:
+            source = open_file(path, etag) if remote(path) else path
+            self._file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+        except (OSError, pa.ArrowException) as error:
+            if isinstance(error, UnavailableError) or _other_version(error):
+                raise
+            raise TableFault(_why_unreadable(path, error)) from error
+        self.names = self._file.schema_arrow.names
+        self.types = dict(zip(self.names, self._file.schema_arrow.types, strict=True))
+        self.sizes = [self._file.metadata.row_group(number).num_rows for number in range(self._file.num_row_groups)]
+
+    def batches(
+        self, columns: Sequence[str], rows: int, *, groups: Sequence[int] | None = None, **_: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields columns as the file has them, `rows` at a time, of all row groups or some; without columns yields all."""
+        read = sum(self.sizes[: groups[0]]) if groups else 0
+        try:
+            for batch in self._file.iter_batches(rows, row_groups=groups, columns=list(columns) or self.names):
+                yield batch
+                read += len(batch)
+        except (OSError, pa.ArrowException) as error:
+            if isinstance(error, UnavailableError) or _other_version(error):
+                raise
+            raise TableFault(f"damaged at or after row {read:,}: {one_line(error)}; copy it again") from error
+
+
+def _why_unreadable(path: str, error: Exception) -> str:
+    with open_file(path) as stream:
+        head, size = stream.read(16), stream.seek(0, io.SEEK_END)
+        stream.seek(max(0, size - 4))
+        tail = stream.read(4)
+    if not head:
+        return "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
+    if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        return "not a Parquet file: it is a workbook of a spreadsheet, or another archive; save it as CSV (*.csv)"
+    if not head.startswith(b"PAR1"):
+        begins = head.decode("utf-8", "replace")
+        return f"not a Parquet file: it starts with {begins!r} (is it text or compressed?); convert it"
+    if tail != b"PAR1":
+        return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
+    return f"damaged Parquet: {one_line(error)}; copy it again"
+
+
+class TextTable(NamedTuple):
+    """A file of CSV, or of lines of JSON.
+
+    Attributes:
+        path: Of the file, here or on S3.
+        etag: The only version of an object that may be read.
+        names: Of the columns.
+        has_rows: Whether records follow.
+        row_bytes: About as many as a row of a log takes, for the size of parts only.
+        head: Line and object of the first objects of JSON; empty: it is CSV.
+        wrapped: Whether objects are in `_source`.
+        delimiter: Between fields of CSV.
+        quote: Around fields of CSV; empty: there are no quotes.
+        types: None: a column has the type that it is asked for as.
+    """
+
+    path: str
+    etag: str | None
+    names: list[str]
+    has_rows: bool
+    row_bytes: int
+    head: Sequence[tuple[int, dict[str, Any]]] = ()
+    wrapped: bool = False
+    delimiter: str = ","
+    quote: str = '"'
+    types: Mapping[str, pa.DataType] = MappingProxyType({})
+
+    def batches(
+        self, columns: Sequence[str], rows: int, *, lists: Sequence[str] = (), any_bytes: bool = False, **_: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields columns of a file as text, `rows` at a time, in its order.
+
+        Args:
+            columns: Names; without any, batches have one column of nulls. Values of JSON that are no text are their JSON.
+            rows: At a time.
+            lists: Those of JSON that are read as lists of text; what is no list is a list of one.
+            any_bytes: Texts need not be UTF-8, and an empty field in quotes is null, too; else it is the empty text.
+
+        Raises:
+            TableFault: A record has more or fewer fields than the header, a wrong quote, or is too long or not UTF-8; a line is
+                no object; or the file cannot be read to its end.
+        """
+        read = 0
+        try:
+            for batch in self._selected(self.path, columns, lists, any_bytes, rows, 0):
+                yield batch
+                read += len(batch)
+            return
+        except (duckdb.Error, OSError, pa.ArrowException) as error:  # Arrow's reader passes DuckDB's errors on as its own
+            if not (any_bytes and _NOT_UTF8 in str(error) if not self.head else "Invalid Input Error: " in str(error)):
+                raise self._fault(error) from error
+        with work_folder() as folder:  # with ignore_errors DuckDB drops rows uncounted
+            copy = str(folder / "copy")
+            self.mend(copy, any_bytes)
+            try:
+                for batch in self._selected(copy, columns, lists, any_bytes, rows, read):
+                    yield pa.record_batch([_unescaped(column) for column in batch.columns], schema=batch.schema)
+            except (duckdb.Error, OSError, pa.ArrowException) as error:
+                raise self._fault(error) from error
+
+    def mend(self, to: str, any_bytes: bool = False) -> None:
+        """Writes a copy that DuckDB reads; raises TableFault, with the line, for JSON that is none, or that is not UTF-8."""
+        with open(to, "wb") as out:
+            for number, line in enumerate(lines_of(self.path, self.etag), 1):
+                out.write(self._mended(number, line, any_bytes) if self.head else _escaped(line))
+
+    def _selected(
+        self, path: str, columns: Sequence[str], lists: Sequence[str], nulls_in_quotes: bool, rows: int, first: int
+    ) -> Iterator[pa.RecordBatch]:
+        if not self.head:  # columns are named by their place, since names may repeat, or differ in case alone
+            picked, table = [f"c{self.names.index(name)}" for name in columns], self._csv(path, nulls_in_quotes)
+        else:
+            picked = [_as_list(name) if name in lists else f"{identifier(name)}->>'$'" for name in columns]
+            table = self._json(path, columns)
+        select = ", ".join(picked) or "NULL AS nothing"  # a row per record even where no column is wanted
+        with bounded_duckdb(_MEMORY, 1, ordered=True) as connection:
+            from_row = f" OFFSET {first}" if first else ""
+            for batch in connection.sql(f"SELECT {select} FROM {table}{from_row}").to_arrow_reader(rows):
+                self._check_unquoted(batch, first)
+                first += len(batch)
+                yield batch.rename_columns(list(columns)) if columns else batch
+
+    def _csv(self, path: str, nulls_in_quotes: bool) -> str:
+        columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(self.names)))
+        return (
+            f"read_csv({file_literal(path)}, auto_detect = false, header = true, delim = '{self.delimiter}', "
+            f"quote = '{self.quote}', escape = '{self.quote}', strict_mode = true, columns = {{{columns}}}, nullstr = '', "
+            f"allow_quoted_nulls = {nulls_in_quotes}, max_line_size = {LINE_BYTES}, buffer_size = {_BUFFER_BYTES}, "
+            "hive_partitioning = false)"
+        )
+
+    def _json(self, path: str, columns: Sequence[str]) -> str:
+        fields = ", ".join(f"{text_literal(name)}: 'JSON'" for name in columns) or "'_id': 'JSON'"
+        if self.wrapped and columns:
+            inside = ", ".join(f"{identifier(name)} JSON" for name in columns)
+            fields = f"'_source': {text_literal(f'STRUCT({inside})')}"
+        # unless it is said that lines are records, DuckDB takes a line for the value of a column that is alone
+        table = f"read_json({file_literal(path)}, format = 'newline_delimited', records = true, columns = {{{fields}}})"
+        return f"(SELECT unnest(_source) FROM {table})" if self.wrapped and columns else table
+
+    def _mended(self, number: int, line: bytes, any_bytes: bool) -> bytes:
+        """Returns a line of JSON as DuckDB reads it: of a key that an object has twice, the last value holds."""
+        if not line.strip():
+            return b""
+        found = _object(number, line)
+        inside = (found.get("_source") or {}) if self.wrapped else found
+        if not isinstance(inside, dict):
+            raise TableFault(f"a JSON value in _source, wanted an object; {_ONE_A_LINE}", number)
+        text = json.dumps({"_source": inside} if self.wrapped else inside, ensure_ascii=False, separators=(",", ":"))
+        # half a surrogate pair, as exporters write of a text that was cut in an emoji, becomes bytes that are not UTF-8
+        text = _LONE.sub(lambda half: half[0].encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape"), text)
+        mended = text.translate(_ESCAPES)
+        if mended != text and not any_bytes:
+            raise TableFault(_WRITE_UTF8, number)
+        return mended.encode() + b"\n"
+
+    def _check_unquoted(self, batch: pa.RecordBatch, first: int) -> None:
+        """Refuses a field that is quoted as CSV in a file without quotes; `first`: records before the batch."""
+        if self.quote:
+            return
+        for column in batch.columns:
+            if (
+                pa.types.is_string(column.type)
+                and (at := pc.index(pc.match_substring_regex(column, _QUOTED), True).as_py()) >= 0
+            ):
+                words = "has a field in the quotes of CSV; name the file .csv, or write it without quotes"
+                raise TableFault(words, first + at + 2)
+
+    def _fault(self, error: Exception) -> TableFault:
+        """Returns what DuckDB refuses; raises UnavailableError if the storage did not answer."""
+        text = str(error)
+        if isinstance(error, UnavailableError) or "UnavailableError" in text:
+            reason(error)
+        found = re.search(r"on Line: (\d+)", text)
+        line = int(found[1]) if found else None
+        if fields := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
+            remedy = "put a field in quotes" if self.quote else "name the file .csv, if its fields are in quotes"
+            return TableFault(
+                f"has {int(fields[2]):,} fields, and the header {int(fields[1]):,}; correct it, or {remedy}", line
+            )
+        if "unterminated quote" in text:
+            return TableFault(_QUOTES, line)
+        if _NOT_UTF8 in text:
+            return TableFault(_WRITE_UTF8, line)
+        if "Maximum line size" in text:
+            return TableFault(f"is longer than {LINE_BYTES >> 20} MiB; look for a quote that is not closed", line)
+        return TableFault(f"{reason(error)}; correct it, or export it again", line)
+
+
+def _escaped(raw: bytes) -> bytes:
+    return raw if raw.isascii() else raw.decode("utf-8", "surrogateescape").translate(_ESCAPES).encode()
+
+
+def _unescaped(column: pa.Array) -> pa.Array:
+    """Returns texts, or lists of them, with the bytes that the file has in place of their escapes."""
+    if pa.types.is_list(column.type):
+        return pa.ListArray.from_arrays(column.offsets, _unescaped(column.values), mask=column.is_null())
+    if not pa.types.is_string(column.type):
+        return column
+    raws = column.cast(pa.binary()).to_pylist()
+    texts = [raw and _ESCAPED.sub(lambda found: bytes([ord(found[0].decode()) & 0xFF]), raw) for raw in raws]
+    return pa.array(texts, pa.binary()).view(pa.string())
+
+
+def _as_list(name: str) -> str:
+    column = identifier(name)
+    return f"CASE WHEN json_type({column}) = 'ARRAY' THEN {column}->>'$[*]' ELSE [{column}->>'$'] END"
+
+
+def _object(number: int, line: bytes) -> dict[str, Any]:
+    """Returns the object of a line; text that is not UTF-8 has half surrogates."""
+    try:
+        found = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        begins = line[:40].decode("utf-8", "replace").strip()
+        whole = begins in ("{", "[")
+        what = "an object or array over several lines" if whole else f"no JSON: it begins with {begins!r}"
+        raise TableFault(f"{what}; {_ONE_A_LINE}", number) from error
+    if not isinstance(found, dict):
+        kind = "array" if isinstance(found, list) else "value"
+        raise TableFault(f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", number)
+    if isinstance(found.get("hits"), dict) and "hits" in found["hits"]:
+        raise TableFault(f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", number)
+    if len(found) == 1 and _BULK.issuperset(found) and isinstance(next(iter(found.values())), dict):
+        raise TableFault("an action of the bulk API; export the documents alone", number)
+    return found
+
+
+def _other_version(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ESTALE
+
+
+def _open_json(path: str, etag: str | None) -> TextTable | None:
+    names: dict[str, None] = {}
+    head: list[tuple[int, dict[str, Any]]] = []
+    wrapped, read = None, 0
+    for number, line in enumerate(lines_of(path, etag), 1):
+        read += len(line)
+        if not line.strip():
+            continue
+        found = _object(number, line)
+        inside = isinstance(found.get("_source"), dict)
+        if wrapped not in (None, inside):
+            raise TableFault("some objects are wrapped in _source, some are not; write all in one way", number)
+        wrapped, own = inside, found["_source"] if inside else found
+        head.append((number, own))
+        names |= dict.fromkeys(map(encodable, own))
+        if len(head) == HEAD_OBJECTS or read > HEAD_BYTES:
+            break
+    return None if wrapped is None else TextTable(path, etag, list(names), True, 1 << 10, head, wrapped)
+
+
+def _open_csv(path: str, etag: str | None) -> TextTable | None:
+    found, head = lines_of(path, etag), b""
+    while len(head) < _CSV_HEAD_BYTES and (line := next(found, b"")):
+        head += line
+    if not head.strip():
+        return None
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise TableFault("is UTF-16; write it as UTF-8")
+    text = head.decode("utf-8-sig", "surrogateescape")
+    first, is_tsv = re.split(r"\r|\n", text, maxsplit=1)[0], re.search(r"\.tsv(\.\w+)?$", path.lower()) is not None
+    plain = re.sub(r'"[^"]*"', "", first)
+    delimiter = "\t" if is_tsv else next((one for one in (",", ";", "\t") if one in plain), ",")
+    quote = "" if is_tsv and '"' not in first else '"'
+    csv.field_size_limit(LINE_BYTES)
+    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    text_file = io.StringIO(text, newline="")
+    records = csv.reader(text_file, delimiter=delimiter, strict=True, quoting=quoting)  # type: ignore[arg-type]
+    try:
+        names = next(records)
+    except csv.Error:
+        raise TableFault(_QUOTES, 1) from None
+    if not any(name.strip() for name in names):
+        raise TableFault("is blank; let it name the columns", 1)
+    if any("\ud800" <= character <= "\udfff" for name in names for character in name):
+        raise TableFault(_WRITE_UTF8, 1)
+    try:
+        follows = len(head) >= _CSV_HEAD_BYTES or any(records)
+    except csv.Error:  # told when it is read, with its line
+        follows = True
+    return TextTable(path, etag, names, follows, 1 << 6, delimiter=delimiter, quote=quote)
+
+
+_OPENERS: dict[Form, Any] = {"parquet": ParquetTable, "json": _open_json, "csv": _open_csv}
+
+
+def open_table(path: str, etag: str | None = None) -> ParquetTable | TextTable | None:
+    """Opens a table, whose first rows, or footer, tell its columns; None: a text that is empty.
+
+    Args:
+        path: A path, or s3://BUCKET/KEY, whose ending says how it holds rows; where it says nothing, as Parquet.
+        etag: The only version of an object that may be read.
+
+    Raises:
+        TableFault: It cannot be such a table, or cannot be read.
+        UnavailableError: The storage does not answer.
+        OSError: With ESTALE, it is another version.
+    """
+    try:
+        return _OPENERS[form_of(path) or "parquet"](path, etag)  # type: ignore[no-any-return]
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, UnavailableError) or _other_version(error):
+            raise
+        words = one_line(getattr(error, "strerror", None) or error, 200)
+        raise TableFault(f"cannot be read ({words}); make it readable") from error
