@@ -5,13 +5,11 @@ The file has one JSON object per line:
     {"query": "...", "completions": {"dmqr": "...", "keyword": {"text": "...", "finish_reason": "length",
      "usage": {"prompt_tokens": 210, "cached_tokens": 180, "completion_tokens": 90}, "model": "..."}}}
 
-A completion is found by the normalised query and the request's name without parameters; of several samples, which are a list,
-each by its number. Other keys are ignored, so that a recording may
-carry ids and notes. Several lines for one query are one recording, but no two may have different text under one name.
-One that is not there is an error of its request (`not_recorded`); nothing stands in for it.
+A completion is found by the normalised query and the request's name without parameters; of several samples, a list, each by its
+number. Other keys are ignored. Several lines for one query are one recording, but no two may have different text under one
+name. One that is not there is an error of its request (`not_recorded`). The file may be packed (`.gz`, `.zst`).
 
-Only where the lines lie is kept in memory, about 350 bytes per query: 100,000 lines of 1 KB are read in 0.7 s, and a
-look-up takes 10 µs.
+Memory holds where the lines lie, 350 bytes a query: 100,000 lines of 1 KB are read in 0.7 s, and a look-up takes 10 µs.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from time import perf_counter
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from cluster.cause import absent, one_line
 from cluster.errors import RewriterError
@@ -44,8 +42,10 @@ class _Line(NamedTuple):
     length: int
 
 
-def _unpacked(path: str) -> BinaryIO:
-    """Returns a temporary file of what a file holds that is packed as its name says."""
+def _opened(path: str) -> IO[bytes]:
+    """Opens a file; one that is packed as a temporary file of what it holds."""
+    if not path.lower().endswith((".gz", ".zst")):
+        return open(path, "rb")
     import pyarrow as pa
 
     file = tempfile.TemporaryFile()  # noqa: SIM115 - kept until close()
@@ -71,11 +71,8 @@ class RecordedEngine:
         if self._path.startswith("s3://"):
             raise RewriterError("run-file", f"recorded completions {self._path}: is no file of this machine; give a copy of it")
         try:
-            self._file: BinaryIO = open(self._path, "rb")  # noqa: SIM115 - kept until close()
-            if self._path.lower().endswith((".gz", ".zst")):
-                self._file.close()
-                self._file = _unpacked(self._path)
-        except OSError as error:  # pyarrow has one for what is not packed as its name says
+            self._file = _opened(self._path)  # kept until close()
+        except OSError as error:
             why = absent(self._path) if isinstance(error, FileNotFoundError) else error.strerror or one_line(error)
             raise RewriterError(
                 "run-file", f"recorded completions {self._path}: cannot be read: {why}; correct rewrite.engine.path"
@@ -90,7 +87,7 @@ class RecordedEngine:
         """The file was checked when it was opened."""
 
     def start(self) -> dict[str, float]:
-        """It is ready as it is."""
+        """Does nothing."""
         return {}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
