@@ -109,15 +109,22 @@ class Session:
                 with sigterm_kept():
                     ray.init(address, runtime_env=environment | shipped, **logs)
         except Exception as error:  # a start that takes too long is a plain one
-            causes = (f"{one}".rstrip(".") for one in (error, error.__cause__) if one is not None)
+            causes = [_without_traceback(f"{one}".rstrip(".")) for one in (error, error.__cause__) if one is not None]
             why = one_line(": ".join(causes))
             if self.local:
                 line = f"cluster.address: Ray does not start on this machine: {why}; try again, or {WITHOUT_RAY}"
                 raise Stopped("cluster-away", line, graceful=False) from error
             named = os.environ.get("RAY_ADDRESS")
             at = f"RAY_ADDRESS ({named})" if address == "auto" and named else repr(address)
-            token = "" if os.environ.get("RAY_AUTH_MODE") else ", with RAY_AUTH_MODE=token if it asks for a token"
-            line = f"no Ray answers at {at}: {why}; start one there (ray start --head), or correct the address{token}"
+            if "authentication token" in " ".join(causes).lower():
+                mode = os.environ.get("RAY_AUTH_MODE")
+                none = "none is found here" if "no authentication token was found" in why else "refuses the one that is sent"
+                sent = none if mode == "token" else f"none is sent, as RAY_AUTH_MODE is {mode or 'not set'}"
+                line = f"the Ray at {at} asks for a token, and {sent}; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
+                raise ClusterError(
+                    "cluster-away", f"cluster.address: {line}RAY_AUTH_TOKEN_PATH to that of the cluster"
+                ) from error
+            line = f"no Ray answers at {at}: {why}; start one there (ray start --head), or correct the address"
             raise ClusterError("cluster-away", f"cluster.address: {line}; or {WITHOUT_RAY}") from error
         nodes = _nodes(ray.nodes())
         self.resources = resources(nodes)
@@ -139,6 +146,12 @@ class Session:
         import ray
 
         ray.shutdown()
+
+
+def _without_traceback(text: str) -> str:
+    """Returns the message of an error, of a stack trace inside it only the last line."""
+    begin, trace, rest = text.partition("Traceback (most recent call last):")
+    return begin + rest.strip().rpartition("\n")[2] if trace else text
 
 
 def _set_environment() -> None:

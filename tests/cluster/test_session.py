@@ -304,6 +304,40 @@ def test_the_log_and_the_machine_say_where_a_job_works(
     assert (ClusterSettings(address="none").joined, ClusterSettings(address="auto").joined) == (None, "auto")
 
 
+TRACE = 'Traceback (most recent call last):\n  File "python/ray/_raylet.pyx", line 3198, in ray._raylet.GcsClient.__cinit__'
+REFUSED = (
+    f"Failed to connect to GCS. {TRACE}\nRPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: ..."
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "line"),
+    [
+        ("", REFUSED, "none is sent, as RAY_AUTH_MODE is not set"),
+        ("disabled", REFUSED, "none is sent, as RAY_AUTH_MODE is disabled"),
+        ("token", REFUSED, "refuses the one that is sent"),
+        ("token", "Token authentication is enabled but no authentication token was found. Ensure ...", "none is found here"),
+    ],
+)
+def test_a_ray_that_asks_for_a_token_is_told_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, mode: str, said: str, line: str
+) -> None:
+    """The words are those of Ray 2.60."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.2:6379") from RuntimeError(said)
+
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr("ray.init", refuse)
+    with pytest.raises(DmqrError) as refused:
+        open_session("auto", {})
+    assert str(refused.value) == (
+        f"cluster.address: the Ray at RAY_ADDRESS (10.0.0.1:6379) asks for a token, and {line}; set RAY_AUTH_MODE=token, and "
+        "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of the cluster"
+    )
+
+
 @pytest.mark.parametrize(
     ("address", "error", "line", "code"),
     [
@@ -315,8 +349,14 @@ def test_the_log_and_the_machine_say_where_a_job_works(
         (
             "auto", ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379"),
             "cluster.address: no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Failed to connect to Ray cluster at "
-            "10.0.0.1:6379; start one there (ray start --head), or correct the address, with RAY_AUTH_MODE=token "
-            "if it asks for a token; or work in this process: --set cluster.address=none", 2,
+            "10.0.0.1:6379; start one there (ray start --head), or correct the address; or work in this process: "
+            "--set cluster.address=none", 2,
+        ),
+        (
+            "auto", ConnectionError(f"Last connection error: {TRACE}\nray.exceptions.RpcError: no GCS answers."),
+            "cluster.address: no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Last connection error: ray.exceptions.RpcError: "
+            "no GCS answers; start one there (ray start --head), or correct the address; or work in this process: "
+            "--set cluster.address=none", 2,
         ),
     ],
 )  # fmt: skip
