@@ -7,7 +7,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -17,11 +17,11 @@ from urllib.request import getproxies, proxy_bypass
 
 FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address: every request would get it
 OF_ONE = frozenset({403, 404, 405})  # a moderator or a firewall gives them to single requests, too
-_SPENT = re.compile(  # how servers name an account without credit, whatever the status: 429 of OpenAI, 400 of Anthropic
-    rb'"(?:insufficient_quota|exceeded_current_quota_error|billing_(?:error|not_active|hard_limit_reached)'
-    rb'|insufficient_balance|arrearage|terminal_quota_exhausted)\\*"|"message"\s*:\s*"Your credit balance is too low',
-    re.I,
-)
+_SPENT = frozenset(  # codes of an account without credit, whatever the status: 429 of OpenAI, 400 of Anthropic
+    {"insufficient_quota", "exceeded_current_quota_error", "billing_error", "billing_not_active", "billing_hard_limit_reached",
+     "insufficient_balance", "arrearage", "terminal_quota_exhausted"}
+)  # fmt: skip
+_LOW_CREDIT = "Your credit balance is too low"  # how a message of Anthropic begins that has no such code
 _STATUSES = {  # of errors that are named and not numbered, by OpenAI's and Anthropic's names
     "invalid_request_error": 400, "invalid_api_key": 401, "authentication_error": 401, "insufficient_quota": 402,
     "permission_error": 403, "not_found_error": 404, "rate_limit_error": 429, "rate_limit_exceeded": 429,
@@ -198,8 +198,28 @@ def meant_status(status: int, content: bytes) -> int:
     if 200 <= status < 300 and b'"error"' in content:
         with suppress(ValueError, RecursionError):
             status = _named_status(parsed_json(content)) or status
-    spent = status in (432, 433) or (status in (400, 403, 429) and _SPENT.search(content))  # 432, 433: Tavily's plans
+    spent = status in (432, 433)  # Tavily's plans
+    if status in (400, 403, 429):
+        with suppress(ValueError, RecursionError):
+            spent = not _SPENT.isdisjoint(_codes(parsed_json(content)))
     return 402 if spent else status
+
+
+def _codes(found: Any) -> Iterator[str]:
+    """Yields the codes and kinds of an error and of a provider's inside it, in lower case; a message may quote anything."""
+    if isinstance(found, list):
+        for one in found:
+            yield from _codes(one)
+    for key, value in found.items() if isinstance(found, dict) else ():
+        if isinstance(value, dict | list) and key != "input":
+            yield from _codes(value)
+        elif isinstance(value, str) and key == "raw":
+            with suppress(ValueError):
+                yield from _codes(parsed_json(value.encode()))
+        elif key in ("code", "type", "status"):
+            yield str(value).casefold()
+        elif key == "message" and str(value).startswith(_LOW_CREDIT):
+            yield "insufficient_balance"
 
 
 def _named_status(found: Any) -> int | None:

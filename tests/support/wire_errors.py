@@ -30,7 +30,14 @@ NO_ACCESS: dict[str, tuple[int, Any]] = {
     "Tavily's plan": (432, {"detail": {"error": "This request exceeds your plan's set usage limit."}}),
 }
 """Status and content of what no request can get past: it ends the run at once, as 401 and 402 do."""
+QUOTES: dict[str, Any] = {
+    "in the message": {"error": {"message": 'the text "what is \\"insufficient_quota\\"" is too long', "code": "bad"}},
+    "as the input": {"detail": [{"msg": "too long", "type": "too_long", "input": {"type": "insufficient_quota"}}]},
+    "alone": {"error": {"message": "insufficient_quota", "code": 400, "param": "insufficient_quota"}},
+}
+"""Content of a 400 that quotes a query about an account without credit."""
 
+quotes = pytest.mark.parametrize("content", [json.dumps(one).encode() for one in QUOTES.values()], ids=QUOTES)
 waited_for = pytest.mark.parametrize("content", [json.dumps(one).encode() for one in WAITED_FOR.values()], ids=WAITED_FOR)
 no_access = pytest.mark.parametrize(
     ("status", "content"), [(status, json.dumps(one).encode()) for status, one in NO_ACCESS.values()], ids=NO_ACCESS
