@@ -28,8 +28,8 @@ _ERROR_TEXTS = ("stage", "component", "reason", "message", "raw")
 ERROR = pa.struct([*((name, pa.string()) for name in _ERROR_TEXTS), ("attempts", pa.int32())])
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
 NOTES = (
-    "no_hits", "original_stands_in", "texts_dropped", "text_cut", "not_classified", "wrong_cell", FELL_BACK, MASKED,
-    SENT_WITHOUT, TRIED_AGAIN, WRONG_CITATION, REPEATED_QUERY, *GUARDED,
+    "no_hits", "original_stands_in", "texts_dropped", "text_cut", "partial_list", "not_classified", "wrong_cell", FELL_BACK,
+    MASKED, SENT_WITHOUT, TRIED_AGAIN, WRONG_CITATION, REPEATED_QUERY, *GUARDED,
 )  # fmt: skip
 # Reasons in errors/ of requests that a server did not answer, or only with its own failures: another try may help.
 OUTAGES = frozenset({"unavailable", "rate_limited", "timeout", "server_error", "bad_answer"})

@@ -19,7 +19,7 @@ from jobs.job.opening import open_retriever
 from jobs.tables import LOST
 from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, single_lists
 from retrievers.web.hits import WebHit
-from retrievers.web.retriever import FailedSearch, Web, ranked_list
+from retrievers.web.retriever import FailedSearch, PartialAnswer, Web, ranked_list
 
 Wanted = SearchText | JoinedText
 
@@ -111,6 +111,8 @@ class WebSearches:
         self.hits: dict[Wanted, tuple[WebHit, ...]] = {}
         """Of each search, best first; of a failed one none."""
         self.failed: dict[Wanted, FailedSearch] = {}
+        self.silent: dict[Wanted, str] = {}
+        """Search engines that did not answer, of partial lists."""
         self._first: dict[str, Searched] = {}  # text as it is sent -> the first search that sends it
 
     def __call__(self, wanted: Mapping[Wanted, Sequence[str]]) -> list[RankedList]:
@@ -127,6 +129,8 @@ class WebSearches:
             answer = found[self.web.sent(search)]
             if isinstance(answer, FailedSearch):
                 self.failed[search] = answer
+            if isinstance(answer, PartialAnswer):
+                self.silent[search] = answer.silent
             self.hits[search] = () if isinstance(answer, FailedSearch) else answer
         return [ranked_list(self.hits[search]) for search in wanted]
 

@@ -39,6 +39,7 @@ class Provider(NamedTuple):
         wait: Returns the seconds that the headers of a refusal ask to wait.
         characters: Of a text at most.
         forbidden: What a 403 means where no key is asked for; empty: that one is.
+        silent: Returns the search engines that the server asked in vain, in words; "": none.
     """
 
     request: Callable[[WebSettings, str], WebRequest]
@@ -48,6 +49,7 @@ class Provider(NamedTuple):
     wait: Callable[[Mapping[str, str]], float | None] = retry_after
     characters: int = _CHARACTERS
     forbidden: str = ""
+    silent: Callable[[Any], str] = lambda _: ""
 
 
 def _searxng(settings: WebSettings, text: str) -> WebRequest:
@@ -57,9 +59,15 @@ def _searxng(settings: WebSettings, text: str) -> WebRequest:
 
 def _searxng_pages(answer: Any) -> list[WebPage]:
     listed = _listed(answer, "results")
-    if not listed and (silent := answer.get("unresponsive_engines")):  # nothing was found, as nobody looked
+    if not listed and (silent := _searxng_silent(answer)):  # nothing was found, as nobody looked
         raise ValueError(f"none of its engines answered: {silent}")
     return [WebPage(_text(one, "url"), _text(one, "title"), _text(one, "content"), _number(one.get("score"))) for one in listed]
+
+
+def _searxng_silent(answer: Any) -> str:
+    listed = answer.get("unresponsive_engines")
+    engines = [one if isinstance(one, list) else [one] for one in listed] if isinstance(listed, list) else []
+    return ", ".join(" ".join(map(str, one)) for one in engines)
 
 
 def _tavily(settings: WebSettings, text: str) -> WebRequest:
@@ -136,7 +144,10 @@ def _plain(text: str) -> str:
 
 PROVIDERS = {
     "searxng": Provider(
-        _searxng, _searxng_pages, forbidden="it does not answer in JSON; add json to search.formats in its settings.yml"
+        _searxng,
+        _searxng_pages,
+        silent=_searxng_silent,
+        forbidden="it does not answer in JSON; add json to search.formats in its settings.yml",
     ),
     "tavily": Provider(_tavily, _tavily_pages),
     "brave": Provider(

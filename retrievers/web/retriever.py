@@ -27,7 +27,7 @@ from retrievers.retriever import (
     no_heartbeat,
 )
 from retrievers.served.server import Server, ServerAway, TextRefused
-from retrievers.web.hits import WebHit, cut, hits_of
+from retrievers.web.hits import WebHit, WebPage, cut, hits_of
 from retrievers.web.providers import PROVIDERS
 from retrievers.web.settings import WebSettings
 
@@ -42,6 +42,12 @@ class FailedSearch(NamedTuple):
 
     reason: str
     message: str
+
+
+class PartialAnswer(tuple[WebHit, ...]):
+    """The hits of a search that some of the server's search engines did not answer: `silent`, in words."""
+
+    silent: str
 
 
 WebAnswer = tuple[WebHit, ...] | FailedSearch
@@ -158,9 +164,7 @@ class Web:
             sending(text)
 
         try:
-            pages = self._server.ask(
-                f"{self.base}{request.path}", request.body, self._provider.pages, stop=stop, sending=before
-            )
+            pages, silent = self._server.ask(f"{self.base}{request.path}", request.body, self._read, stop=stop, sending=before)
         except TextRefused as refused:
             return FailedSearch(refused.reason, refused.words)
         except ServerAway as away:
@@ -169,7 +173,14 @@ class Web:
             stop.set()  # before this thread takes the next text
             raise self._of_all(error) from None
         self._server.refusals.answered()
-        return hits_of(pages, self.settings.results)
+        hits = hits_of(pages, self.settings.results)
+        if silent:
+            hits = PartialAnswer(hits)
+            hits.silent = silent
+        return hits
+
+    def _read(self, answer: Any) -> tuple[list[WebPage], str]:
+        return self._provider.pages(answer), self._provider.silent(answer)
 
     def _of_all(self, error: RetrieverError) -> RetrieverError:
         """Returns the error of a refusal that every search would get, with what to do about a search engine."""

@@ -31,7 +31,7 @@ from jobs.chain.journal import (
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.tables import WEB_ANSWERS
 from retrievers.web.hits import WebHit
-from retrievers.web.retriever import FailedSearch, WebAnswer
+from retrievers.web.retriever import FailedSearch, PartialAnswer, WebAnswer
 
 SCHEMA = pa.schema(
     [
@@ -116,6 +116,7 @@ class WebAnswers:
         self._asked_by: dict[str, dict[str, None]] = {}
         self._stored: set[tuple[str, str]] = set()  # query_id and text of rows in the store
         self._rows: dict[str, dict[str, Any]] = {}  # text -> its answer
+        self._partial: set[str] = set()
         self.made: set[str] = set()
         """Texts that this run has asked, whether they were answered or not."""
         self.requests: Counter[str] = Counter()
@@ -161,18 +162,21 @@ class WebAnswers:
                 row |= {"hits": hits, "requests": self.requests[text], "lost": 0}
                 self._rows[text] = row
                 self._of_shard.put(row)
+            if isinstance(answer, PartialAnswer):
+                self._partial.add(text)
 
     def lost(self, texts: Sequence[str]) -> int:
         """Returns how often these texts were sent by attempts that were killed, without an answer that was kept."""
         return sum(self._of_shard.lost[WebKey(self._space.name, text)] for text in texts)
 
     def save(self) -> None:
-        """Puts the answers into the store, under each query that asked them and has none there."""
+        """Puts the answers into the store, under each query that asked them and has none there; partial ones stay out."""
         if self._space not in self._files.names:
             return
         rows = [
             {"query_id": query_id, "search": text_key(text), "text": text, "hits": row["hits"]}
             for text, row in self._rows.items()
+            if text not in self._partial
             for query_id in self._asked_by.get(text, ())
             if (query_id, text) not in self._stored
         ]

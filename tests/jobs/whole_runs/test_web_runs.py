@@ -247,6 +247,24 @@ def test_texts_that_are_too_long_are_cut_and_noted(path: str, server: WebServer)
     assert {row["searched"] for row in rows(folder, "web")} <= set(server.texts)
 
 
+@pytest.mark.parametrize("server", ["searxng"], indirect=True)
+def test_partial_lists_are_noted_and_asked_again_by_the_next_run(path: str, server: WebServer) -> None:
+    server.silent = [["google", "Suspended: CAPTCHA"], ["bing", "timeout"]]
+    folder = done(path, "limits.error_rate=1")
+    notes = [row for row in rows(folder, "errors") if row["reason"] == "partial_list"]
+    assert {row["message"] for row in notes} == {
+        "the list is partial, as these did not answer: google Suspended: CAPTCHA, bing timeout"
+    }
+    assert {row["raw"] for row in notes} == set(TEXTS) - {"zzz", "qqq"}  # those find nothing, so that they have failed
+    first = len(server.texts)
+    server.silent = []
+    again = done(path, "limits.error_rate=1", "label=again")
+    assert Counter(server.texts[first:]) == Counter(TEXTS)
+    assert not [row for row in rows(again, "errors") if row["reason"] == "partial_list"]
+    done(path, "limits.error_rate=1", "label=stored")
+    assert len(server.texts) == first + len(TEXTS)
+
+
 @pytest.mark.slow
 def test_plan_counts_searches_and_their_price_by_provider(path: str) -> None:
     Path(path).with_name("prices.yaml").write_text("searches: {tavily: 8000}\n")

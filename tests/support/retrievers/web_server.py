@@ -66,6 +66,7 @@ class WebServer:
         self.in_flight = self.most_in_flight = 0
         self.answered: Counter[str] = Counter()
         self.always: Told | None = None
+        self.silent: list[list[str]] = []  # `unresponsive_engines` of SearXNG
         self.asked = threading.Event()
         self._faults: dict[str, tuple[Told, float]] = {}
         self._shown: Counter[str] = Counter()
@@ -182,7 +183,13 @@ class WebServer:
                 {"url": url, "title": title, "content": said, "engine": "x", "score": 4 / rank, "category": "general"}
                 for rank, (url, title, said) in enumerate(self.found(text), start=1)
             ]
-            return {"query": text, "number_of_results": 0, "results": listed, "answers": [], "unresponsive_engines": []}
+            return {
+                "query": text,
+                "number_of_results": 0,
+                "results": listed,
+                "answers": [],
+                "unresponsive_engines": self.silent,
+            }
         if self.form == "tavily":
             listed = [
                 {"url": url, "title": title, "content": said, "score": round(0.99 - rank / 100, 4), "raw_content": None}

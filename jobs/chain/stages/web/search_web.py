@@ -17,7 +17,7 @@ from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.searches import Wanted, WebSearches, charge
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import request_counts
-from jobs.chain.stages.web.web_hits import cut_search, failed_search
+from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION
@@ -87,6 +87,8 @@ class SearchWeb:
                     continue
                 if web.is_cut(text):
                     errors[row][sent] = cut_search(opened.name, web.settings.provider, sent)
+                if silent := by.silent.get(text):
+                    errors[row][f"{sent} {PARTIAL}"] = partial_search("web", opened.name, silent, sent)
                 # a page may be a result, too
                 graded = {page_id(of["doc_id"]) for of in grades[row] if of["answer"] == one["answer"]}
                 hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: self._search[one["answer"]][1]]

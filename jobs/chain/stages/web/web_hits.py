@@ -20,6 +20,8 @@ from retrievers.web.retriever import FailedSearch
 
 CUT = "text_cut"
 """The reason of a note on a text of which only the beginning was searched."""
+PARTIAL = "partial_list"
+"""The reason of a note on a search that some of the server's search engines did not answer."""
 _OfRetriever = Mapping[str, WebSearches]
 """Searches of the web, by key of `SharedWork.retrievers`."""
 
@@ -106,6 +108,8 @@ def web_errors(rows: int, routed: Sequence[Sequence[Text]], searches: WebSearche
             provider = searches.web.settings.provider
             message = f"the text of {text.strategy} is longer than {provider} takes; its beginning was searched"
             said[text.row].setdefault((CUT, sent), error_row("retrieve", searches.name, CUT, message, sent))
+        if silent := searches.silent.get(text.search):
+            said[text.row].setdefault((PARTIAL, sent), partial_search("retrieve", searches.name, silent, sent))
     return [list(one.values()) for one in said]
 
 
@@ -119,6 +123,11 @@ def cut_search(component: str, provider: str, sent: str) -> dict[str, object]:
     """Returns the note on a query to the web of which only the beginning was searched, where graded results do not suffice."""
     message = f"the query to the web is longer than {provider} takes; its beginning was searched"
     return error_row("web", component, CUT, message, sent)
+
+
+def partial_search(stage: str, component: str, silent: str, sent: str) -> dict[str, object]:
+    """Returns the note on a search that some of the server's search engines did not answer."""
+    return error_row(stage, component, PARTIAL, f"the list is partial, as these did not answer: {silent}", sent)
 
 
 def _page(hit: Mapping[str, Any]) -> dict[str, Any]:
