@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from cluster.errors import nearest
 from retrievers.served.client import ModelServer
-from retrievers.served.server import TextRefused
+from retrievers.served.server import ServerAway, TextRefused
 
 Use = Literal["embedding", "reranker"]
 
@@ -32,22 +31,30 @@ class ServedFacts(NamedTuple):
 def served_facts(server: ModelServer, use: Use) -> ServedFacts:
     """Returns the facts that `GET /info` (text-embeddings-inference) or `GET /v1/models` tells of the server's model.
 
-    A server without that list, or with a name that it does not list, is told by its answer to the first request.
+    Where it refuses these or fails on them, or does not list the model, its answer to the first request decides.
 
     Raises:
         RetrieverError: The server is away, or text-embeddings-inference has another model, or has it for another use.
     """
-    info: Any = None
-    with contextlib.suppress(TextRefused):  # only text-embeddings-inference has it
-        info = server.ask(f"{server.root}/info", patience=server.opening_patience, fatal=False)
+    info = _told(server, f"{server.root}/info")  # only text-embeddings-inference has it
     if isinstance(info, dict) and isinstance(info.get("model_type"), dict) and "model_id" in info:
         server.listed = (str(info["model_id"]),)
         return _of_tei(server, use, info)
-    listed: Mapping[str, Any] = {}
-    with contextlib.suppress(TextRefused):
-        listed = server.ask(f"{server.base}/models", read=_listed, patience=server.opening_patience, fatal=False)
-        server.listed = tuple(listed)
-    return _of_listed(listed.get(server.model, {}))
+    listed = _told(server, f"{server.base}/models", _listed)
+    server.listed = None if listed is None else tuple(listed)
+    return _of_listed((listed or {}).get(server.model, {}))
+
+
+def _told(server: ModelServer, url: str, read: Callable[[Any], Any] | None = None) -> Any:
+    """Returns the server's answer at an address; None where it refuses it, or fails until the patience ends."""
+    try:
+        return server.ask(url, read=read, patience=server.opening_patience, fatal=False)
+    except TextRefused:
+        return None
+    except ServerAway as away:
+        if not away.answers:
+            raise
+        return None
 
 
 def _of_tei(server: ModelServer, use: Use, info: Mapping[str, Any]) -> ServedFacts:

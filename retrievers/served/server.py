@@ -80,12 +80,13 @@ class ServerAway(RetrieverError):
 
     Attributes:
         reason: In a word: unavailable, rate_limited, or as those of `TextRefused`.
+        answers: Whether there was an answer, with a status.
     """
 
-    def __init__(self, code: str, line: str, reason: str = "unavailable") -> None:
+    def __init__(self, code: str, line: str, reason: str = "unavailable", answers: bool = False) -> None:
         """Sets the attributes."""
         super().__init__(code, line)
-        self.reason = reason
+        self.reason, self.answers = reason, answers
 
 
 class _Failure(Exception):
@@ -185,7 +186,8 @@ class Server:
                 first = first or now
                 if left <= 0 or failure.wait > left:
                     words = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
-                    raise ServerAway("server-away", words, failure.reason) from None
+                    answers = str(failure).startswith("HTTP ")
+                    raise ServerAway("server-away", words, failure.reason, answers) from None
                 if bad >= self._settings.attempts or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):

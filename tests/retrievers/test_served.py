@@ -39,7 +39,7 @@ from tests.support.retrievers.fake_models import (
     tei_error,
     vllm_error,
 )
-from tests.support.wire_errors import no_access, waited_for
+from tests.support.wire_errors import no_access, quotes, waited_for
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 FORMS = pytest.mark.parametrize("form", ["tei", "vllm"])
@@ -303,6 +303,14 @@ def test_no_access_ends_the_run_whatever_the_status(
         assert (refused.value.code, len(fake.asked)) == ("server-access", sent + 1)
 
 
+@quotes
+def test_what_a_refusal_quotes_is_no_spent_account(embedding: FakeModels, content: bytes) -> None:
+    encoder = encoder_at(embedding)
+    embedding.fail("quoted", Said(400, content))
+    with pytest.raises(TextRefused, match="HTTP 400: "):
+        encoder.encode(searches("quoted"))
+
+
 def test_a_server_that_stays_away_ends_the_run_and_is_shown_meanwhile(
     embedding: FakeModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,7 +382,7 @@ def test_a_server_that_lists_no_models_or_not_all_is_told_by_its_first_answer(
     models: Said | None, more: dict[str, str]
 ) -> None:
     with FakeModels("openai", embed=embed, score=score) as fake:
-        fake.models = models
+        fake.at = {} if models is None else {"/v1/models": models}
         fake.card |= more
         assert encoder_at(fake).identity() == {
             "kind": "openai", "model": "tiny", "dim": 3, "query_prefix": "", "passage_prefix": "",
@@ -383,6 +391,21 @@ def test_a_server_that_lists_no_models_or_not_all_is_told_by_its_first_answer(
         for opened in (encoder_at, reranker_at):
             code, line = said(refused(fake, opened, model="tinny"))
             assert (code, "tinny" in line) == ("model-missing", True), line
+
+
+@pytest.mark.parametrize("paths", [["/info"], ["/v1/models"], ["/info", "/v1/models"]])
+def test_a_server_that_fails_on_its_facts_is_told_by_its_first_answer(
+    monkeypatch: pytest.MonkeyPatch, paths: list[str]
+) -> None:
+    monkeypatch.setattr("retrievers.served.client._OPENING_PATIENCE", 0.1)
+    with FakeModels("openai", embed=embed) as fake:
+        fake.at = dict.fromkeys(paths, Said(503, b"no such route"))
+        began = time.monotonic()
+        assert encoder_at(fake).encode(searches("a")).shape == (1, 3)
+        assert time.monotonic() - began >= 0.1  # it is waited for
+        fake.always = Said(503, b"the model loads")
+        code, line = said(refused(fake, encoder_at))
+        assert (code, "no good answer: HTTP 503: the model loads" in line) == ("server-away", True), line
 
 
 @FORMS

@@ -81,7 +81,7 @@ class FakeModels:
         self.keys: set[str | None] = set()
         self.spoil: Callable[[Any], Any] = lambda answer: answer
         self.always: Said | None = None
-        self.models: Said | None = None  # the answer to GET /v1/models; None: the card
+        self.at: dict[str, Said] = {}  # path -> the answer to GET
         self.in_flight = self.most_in_flight = 0
         self._faults: dict[str, tuple[Said, float]] = {}
         self._shown: Counter[str] = Counter()
@@ -142,10 +142,12 @@ class FakeModels:
     def get(self, path: str, key: str | None) -> Said:
         if self._key is not None and key != f"Bearer {self._key}":
             return Said(401, b"")
+        if path in self.at:
+            return self.at[path]
         if self.form == "tei":
             return Said(content=json.dumps(self.info).encode()) if path == "/info" else Said(404)
         if path == "/v1/models":
-            return self.models or Said(content=json.dumps({"object": "list", "data": [self.card]}).encode())
+            return Said(content=json.dumps({"object": "list", "data": [self.card]}).encode())
         return NOT_FOUND
 
     def post(self, path: str, body: Body, key: str | None) -> Said:
