@@ -102,7 +102,7 @@ def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool)
     """Returns for each index the documents that are there and what a build would do, as rows of `dmqr index`.
 
     Raises:
-        OtherCorpus: An index is of another or an unknown corpus, and this is no `dry_run`.
+        OtherCorpus: An index is of another or an unknown corpus, or would lose its vectors, and this is no `dry_run`.
         RetrieverError: The corpus cannot be read, or a server is away.
     """
     compared, found = ComparedCorpus(corpus, progress), dict[str, dict[str, Any]]()
@@ -115,6 +115,7 @@ def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool)
                         raise OtherCorpus("index-other", f"{known.shown}: was not built by dmqr index; {_REMEDY}")
                     documents = known.note.documents
                     compared.check(known.shown, known.note)
+                    _check_vectors(known.shown, one, corpus)
                     if dry_run:
                         retriever_identity(name, one)
                     words = _KEPT
@@ -129,3 +130,13 @@ def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool)
             if words != _KEPT or build.name not in found:  # retrievers that share an index
                 found[build.name] = {"index": build.name, "documents": documents, "done": words}
     return list(found.values())
+
+
+def _check_vectors(shown: str, settings: RetrieverSettings, corpus: NamedCorpus) -> None:
+    """Raises OtherCorpus where a folder has vectors of its corpus, and no retriever of the config searches them."""
+    sharing = [one for one in corpus.retrievers.values() if one.folder == settings.folder]
+    if settings.folder is None or any(getattr(one, "encoder", None) for one in sharing):
+        return
+    if (entry := index_entry(settings.folder)) is not None and entry["fields"]["dense"] is not None:
+        what = f"{shown}: a build would drop its vectors ({entry['encoder_name']}), as no dense retriever names it"
+        raise OtherCorpus("index-other", f"{what}; give one with this index, {_REMEDY}")
