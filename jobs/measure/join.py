@@ -116,6 +116,7 @@ def _joined(kind: str, sets: Mapping[str, Comparison]) -> Joined:
         ("measures", [measure for measure in named if measure not in measures]),
     ):
         notes += [f"left out, since not all ablations have these {what}: {and_more(left_out)}"] * bool(left_out)
+    notes += [f"{name}: {note}" for name, one in sets.items() for note in one.frame.left_out]
     rows = [row for measure in measures for row in _rows(sets, arms, measure, baseline, first.families)]
     return Joined(kind, baseline, sets, arms, measures, tuple(rows), tuple(notes))
 

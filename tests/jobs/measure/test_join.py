@@ -119,6 +119,15 @@ def test_the_command_line_prints_the_same(folders: list[str], capfd: pytest.Capt
     assert "difference to full" in table
 
 
+def test_a_measure_that_reads_deeper_than_lists_is_left_out_by_set_with_the_depth(
+    folders: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", *folders, "--measures", "P@5,R@1000"]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    for name in SETS:
+        assert f"{name}: R@1000: left out: reads 1,000 documents, lists end at" in said
+
+
 def test_what_cannot_be_joined_is_refused(folders: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert "has the name birds" in refusal(capfd, folders[0], folders[0])
     assert "--arm: is of one run or ablation" in refusal(capfd, *folders, "--arm", "full")
