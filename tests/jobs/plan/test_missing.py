@@ -18,6 +18,7 @@ from cluster.costs import load_prices
 from cluster.errors import ConfigError, Stopped
 from cluster.storage import open_storage
 from jobs.chain.stages.order import Order
+from jobs.chain.stages.read import Read
 from jobs.config.load import load_config
 from jobs.plan.budget import over_budget
 from jobs.plan.estimate import mostly_reused
@@ -220,6 +221,17 @@ def test_without_a_store_all_is_missing_at_any_time(night: Callable[..., Job]) -
     missing = planned(night("two", "store=null"))["missing"]
     assert missing["kinds"]["generations"]["number"]["expected"] == len(QUERIES)
     assert missing["kinds"]["generations"]["why"] == {"there is no store": len(QUERIES)}
+
+
+def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is missing of each of them; 100,000 took minutes."""
+    log([f"lamp {number}" for number in range(4_500)])
+    read: list[int] = []
+    look = Read.__call__
+    monkeypatch.setattr(Read, "__call__", lambda self, table: read.append((found := look(self, table)).num_rows) or found)
+    missing = planned(night("one", "store=null", "cluster.shard_size=500"))["missing"]
+    assert sum(read) == missing["looked"] <= 2_000 < missing["queries"] == 4_500
+    assert missing["kinds"]["generations"]["number"]["expected"] == 4_500
 
 
 def stop_in_the_second_shard(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.runs.folder import RunFolder
+from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
+from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 REFUSED = QUERIES[1]
@@ -88,6 +92,23 @@ def test_a_line_has_all_that_is_known_of_an_answer(
         own = {(each["doc_id"], each["grade"]) for each in judged if each["query_id"] == answer["query_id"]}
         assert {(each["doc_id"], each["grade"]) for each in one["judgements"]} == own
     assert WITHOUT_HITS in {one["query"] for one in found}
+
+
+def test_a_context_says_its_source_and_page(job: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pq.read_table(corpus)
+    pages = pa.array(range(1, table.num_rows + 1), pa.int32())
+    paged = table.append_column("source", pa.array(["bread.pdf"] * table.num_rows)).append_column("page", pages)
+    pq.write_table(paged, tmp_path / "paged.parquet")
+    build_local_index(tmp_path / "paged", tmp_path / "paged.parquet", index_fields("english"))
+    run = finished(prepared_work(job, ["retrieve.retrievers.bm25.index=paged"], None))
+    assert command(run, "--rows", "answers.jsonl", "--json") == 0
+    page_of = dict(zip(table["doc_id"].to_pylist(), pages.to_pylist(), strict=True))
+    contexts = [context for line in lines("answers.jsonl") for context in line["contexts"]]
+    assert contexts
+    assert all(one["place"] == f"bread.pdf, page {page_of[one['doc_id']]}" for one in contexts)
+    cited = [doc_id for line in lines("answers.jsonl") for doc_id in line["cited"]]
+    assert cited
+    assert set(cited) <= {one["doc_id"] for one in contexts}  # so the page of a citation is that of its context
 
 
 @pytest.mark.slow
