@@ -25,8 +25,6 @@ from retrievers.models import disable_progress_bars, resolve_model
 CLASSES = {
     "encoder": "encoder-only-base",
     "llm": "decoder-only-base",
-    "layerwise": "decoder-only-layerwise",
-    "lightweight": "decoder-only-lightweight",
 }
 
 

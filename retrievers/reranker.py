@@ -19,14 +19,12 @@ from retrievers.rerankers.cross_encoder import (
     non_default_settings,
     rounded_scores,
 )
-from retrievers.rerankers.llm import LlmReranker, check_loads
+from retrievers.rerankers.llm import LlmReranker
 from retrievers.rerankers.qwen3 import Qwen3Reranker, qwen3_identity
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.retriever import SearchText, distinct, error_context
 from retrievers.served.reranker import ServerReranker
 from retrievers.settings import AnyEncoderSettings, RerankSettings
-
-_SERVER_KEYS = ("query_instruction", "passage_instruction")
 
 
 @runtime_checkable
@@ -45,7 +43,7 @@ class Reranker(Protocol):
 def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker | None:
     """Returns the reranker of the config's `rerank` on a device, "cpu" or "cuda:0"; None for `kind: none`.
 
-    `cross_encoder` is an encoder with one logit or, by `architecture`, an LLM with its template; `bi_encoder` scores by the
+    `cross_encoder` is an encoder with one logit or, by its files, an LLM with its template; `bi_encoder` scores by the
     cosine of query and passage; `server` asks a server, and waits for it if it is away.
 
     Raises:
@@ -57,14 +55,12 @@ def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker |
     if settings.kind == "none":
         return None
     if settings.kind == "server":
-        _refuse_keys(settings, _SERVER_KEYS)
+        _refuse_keys(settings)
         return ServerReranker(settings, patient=True)
     if settings.kind == "bi_encoder":
         return BiEncoder(_bi_encoder(settings), device)
-    architecture = _architecture(settings)
-    if architecture == "qwen3":
-        return Qwen3Reranker(settings, device)
-    return CrossEncoder(settings, device) if architecture == "encoder" else LlmReranker(settings, architecture, device)
+    loaded = {"encoder": CrossEncoder, "llm": LlmReranker, "qwen3": Qwen3Reranker}
+    return loaded[checked_architecture(settings)](settings, device)
 
 
 def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[str, Any]:
@@ -80,11 +76,11 @@ def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[s
     if settings.kind == "none":
         return {"kind": "none"}
     if settings.kind == "server":
-        _refuse_keys(settings, _SERVER_KEYS)
+        _refuse_keys(settings)
         return ServerReranker(settings).identity()
     if settings.kind == "bi_encoder":
         return _bi_identity(_bi_encoder(settings), device)
-    architecture = _architecture(settings)
+    architecture = checked_architecture(settings)
     return qwen3_identity(settings, device) if architecture == "qwen3" else cross_encoder_identity(settings, device)
 
 
@@ -94,20 +90,13 @@ def _bi_encoder(settings: RerankSettings) -> AnyEncoderSettings:
     return settings.encoder
 
 
-def _refuse_keys(settings: RerankSettings, allowed: tuple[str, ...] = ()) -> None:
+def _refuse_keys(settings: RerankSettings) -> None:
     """Refuses keys of weights that are loaded here."""
     for key in non_default_settings(settings):
-        if key not in allowed:
-            instead = ", or set it in encoder" if settings.kind == "bi_encoder" else ""
-            raise RetrieverError(
-                "config-value", f"rerank.{key} is a key of a cross-encoder, and kind is {settings.kind}; remove it{instead}"
-            )
-
-
-def _architecture(settings: RerankSettings) -> str:
-    architecture = checked_architecture(settings)
-    check_loads(settings, architecture)
-    return architecture
+        instead = ", or set it in encoder" if settings.kind == "bi_encoder" else ""
+        raise RetrieverError(
+            "config-value", f"rerank.{key} is a key of a cross-encoder, and kind is {settings.kind}; remove it{instead}"
+        )
 
 
 def _bi_identity(settings: AnyEncoderSettings, device: str) -> dict[str, Any]:

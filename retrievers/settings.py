@@ -228,20 +228,8 @@ class RerankSettings(RerankerSettings, ServerSettings):
     """Tokens of query and passage together; text-embeddings-inference takes its model's own limit."""
     dtype: Dtype = "auto"
     """Of a cross-encoder; auto: float32 on a CPU, float16 on a GPU."""
-    architecture: Literal["auto", "encoder", "llm", "layerwise", "lightweight", "qwen3"] = "auto"
-    """Of a cross-encoder: FlagEmbedding's class for it, or Qwen3-Reranker's template; auto: by the model's files."""
-    query_instruction: str | None = None
-    """Stands before each query; null: FlagEmbedding's own (none; "A: " of an LLM)."""
-    passage_instruction: str | None = None
-    """Stands before each passage; null: FlagEmbedding's own (none; "B: " of an LLM)."""
     prompt: str | None = None
     """What an LLM is asked of query and passage; null: FlagEmbedding's own, or the instruction in Qwen3-Reranker's template."""
-    cutoff_layer: Annotated[int, Field(gt=0)] | None = None
-    """Of layerwise and lightweight: the layer whose score counts; null: the last."""
-    compress_ratio: Literal[1, 2, 4, 8] = 1
-    """Of lightweight: passages are shortened so many times."""
-    compress_layers: list[Annotated[int, Field(gt=0)]] = [8]
-    """Of lightweight: the layers at which passages are shortened."""
     trust_remote_code: bool = False
     """Run the code that lies beside the weights, for a model that needs it."""
 

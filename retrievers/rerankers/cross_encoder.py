@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, in_order, made_ahead
 from retrievers.encoders.causal import is_causal
 from retrievers.encoders.forward import Encoded, open_passes
-from retrievers.flag_models import CLASSES, open_flag_reranker
+from retrievers.flag_models import open_flag_reranker
 from retrievers.models import description, max_positions, model_config, model_identity, read_json, resolved_dtype
 from retrievers.retriever import distinct, error_context
 from retrievers.settings import RerankSettings
@@ -22,22 +23,12 @@ from retrievers.settings import RerankSettings
 # two runs of one job give equal rows and equal pairs tie. On a GPU in half precision the differences are larger; compare such
 # scores with a tolerance.
 _DECIMALS = 4
-ARCHITECTURES = (*CLASSES, "qwen3")
 _FINITE_IN = {
     "float16": "set rerank.dtype to bfloat16 or float32",
     "bfloat16": "set rerank.dtype to float32, or name another",
     "float32": "name another",
 }
-_IDENTITY_KEYS = (  # settings that determine the scores, apart from model and length
-    "dtype", "architecture", "query_instruction", "passage_instruction", "prompt", "cutoff_layer", "compress_ratio",
-    "compress_layers", "trust_remote_code",
-)  # fmt: skip
-_KEY_ARCHITECTURES = {
-    "prompt": ("llm", "layerwise", "lightweight", "qwen3"),
-    "cutoff_layer": ("layerwise", "lightweight"),
-    "compress_ratio": ("lightweight",),
-    "compress_layers": ("lightweight",),
-}
+_IDENTITY_KEYS = ("dtype", "prompt", "trust_remote_code")  # settings that determine the scores, apart from model and length
 
 
 def non_default_settings(settings: RerankSettings) -> dict[str, Any]:
@@ -47,25 +38,21 @@ def non_default_settings(settings: RerankSettings) -> dict[str, Any]:
 
 
 def checked_architecture(settings: RerankSettings) -> str:
-    """Returns the architecture of a reranker, one of `ARCHITECTURES`, after a check of its settings.
+    """Returns the architecture of a reranker, encoder, llm or qwen3, after a check of its settings.
 
     Reads only the model's config.json.
 
     Raises:
         RetrieverError: There is no such model, it is no reranker or has more than one label, a setting belongs to another
-            architecture, or the model does not have the length or the layer.
+            architecture, or the model does not have the length.
     """
     with error_context("rerank.model"):
         config = model_config(settings.model)
-    architecture = _architecture(settings, config)
-    for key in non_default_settings(settings):
-        of = _KEY_ARCHITECTURES.get(key, ARCHITECTURES)
-        if architecture not in of:
-            raise RetrieverError(
-                "model-unfit",
-                f"rerank.{key} is a key of other architectures ({', '.join(of)}) than that of {settings.model}, which is "
-                f"{architecture}; remove it",
-            )
+    architecture = _architecture(settings.model, config)
+    if settings.prompt is not None and architecture == "encoder":
+        raise RetrieverError(
+            "model-unfit", f"rerank.prompt is a key of language models, and {settings.model} is an encoder; remove it"
+        )
     positions = max_positions(config)
     if not 16 <= settings.max_length <= positions:
         raise RetrieverError(
@@ -74,36 +61,36 @@ def checked_architecture(settings: RerankSettings) -> str:
     classifies = any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or [])
     if architecture == "encoder" or (architecture == "qwen3" and classifies):
         check_labels(settings.model, len(config.get("id2label") or {"0": ""}))
-    first, last = config.get("start_layer", 1), config.get("num_hidden_layers", 0)
-    if settings.cutoff_layer is not None and not first <= settings.cutoff_layer <= last:
-        raise RetrieverError(
-            "model-unfit",
-            f"rerank.cutoff_layer: {settings.model} gives no score after layer {settings.cutoff_layer}; give {first} to {last}",
-        )
     return architecture
 
 
-def _architecture(settings: RerankSettings, config: Mapping[str, Any]) -> str:
+def _architecture(model: str, config: Mapping[str, Any]) -> str:
     """Returns the architecture by the model's files; FlagEmbedding goes by the model's name, which a folder may lack.
 
     A language model reranks by the question that it was trained on. Where nothing says which that is, none is guessed.
     """
     names = [str(name) for name in config.get("architectures") or []]
     classifies = any(name.endswith("ForSequenceClassification") for name in names)
-    generates = any(name.endswith("ForCausalLM") for name in names)
-    asked = settings.architecture
-    found: str | None = None
-    if asked not in ("auto", "encoder"):
-        found = asked
-    elif asked == "encoder":
-        found = "encoder" if classifies or not names else None
-    elif classifies or generates:
-        found = _by_files(settings.model, config, names, classifies)
-    if found is not None:
-        return found
-    what = f"its architecture is {names[0]}" if names else "its config.json names no architecture"
+    if not classifies and not any(name.endswith("ForCausalLM") for name in names):
+        what = f"its architecture is {names[0]}" if names else "its config.json names no architecture"
+        raise RetrieverError("model-unfit", f"rerank: model {model} is no cross-encoder: {what}; name another")
+    if is_qwen3_reranker(model, config):
+        return "qwen3"
+    if classifies and not is_causal(config):
+        return "encoder"
+    for begin, kind in (("LayerWise", "layerwise"), ("CostWise", "lightweight")):
+        if any(name.startswith(begin) for name in names):
+            raise RetrieverError(
+                "model-unfit",
+                f"rerank: model {model} is {kind}, and FlagEmbedding has the code of those for transformers 4 alone, found "
+                f"{importlib.metadata.version('transformers')}; name another, such as BAAI/bge-reranker-v2-gemma",
+            )
+    if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
+        return "llm"
     raise RetrieverError(
-        "model-unfit", f"rerank: model {settings.model} is no cross-encoder: {what}; name another, or set rerank.architecture"
+        "model-unfit",
+        f"rerank: model {model} is a language model ({names[0]}), and its files do not say with what question it was trained "
+        "to rerank; name another, or score with a class of your own (docs/plugins.md)",
     )
 
 
@@ -119,24 +106,6 @@ def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
     template = file.read_text(encoding="utf-8") if file.is_file() else ""
     template = template or str(read_json(folder / "tokenizer_config.json").get("chat_template") or "")
     return "<Instruct>" in template and "<Document>" in template
-
-
-def _by_files(model: str, config: Mapping[str, Any], names: Sequence[str], classifies: bool) -> str:
-    if is_qwen3_reranker(model, config):
-        return "qwen3"
-    if classifies and not is_causal(config):
-        return "encoder"
-    for begin, architecture in (("LayerWise", "layerwise"), ("CostWise", "lightweight")):
-        if any(name.startswith(begin) for name in names):
-            return architecture
-    if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
-        return "llm"
-    plain = "encoder (the pair as its tokenizer joins it)" if classifies else "llm (FlagEmbedding's prompt)"
-    raise RetrieverError(
-        "model-unfit",
-        f"rerank: model {model} is a language model ({names[0]}), and its files do not say with what question it was trained "
-        f"to rerank; set rerank.architecture to {plain} or qwen3 (Qwen3-Reranker's template), or name another",
-    )
 
 
 def check_labels(model: str, labels: int) -> None:
@@ -248,12 +217,11 @@ class CrossEncoder(LoadedReranker):
         return ids
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Encoded:
-        before_query, before_passage = self._settings.query_instruction or "", self._settings.passage_instruction or ""
-        queries = [before_query + query for query, _ in pairs]
+        queries = [query for query, _ in pairs]
         truncated = self._truncated_queries(queries)
         encoded: Encoded = self._tokenizer(
             [truncated[query] for query in queries],
-            [before_passage + passage for _, passage in pairs],
+            [passage for _, passage in pairs],
             truncation="only_second",
             max_length=self._max_length,
             return_attention_mask=False,

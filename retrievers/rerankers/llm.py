@@ -1,8 +1,7 @@
-"""LLM rerankers (plain, layerwise and lightweight) through FlagEmbedding's `compute_score`."""
+"""LLM rerankers as BGE's of Gemma, through FlagEmbedding's `compute_score`."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -24,47 +23,25 @@ from retrievers.settings import RerankSettings
 _TOKENS = {"cpu": 4096, "cuda": 16_384}
 
 
-def check_loads(settings: RerankSettings, architecture: str) -> None:
-    """Refuses the architectures whose code in FlagEmbedding is written for transformers 4, which vLLM does not work with.
-
-    Raises:
-        RetrieverError: It is one of them, and its model may not bring code of its own.
-    """
-    if architecture in ("layerwise", "lightweight") and not settings.trust_remote_code:
-        raise RetrieverError(
-            "model-unfit",
-            f"rerank: model {settings.model} is {architecture}, and FlagEmbedding has the code of those for transformers 4 "
-            f"alone, found {importlib.metadata.version('transformers')}; name another, such as BAAI/bge-reranker-v2-gemma, or "
-            "set rerank.trust_remote_code: true where the code beside its weights works",
-        )
-
-
 class LlmReranker(LoadedReranker):
-    """An LLM that scores pairs by the logit of "Yes" after the prompt, or by the head of a layer."""
+    """An LLM that scores pairs by the logit of "Yes" after the prompt."""
 
-    def __init__(self, settings: RerankSettings, architecture: str, device: str = "cpu") -> None:
-        """Loads the model; `architecture` is that of `checked_architecture`, and not "encoder".
+    def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
+        """Loads the model.
 
         Raises:
             RetrieverError: The model cannot be loaded, the device does not exist, or it does not support the precision.
         """
         super().__init__(settings, device)
         dtype = resolved_dtype(settings.dtype, device)
-        if dtype == ("float16" if device == "cpu" else "float32" if architecture == "layerwise" else None):
-            raise RetrieverError(  # FlagEmbedding would silently use the other precision
-                "model-unfit",
-                f"rerank.dtype: FlagEmbedding computes no {dtype} with architecture {architecture} on {device}; take auto",
+        if dtype == "float16" and device == "cpu":  # FlagEmbedding would silently use float32
+            raise RetrieverError(
+                "model-unfit", f"rerank.dtype: FlagEmbedding computes no {dtype} with an LLM on {device}; take auto"
             )
-        arguments: dict[str, Any] = {"max_length": settings.max_length, "prompt": settings.prompt}
-        if settings.query_instruction is not None:
-            arguments["query_instruction_for_rerank"] = settings.query_instruction
-        if settings.passage_instruction is not None:
-            arguments["passage_instruction_for_rerank"] = settings.passage_instruction
-        if architecture in ("layerwise", "lightweight"):
-            arguments["cutoff_layers"] = None if settings.cutoff_layer is None else [settings.cutoff_layer]
-        if architecture == "lightweight":
-            arguments |= {"compress_ratio": settings.compress_ratio, "compress_layers": list(settings.compress_layers)}
-        self._opened = open_flag_reranker(settings.model, architecture, dtype, device, settings.trust_remote_code, **arguments)
+        self._opened = open_flag_reranker(
+            settings.model, "llm", dtype, device, settings.trust_remote_code,
+            max_length=settings.max_length, prompt=settings.prompt,
+        )  # fmt: skip
         self._batch = max(1, _TOKENS[device_kind(device)] // settings.max_length)
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

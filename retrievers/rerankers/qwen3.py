@@ -82,19 +82,16 @@ class Qwen3Reranker(LoadedReranker):
 
     def _begins(self, queries: Sequence[str]) -> dict[str, str]:
         """Returns the text before the passage for each query, the query cut where it would leave the passage no room."""
-        before_query = self._settings.query_instruction or ""
-        texts = [before_query + query for query in queries]
         cut = {}
-        for query, text, ids in zip(queries, texts, self._ids(texts, self._query_room + 1), strict=True):
+        for query, ids in zip(queries, self._ids(queries, self._query_room + 1), strict=True):
             whole = len(ids) <= self._query_room
-            cut[query] = text if whole else self._tokenizer.decode(ids[: self._query_room], skip_special_tokens=False)
+            cut[query] = query if whole else self._tokenizer.decode(ids[: self._query_room], skip_special_tokens=False)
         before, after = self._query_form.split("{}")
         return {query: before + text + after for query, text in cut.items()}
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
         begins = self._begins(list(dict.fromkeys(query for query, _ in pairs)))
-        before_passage = self._settings.passage_instruction or ""
-        texts = [begins[query] + before_passage + passage for query, passage in pairs]
+        texts = [begins[query] + passage for query, passage in pairs]
         return [self._before + own + self._after for own in self._ids(texts, self._room)]
 
     def _forward(self, encoded: list[list[int]]) -> np.ndarray:

@@ -45,14 +45,9 @@ class ServerReranker:
     def identity(self) -> dict[str, Any]:
         """Returns the identity of the scores, as far as the server says it, as JSON values."""
         settings = self._settings
-        instructions = {
-            name: value
-            for name in ("query_instruction", "passage_instruction")
-            if (value := getattr(settings, name)) is not None
-        }
         raw = {"raw_scores": self._facts.api != "openai"}
         length = {} if self._facts.api == "openai" else {"max_length": self._max_length}
-        return {"kind": "server", "model": settings.model, **raw, **self._facts.identity, **length, **instructions}
+        return {"kind": "server", "model": settings.model, **raw, **self._facts.identity, **length}
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
         """Returns the rounded score of each pair, shape (n,); equal pairs are scored once.
@@ -97,8 +92,7 @@ class ServerReranker:
     def _body(self, query: str, passages: Sequence[str]) -> dict[str, Any]:
         """Returns the body of a request."""
         settings = self._settings
-        query = (settings.query_instruction or "") + query or " "  # TEI refuses an empty text
-        texts = [(settings.passage_instruction or "") + passage or " " for passage in passages]
+        query, texts = query or " ", [passage or " " for passage in passages]  # TEI refuses an empty text
         if self._facts.api == "tei":
             return {"query": query, "texts": texts, "raw_scores": True, "truncate": True}
         body: dict[str, Any] = {"model": settings.model, "query": query, "documents": texts}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,7 @@ from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.rerankers.llm import LlmReranker
 from retrievers.settings import RerankSettings
-from tests.support.retrievers.tiny_llm import (
-    FIRST_SCORE,
-    LAYERS,
-    make_gemma,
-    make_layerwise,
-    make_lightweight,
-    make_with_own_code,
-)
+from tests.support.retrievers.tiny_llm import make_gemma, make_layerwise, make_lightweight
 
 PASSAGES = [
     "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
@@ -49,16 +41,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[..., P
     return get
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Code of models is copied into a folder of the test's."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = str(tmp_path_factory.mktemp("modules"))
-        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", folder)
-        patch.setattr("sys.path", list(sys.path))
-        yield
-
-
 def opened(model: str, **settings: Any) -> LlmReranker:
     reranker = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": 64, **settings}))
     assert isinstance(reranker, LlmReranker)
@@ -76,12 +58,9 @@ def refusal(act: Callable[[RerankSettings], object], model: str, **settings: Any
     [
         ({}, {}),
         ({"dtype": "bfloat16"}, {"use_bf16": True}),
-        (
-            {"prompt": QUESTION, "query_instruction": "query A: ", "passage_instruction": "passage B: "},
-            {"prompt": QUESTION, "query_instruction_for_rerank": "query A: ", "passage_instruction_for_rerank": "passage B: "},
-        ),
+        ({"prompt": QUESTION}, {"prompt": QUESTION}),
     ],
-    ids=["plain", "bfloat16", "instructed"],
+    ids=["plain", "bfloat16", "asked"],
 )
 def test_equals_flagllmreranker(model: Any, settings: dict[str, Any], arguments: dict[str, Any]) -> None:
     import FlagEmbedding
@@ -92,13 +71,6 @@ def test_equals_flagllmreranker(model: Any, settings: dict[str, Any], arguments:
     own = opened(folder, **settings).score(*zip(*PAIRS, strict=True))
     assert expected.std() > 0.01
     np.testing.assert_allclose(own, expected, atol=1e-4)
-
-
-def test_instructions_and_prompt_count(model: Any) -> None:
-    folder = model(make_gemma)
-    plain = opened(folder).score(*zip(*PAIRS, strict=True))
-    for change in ({"prompt": QUESTION}, {"query_instruction": "query A: "}, {"passage_instruction": "passage: "}):
-        assert np.abs(opened(folder, **change).score(*zip(*PAIRS, strict=True)) - plain).max() > 1e-3
 
 
 def test_the_contract(model: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -129,30 +101,6 @@ def test_a_device_that_computes_nothing(model: Any, monkeypatch: pytest.MonkeyPa
         own.score(QUERIES, PASSAGES)
 
 
-@pytest.mark.parametrize("architecture", ["layerwise", "lightweight"])
-def test_a_model_with_code_of_its_own(model: Any, architecture: str) -> None:
-    """The layer and the compression reach the model, by way of FlagEmbedding's class, whose own code does not load."""
-    import FlagEmbedding
-
-    folder = model(make_with_own_code)
-    same = {"architecture": architecture, "trust_remote_code": True}
-    first, last = (opened(folder, cutoff_layer=n, **same).score(*zip(*PAIRS, strict=True)) for n in (1, LAYERS))
-    np.testing.assert_array_equal(opened(folder, **same).score(*zip(*PAIRS, strict=True)), last)
-    assert np.abs(first - last).max() > 1e-3
-    classes = {"layerwise": FlagEmbedding.LayerWiseFlagLLMReranker, "lightweight": FlagEmbedding.LightWeightFlagLLMReranker}
-    oracle = classes[architecture](folder, devices="cpu", max_length=64, cutoff_layers=[1], trust_remote_code=True)
-    np.testing.assert_allclose(first, oracle.compute_score(PAIRS), atol=1e-4)
-    if architecture == "lightweight":
-        more = {"compress_ratio": 4, "compress_layers": [2, 3]}
-        found = opened(folder, cutoff_layer=1, **more, **same).score(*zip(*PAIRS, strict=True))
-        np.testing.assert_allclose(found, (first - 8) * 4 + 5, atol=1e-3)
-
-
-def test_code_of_its_own_is_not_run_unless_it_is_trusted(model: Any) -> None:
-    said = refusal(open_reranker, model(make_with_own_code), architecture="llm")
-    assert "needs code that lies beside its weights; set trust_remote_code: true" in said
-
-
 @pytest.mark.parametrize(
     ("make", "class_name", "own_error"),
     [(make_layerwise, "LayerWiseFlagLLMReranker", ValueError), (make_lightweight, "LightWeightFlagLLMReranker", TypeError)],
@@ -175,23 +123,7 @@ def test_what_does_not_work_with_this_transformers(
 
 
 def test_precision_that_flagembedding_does_not_have(model: Any) -> None:
-    assert "no float16 with architecture llm on cpu; take auto" in refusal(open_reranker, model(make_gemma), dtype="float16")
-
-    def on_a_gpu(settings: RerankSettings) -> object:
-        return open_reranker(settings, device="cuda:0")
-
-    own = {"architecture": "layerwise", "trust_remote_code": True, "dtype": "float32"}
-    assert "no float32 with architecture layerwise on cuda:0" in refusal(on_a_gpu, model(make_with_own_code), **own)
-
-
-def test_keys_of_other_architectures(model: Any) -> None:
-    for change in ({"cutoff_layer": 2}, {"compress_ratio": 2}, {"compress_layers": [1]}):
-        assert "is a key of other architectures" in refusal(reranker_identity, model(make_gemma), **change)
-    own = {"architecture": "layerwise", "trust_remote_code": True}
-    said = refusal(reranker_identity, model(make_with_own_code), cutoff_layer=LAYERS + 1, **own)
-    assert f"gives no score after layer {LAYERS + 1}; give 1 to {LAYERS}" in said
-    heads = refusal(reranker_identity, model(make_layerwise), cutoff_layer=FIRST_SCORE - 1, trust_remote_code=True)
-    assert f"give {FIRST_SCORE} to {LAYERS}" in heads
+    assert "no float16 with an LLM on cpu; take auto" in refusal(open_reranker, model(make_gemma), dtype="float16")
 
 
 def test_identity(model: Any) -> None:
@@ -200,11 +132,5 @@ def test_identity(model: Any) -> None:
     assert set(plain) == {"kind", "model", "max_length", "dtype"}
     assert plain == json.loads(json.dumps(plain)) == opened(block["model"]).identity()
     assert reranker_identity(RerankSettings(**block), "cuda:0") == plain | {"dtype": "float16"}
-    for change in ({"prompt": QUESTION}, {"query_instruction": ""}, {"dtype": "bfloat16"}, {"passage_instruction": "B"}):
+    for change in ({"prompt": QUESTION}, {"dtype": "bfloat16"}):
         assert reranker_identity(RerankSettings(**(block | change))) == plain | change
-    lightweight = {"model": model(make_with_own_code), "architecture": "lightweight", "trust_remote_code": True}
-    code = Path(lightweight["model"], "tiny_llm_code.py")
-    before = reranker_identity(RerankSettings(**(block | lightweight | {"compress_layers": [2]})))
-    assert before["compress_layers"] == [2]
-    code.write_text(code.read_text() + "\n# another version of it\n")
-    assert reranker_identity(RerankSettings(**(block | lightweight)))["model"] != before["model"]

@@ -132,7 +132,6 @@ def test_qwen3_rerankers_have_their_template(tmp_path: Path, network: str) -> No
     np.testing.assert_allclose(found, expected, atol=2e-4)
     identity = reranker_identity(settings(folder))
     assert (identity["architecture"], identity["template"]) == ("qwen3", 1)
-    assert identity == reranker_identity(settings(folder, architecture="qwen3"))
     asked = scores(folder, prompt="Given a tide, find what the moon does")
     assert np.abs(asked - scores(folder)).max() > 1e-3
 
@@ -163,18 +162,15 @@ def test_a_long_query_leaves_room_for_its_passage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "network", "way"),
+    ("kind", "network"),
     [
-        ("mistral", "AutoModelForCausalLM", "set rerank.architecture to llm"),
-        ("qwen2", "AutoModelForSequenceClassification", "set rerank.architecture to encoder"),
-        ("qwen3", "AutoModelForSequenceClassification", "or qwen3 (Qwen3-Reranker's template), or name another"),
+        ("mistral", "AutoModelForCausalLM"),
+        ("qwen2", "AutoModelForSequenceClassification"),
+        ("qwen3", "AutoModelForSequenceClassification"),
     ],
 )
-def test_no_question_is_guessed(tmp_path: Path, kind: str, network: str, way: str) -> None:
-    folder = make(tmp_path / "llm", kind, network)
-    assert way in refusal(folder)
-    said = "encoder" if network.endswith("SequenceClassification") else "llm"
-    assert reranker_identity(settings(folder, architecture=said))["architecture"] == said
+def test_no_question_is_guessed(tmp_path: Path, kind: str, network: str) -> None:
+    assert "name another, or score with a class of your own" in refusal(make(tmp_path / "llm", kind, network))
 
 
 def test_bge_gemma_keeps_its_prompt(tmp_path: Path) -> None:

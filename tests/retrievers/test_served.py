@@ -108,17 +108,17 @@ def test_no_request_has_more_texts_than_the_server_takes_and_few_are_in_flight(e
 
 def test_what_is_asked_of_each_server(embedding: FakeModels, reranking: FakeModels) -> None:
     encoder_at(embedding, dimensions=2).encode(searches("one"))
-    reranker_at(reranking, max_length=100, query_instruction="Q: ", passage_instruction="P: ").score(["one"], ["two"])
+    reranker_at(reranking, max_length=100).score(["one"], ["two"])
     path, body = embedding.asked[-1]
     cut = {"truncate_prompt_tokens": -1} if embedding.form == "vllm" else {}
     sent = {"model": "tiny", "input": ["one"], "encoding_format": "float", "dimensions": 2}
     assert (path, body) == ("/v1/embeddings", sent | cut)
     assert reranking.asked[-1] == {
-        "tei": ("/rerank", {"query": "Q: one", "texts": ["P: two"], "raw_scores": True, "truncate": True}),
+        "tei": ("/rerank", {"query": "one", "texts": ["two"], "raw_scores": True, "truncate": True}),
         "vllm": (
             "/v1/rerank",
             {
-                "model": "tiny", "query": "Q: one", "documents": ["P: two"], "use_activation": False,
+                "model": "tiny", "query": "one", "documents": ["two"], "use_activation": False,
                 "truncate_prompt_tokens": 100, "max_tokens_per_query": 75,
             },
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,21 +63,4 @@ def _with_heads(folder: Path, texts: Sequence[str], network: Any, config: Any, s
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     written = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(written | _HEADS | said))
-    return folder
-
-
-def make_with_own_code(folder: Path, texts: Sequence[str]) -> Path:
-    """One that brings its code along, with a head for every layer."""
-    import torch
-
-    from tests.support.retrievers.tiny_llm_code import OwnConfig, OwnForCausalLM
-
-    tokenizer = make_tokenizer([*texts, "Yes No A: B: query passage"], 512)
-    torch.manual_seed(0)
-    OwnForCausalLM(OwnConfig(vocab_size=len(tokenizer), **_SIZES)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    shutil.copy(Path(__file__).with_name("tiny_llm_code.py"), folder)
-    written = json.loads((folder / "config.json").read_text())
-    own = {"AutoConfig": "tiny_llm_code.OwnConfig", "AutoModelForCausalLM": "tiny_llm_code.OwnForCausalLM"}
-    (folder / "config.json").write_text(json.dumps(written | {"auto_map": own}))
     return folder
