@@ -29,8 +29,7 @@ def report(
     qrels: Folder | None = None,
     key: Key | None = None,
     measures: Sequence[str] | None = None,
-    baseline: Sequence[str] | None = None,
-    pairs: bool | None = None,
+    baseline: str | None = None,
     answers: str | None = None,
     prices: str | None = None,
 ) -> str:
@@ -48,7 +47,6 @@ def report(
         key: as of `evaluate`.
         measures: as of `evaluate`.
         baseline: as of `evaluate`.
-        pairs: as of `evaluate`.
         answers: as of `evaluate`.
         prices: default: prices.yaml beside the config
 
@@ -59,7 +57,7 @@ def report(
         dmqr report runs/quickstart
     """
     from dmqr.pages import write_page, write_report
-    from jobs.measure.answers.quality import measured_answers
+    from jobs.measure.evaluate import measured_answers
     from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
     from jobs.pages.report.judged_queries import measured
@@ -70,7 +68,7 @@ def report(
     priced = prices_of_run(folder, prices)
     _check_samples(samples)
     truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
-    judgements, settings = truth.judgements, truth.settings(measures, baseline, pairs)
+    judgements, settings = truth.judgements, truth.settings(measures, baseline)
     texts, written = folder.config.report.texts and not no_texts, out or folder.storage.url(REPORT)
     if folder.is_ablation:
         for name, given in (("samples", samples is not None), ("all_requests", all_requests)):
@@ -107,8 +105,7 @@ def evaluate(
     judged: bool = False,
     key: Key | None = None,
     measures: Sequence[str] | None = None,
-    baseline: Sequence[str] | str | None = None,
-    pairs: bool | None = None,
+    baseline: str | None = None,
     answers: str | None = None,
     per_query: str | None = None,
     trec: str | None = None,
@@ -126,9 +123,7 @@ def evaluate(
         judged: measure by the grades of the run's judge (the config's `judge`)
         key: what the judgements name (default: the run's evaluate.key)
         measures: with commas, as ir_measures names them, like nDCG@10,AP@10; the first one leads (default: evaluate.measures)
-        baseline: the arm that an ablation's arms are compared with, or FAMILY=ARM, like 'bm25*=original_bm25'; once for each
-            (default: evaluate.baseline and .baselines)
-        pairs: compare every two arms of an ablation, too
+        baseline: the arm that an ablation's arms are compared with (default: evaluate.baseline)
         answers: gold answers, for EM and F1: log_id (or what --key says), answer (tabs) (default: those of the run's config)
         per_query: write the measures of each judged log row or query; .parquet or .csv
         trec: write the run's results (not the original's; all that were kept) of what is judged as a TREC run file; a topic is
@@ -152,7 +147,6 @@ def evaluate(
     if len(files) > 1 or any(isinstance(one, str) and is_run(one) for one in files):
         of_one = {
             "key": key,
-            "pairs": pairs,
             "answers": answers,
             "per_query": per_query,
             "trec": trec,
@@ -161,10 +155,7 @@ def evaluate(
         }
         for name in (name for name, value in of_one.items() if value is not None):
             raise ConfigError("argument", f"{name}: is of one run or ablation; leave it out")
-        baselines = [baseline] if isinstance(baseline, str) else list(baseline or ())
-        if len(baselines) > 1:
-            raise ConfigError("argument", "baseline: several ablations are compared with one arm; give one")
-        return joined([os.fspath(run), *map(str, files)], face, measures, next(iter(baselines), None), judged)
+        return joined([os.fspath(run), *map(str, files)], face, measures, baseline, judged)
     if per_query:
         tables.check_ending(per_query, "per_query")
     folder = open_run(os.fspath(run))
@@ -178,9 +169,9 @@ def evaluate(
     if trec and truth.judgements is None:
         raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
     if folder.is_ablation:
-        found: MeasuredQuality = measured_arms(truth, measures, face.notes, baseline=baseline, pairs=pairs)
+        found: MeasuredQuality = measured_arms(truth, measures, face.notes, baseline=baseline)
     else:
-        truth.settings(measures, baseline, pairs)
+        truth.settings(measures, baseline)
         found = measured_run(truth, measures, face.notes)
     if per_query:
         found.write_per_query(per_query)

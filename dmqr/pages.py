@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
-    from jobs.measure.answers.quality import AnswerQuality
-    from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.measure.evaluate import AnswerQuality, Evaluation
     from jobs.pages.report.judged_queries import Judged
     from jobs.runs.folder import RunFolder
 
@@ -26,7 +25,7 @@ def write_report(
 
     `shown`: `texts`, `samples` and `requests`, where they are not as the run's config has them.
     """
-    from jobs.measure.evaluate.stored_evaluation import store_evaluation
+    from jobs.measure.evaluate import store_evaluation
     from jobs.pages.report import report
     from jobs.runs.folder import REPORT
 

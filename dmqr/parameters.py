@@ -118,7 +118,7 @@ def _argument(verb: str, parameter: inspect.Parameter, meaning: str) -> Argument
     option = name in _SPELLED or not positional or (verb, name) == ("index", "corpus")
     kind = _KINDS.get(types.partition(" ")[0], str)
     metavar = _OF_A_VERB.get(f"{verb} {name}") or _METAVARS.get(name) or ("N" if kind is int else "FILE")
-    many = "each" if name in ("settings", "value", "baseline") or parameter.kind is parameter.VAR_POSITIONAL else ""
+    many = "each" if name in ("settings", "value") or parameter.kind is parameter.VAR_POSITIONAL else ""
     many = "commas" if name == "measures" else many or ("list" if "Sequence" in types else "")
     return Argument(
         name,

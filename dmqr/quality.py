@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from jobs.measure.answers.quality import AnswerQuality
-    from jobs.measure.compare.comparison import Comparison
-    from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.measure.comparison import Comparison
+    from jobs.measure.evaluate import AnswerQuality, Evaluation
     from jobs.measure.export.answers import WrittenAnswers
     from jobs.measure.frame import Frame
     from jobs.measure.join import Joined
@@ -59,7 +58,7 @@ class MeasuredQuality(Measured):
         self.title = f"{folder.storage.root} ({folder.state})"
 
     def _measured(self) -> dict[str, Any]:
-        from jobs.measure.evaluate.whole import evaluated_values
+        from jobs.measure.evaluate import evaluated_values
 
         return evaluated_values(self.lists, self.answers)
 
@@ -71,7 +70,7 @@ class MeasuredQuality(Measured):
 
     def page(self) -> Any:
         """Returns the tables."""
-        from jobs.measure.evaluate.whole import evaluated_table
+        from jobs.measure.evaluate import evaluated_table
 
         return evaluated_table(self.lists, self.answers)
 
@@ -85,13 +84,6 @@ class MeasuredQuality(Measured):
         import pyarrow as pa
 
         return pa.Table.from_pylist(list(self._rows()))
-
-    @property
-    def pairs(self) -> pa.Table:
-        """A `pyarrow.Table` with a row per measure and every two arms of an ablation, where pairs are compared; else empty."""
-        import pyarrow as pa
-
-        return pa.Table.from_pylist(self.values.get("pairs", []))
 
     @property
     def per_query(self) -> pa.Table:
@@ -244,8 +236,7 @@ def measured_run(truth: Truth, measures: Sequence[str] | None = None, missing: S
     Raises:
         ConfigError: nothing that is given is of its log, a measure cannot be computed, or a file cannot be read.
     """
-    from jobs.measure.answers.quality import measured_answers
-    from jobs.measure.evaluate.evaluate import evaluation
+    from jobs.measure.evaluate import evaluation, measured_answers
     from jobs.measure.frame import measure
 
     folder, judgements = truth.folder, truth.judgements
@@ -263,8 +254,7 @@ def measured_run(truth: Truth, measures: Sequence[str] | None = None, missing: S
 
 def measured_arms(truth: Truth, measures: Sequence[str] | None, missing: Sequence[str], **compared: Any) -> MeasuredArms:
     """Compares the arms of an ablation; arguments and errors as of `measured_run` and `Truth.settings`."""
-    from jobs.measure.answers.comparison import compare_answers, compare_judged
-    from jobs.measure.compare.comparison import compare
+    from jobs.measure.comparison import compare, compare_answers, compare_judged
 
     folder, judgements = truth.folder, truth.judgements
     settings = truth.settings(measures, **compared)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from dmqr.quality import JoinedQuality, MeasuredQuality
     from jobs.config.config import Config
-    from jobs.measure.answers.quality import AnswerQuality
-    from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.measure.evaluate import AnswerQuality, Evaluation
     from jobs.pages.closing import ComparedArms
     from jobs.runs.folder import RunFolder
 

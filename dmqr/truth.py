@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.settings import EvaluateSettings
     from jobs.log.judgements import Judgements, Key
-    from jobs.measure.answers.frame import GoldAnswers
+    from jobs.measure.answers import GoldAnswers
     from jobs.runs.folder import RunFolder
 
 Grades = Mapping[str, Mapping[str, int]]
@@ -71,7 +71,7 @@ class Truth:
         Raises:
             ConfigError: they cannot be read.
         """
-        from jobs.measure.judged.relevance import judged_relevance
+        from jobs.measure.judged import judged_relevance
 
         if self._judged and self._qrels is not None:
             raise ConfigError("argument", "judged: measures by the run's judge, and qrels names a file; leave one out")
@@ -86,7 +86,7 @@ class Truth:
             ConfigError: they cannot be read, or are given and no LLM answers.
         """
         from cluster.storage import remote
-        from jobs.measure.answers.frame import answering, gold_answers
+        from jobs.measure.answers import answering, gold_answers
 
         given, named = self._answers, self._settings.answers
         if not answering(self.folder):
@@ -105,24 +105,25 @@ class Truth:
         Raises:
             ConfigError: there is nothing.
         """
-        from jobs.measure.judged.answers import judges_answers
+        from jobs.measure.answers import judges_answers
 
         if self.judgements is None and self.gold is None and not judges_answers(self.folder):
             raise ConfigError("argument", f"{self.folder.storage.root}: has no judgements of its own; name a file: qrels")
 
-    def settings(
-        self, measures: Sequence[str] | None = None, baseline: Sequence[str] | str | None = None, pairs: bool | None = None
-    ) -> EvaluateSettings:
+    def settings(self, measures: Sequence[str] | None = None, baseline: str | None = None) -> EvaluateSettings:
         """Returns how to measure: by these measures, else those of the judgements; arms by this baseline.
 
         Raises:
-            ConfigError: arms are named, and the folder is a run's, or has no such arm.
+            ConfigError: an arm is named, and the folder is a run's, or has no such arm.
         """
-        changes: dict[str, Any] = {} if pairs is None else {"pairs": pairs}
-        changes |= named_baselines([baseline] if isinstance(baseline, str) else baseline, self.folder)
-        if pairs is not None and not self.folder.is_ablation:
-            raise ConfigError("argument", f"pairs: {self.folder.storage.root} is a run, which has no arms; leave it out")
-        return measured_by(self._settings.model_copy(update=changes), self.judgements, measures)
+        if baseline is None:
+            return measured_by(self._settings, self.judgements, measures)
+        if not self.folder.is_ablation:
+            raise ConfigError("argument", f"baseline: {self.folder.storage.root} is a run, which has no arms; leave it out")
+        arms = {name for arm in self.folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
+        if baseline not in arms:
+            raise ConfigError("argument", f"baseline {baseline}: {baseline!r} is no arm{nearest(baseline, arms)}")
+        return measured_by(self._settings.model_copy(update={"baseline": baseline}), self.judgements, measures)
 
     def check_matched(
         self, warning: str | None, not_committed: int, left_out: Sequence[str] = (), *, answers: bool = False
@@ -163,30 +164,6 @@ def measured_by(
     if measures is None:
         measures = settings.measures if judgements is None else judgements.measures(settings.measures)
     return settings.model_copy(update={"measures": list(measures)})
-
-
-def named_baselines(words: Sequence[str] | None, folder: RunFolder) -> dict[str, Any]:
-    """Returns settings of words like `original` or `bm25*=original_bm25`; without a word none.
-
-    Raises:
-        ConfigError: the folder is that of a run, or a word names no arm.
-    """
-    if words is None:
-        return {}
-    if not folder.is_ablation:
-        raise ConfigError("argument", f"baseline: {folder.storage.root} is a run, which has no arms; leave it out")
-    arms = {name for arm in folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
-    found: dict[str, Any] = {"baselines": {}}
-    for word in words:
-        ends = [place for place, sign in enumerate(word) if sign == "=" and word[place + 1 :] in arms and place]
-        if word in arms:
-            found["baseline"] = word
-        elif ends:
-            found["baselines"][word[: ends[0]]] = word[ends[0] + 1 :]
-        else:
-            what = f"baseline {word}: {word.rpartition('=')[2]!r} is no arm{nearest(word.rpartition('=')[2], arms)}"
-            raise ConfigError("argument", what)
-    return found
 
 
 def prices_of_run(folder: RunFolder, path: str | None = None) -> Prices | None:

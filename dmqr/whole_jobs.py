@@ -190,9 +190,9 @@ def run(
     from dmqr.results import Run
     from dmqr.truth import measured_by
     from jobs.job.prepare import prepare
-    from jobs.measure.answers.frame import gold_answers
-    from jobs.measure.answers.quality import AnswerQuality, measured_answers
-    from jobs.measure.judged.relevance import judged_relevance
+    from jobs.measure.answers import gold_answers
+    from jobs.measure.evaluate import AnswerQuality, measured_answers
+    from jobs.measure.judged import judged_relevance
     from jobs.pages.report.judged_queries import measured
     from jobs.run.job import run_of
     from jobs.run.run import run as run_job
@@ -267,8 +267,8 @@ def ablate(
     """
     from dmqr.results import Ablation
     from dmqr.truth import measured_by
-    from jobs.measure.answers.frame import gold_answers
-    from jobs.measure.judged.relevance import judged_relevance
+    from jobs.measure.answers import gold_answers
+    from jobs.measure.judged import judged_relevance
     from jobs.pages.closing import compared, write_pages
     from jobs.run.ablation import prepare_ablation
     from jobs.run.run import run as run_job

@@ -38,13 +38,8 @@ class EvaluateSettings(Settings):
     measures that ir_measures knows."""
     baseline: str = "original"
     """The arm that `ablate` compares the others with."""
-    baselines: dict[str, str] = {}
-    """An arm, or a family of arms like `bm25*` -> the arm that they are compared with in place of `baseline`; the first that
-    fits decides. An arm that others are compared with is compared with none, unless a family that it is of says so."""
-    pairs: bool = False
-    """Compare every two arms, too; then the tests are corrected over all pairs."""
-    min_effect: Annotated[float, Field(gt=0)] = 0.01
-    """Smallest difference of a measure that matters; within it, arms are called equivalent."""
+    margin: Annotated[float, Field(gt=0)] = 0.01
+    """Margin of equivalence: arms that differ by less, by two one-sided tests, are called equivalent."""
     slices: list[str] = []
     """What `ablate` measures arms by, part by part: query_type, frequency, difficulty, words, language, or a log's column."""
 

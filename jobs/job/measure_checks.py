@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
@@ -42,6 +42,18 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
             raise ConfigError("config-value", f"{_WHERE}: {shown} is listed twice{again}; keep one")
         printed[shown] = name
     return tuple(printed)
+
+
+def check_baseline(name: str, arms: Iterable[str]) -> None:
+    """Checks that `evaluate.baseline` names an arm.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    names = list(arms)
+    if name not in names:
+        what = f"evaluate.baseline: {name!r} is no arm{nearest(name, names)}; set evaluate.baseline to one of them"
+        raise ConfigError("config-value", what)
 
 
 def judged_measures(config: Config) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from math import ceil
 
 import numpy as np
 
-from jobs.measure.arrays import Numbers
+from jobs.measure.significance import Numbers
 
 SIMILARITY = 0.8
 """Smallest Jaccard similarity of near-duplicates: queries of up to three words must have the same ones, one word more or less

@@ -21,14 +21,12 @@ from jobs.chain.cuts import cut_from
 from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest_rank, depths
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
-from jobs.measure.arrays import Floats, Numbers
-from jobs.measure.cells import MeasuredCells
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_queries, counted_keys, database
 from jobs.measure.list_portions import lists_known
-from jobs.measure.measured_depth import reached
+from jobs.measure.measures import MeasuredCells, reached
 from jobs.measure.notes import nothing_measured
-from jobs.measure.significance import PairedTest, cluster_sums, equivalence_p, paired_test
+from jobs.measure.significance import Floats, Numbers, PairedTest, cluster_sums, equivalence_p, paired_test
 from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -70,7 +68,7 @@ class Frame:
     rejected: int
     """Number of counted keys that are rejected log rows; they count zero."""
     clusters: Numbers
-    """(keys,): number of the cluster of near-duplicate queries (jobs/measure/clusters.py); each rejected row is one."""
+    """(keys,): number of the cluster of near-duplicate queries (`query_clusters`); each rejected row is one."""
     depth: int
     """The deepest rank that a measure reads, one that is left out, too."""
     key: Key
@@ -85,11 +83,9 @@ class Frame:
     """The LLM that judged; None: people did."""
     kind: str = LISTS
     """What is measured: lists; or answers, then a list is an answer, of length 1, and nothing is cut or unjudged. Answers are
-    measured against gold answers (`ANSWERS`), or by what a judge says of them (its kinds: `jobs/measure/judged/`)."""
+    measured against gold answers (`ANSWERS`), or by what a judge says of them (its kinds)."""
     left_out: tuple[str, ...] = ()
     """Which measures and arms are left out, since a measure reads deeper than lists reach (`reached`); a sentence each."""
-    noise: tuple[float, ...] = ()
-    """By measure: the most that the mean of an arm moves when the judge is asked the same again; empty: not known."""
 
     @property
     def answers(self) -> bool:

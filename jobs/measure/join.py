@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.errors import ConfigError
-from jobs.measure.compare.corrections import GRID, QUESTIONS, Corrected, adjusted
-from jobs.measure.compare.difference import Comparison
+from jobs.measure.comparison import Comparison
 from jobs.measure.notes import HEADINGS
-from jobs.measure.significance import LEVEL, TIE, PairedTest
+from jobs.measure.significance import TIE, Corrected, PairedTest, adjusted, with_intervals
 from jobs.terminal.formats import and_more
 
 FULL, WITHOUT = "full", "without "
@@ -43,7 +42,6 @@ class JoinedArm(Corrected):
     q: float | None
     loss: float | None
     """`full` less the arm, of arms `without ...`; over sets the average of Table 4 of DMQR-RAG."""
-    within_noise: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,19 +78,16 @@ def join(sets: Mapping[str, Sequence[Comparison]]) -> list[Joined]:
 
 def stratified_test(parts: Sequence[PairedTest]) -> PairedTest:
     """Returns the test of the mean over sets of the tests of the same series; NaN where a set has no variance."""
-    from scipy import stats
-
     mean = np.mean([one.mean for one in parts], axis=0)
     variances = np.square([one.error for one in parts]) / len(parts) ** 2
     each = np.array([one.freedom for one in parts])
     with np.errstate(divide="ignore", invalid="ignore"):
         total = variances.sum(axis=0)
         freedom = np.where(total > 0, total**2 / (variances**2 / each).sum(axis=0), each.sum(axis=0))
-        error = np.sqrt(total)
-        t = np.where((error <= TIE) & (np.abs(mean) <= TIE), 0.0, mean / error)
     freedom[np.isnan(total)] = np.nan
-    reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
-    return PairedTest(mean, error, mean - reach, mean + reach, 2 * stats.t.sf(np.abs(t), freedom), freedom)
+    mean = np.where(np.abs(mean) <= TIE, 0.0, mean)
+    error = np.where(np.sqrt(total) <= TIE, 0.0, np.sqrt(total))
+    return with_intervals(PairedTest(mean, error, mean, mean, mean, freedom))
 
 
 def _joined(kind: str, sets: Mapping[str, Comparison]) -> Joined:
@@ -139,26 +134,19 @@ def _rows(
         parts.append(one.frame.difference_test(pairs, one.frame.measures.index(measure)))
     test = stratified_test(parts)
     untested = {baseline}.union(*(one.oracles | one.untested for one in sets.values()))
-    in_question, in_grid = (
-        [number for number, arm in enumerate(arms) if arm not in untested and families[arm] in wanted]
-        for wanted in (QUESTIONS, (GRID,))
-    )
-    p_holm, q = adjusted(test.p, in_question, in_grid)
-    noise = np.mean([one.frame.noise[one.frame.measures.index(measure)] if one.frame.noise else 0.0 for one in sets.values()])
+    p_holm, q = adjusted(test.p, [None if arm in untested else families[arm] for arm in arms])
     rows = []
     for number, arm in enumerate(arms):
         on_sets = [one.by_arm[arm, measure] for one in sets.values()]
-        losses = [
-            one.by_arm[FULL, measure].mean - one.by_arm[arm, measure].mean if arm.startswith(WITHOUT) and FULL in arms else None
-            for one in sets.values()
-        ]
+        losses: list[float | None] = [None] * len(sets)
+        if arm.startswith(WITHOUT) and FULL in arms:
+            losses = [one.by_arm[FULL, measure].mean - of.mean for one, of in zip(sets.values(), on_sets, strict=True)]
         for name, of, loss in zip(sets, on_sets, losses, strict=True):
             figures = (of.mean, of.difference, of.low, of.high, of.p, of.p_holm, of.q)
-            rows.append(JoinedArm(name, arm, families[arm], measure, *figures, loss, of.within_noise))
+            rows.append(JoinedArm(name, arm, families[arm], measure, *figures, loss))
         difference, low, high, p = (float(one[number]) for one in (test.mean, test.low, test.high, test.p))
         mean = float(np.mean([of.mean for of in on_sets]))
-        known = [loss for loss in losses if loss is not None]
-        loss = float(np.mean(known)) if known else None
-        over = (mean, difference, low, high, p, p_holm.get(number), q.get(number), loss)
-        rows.append(JoinedArm(None, arm, families[arm], measure, *over, arm != baseline and bool(abs(difference) < noise)))
+        average = None if None in losses else float(np.mean([loss for loss in losses if loss is not None]))
+        over = (mean, difference, low, high, p, p_holm.get(number), q.get(number), average)
+        rows.append(JoinedArm(None, arm, families[arm], measure, *over))
     return rows

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from jobs.log.judgements import JudgedBy, Key
 from jobs.measure.clusters import SIMILARITY
-from jobs.measure.significance import ALPHA, FEW_QUERIES, LEVEL, POWER
+from jobs.measure.significance import ALPHA, FEW_QUERIES, GRID, LEVEL, POWER, QUESTIONS, SAMPLES
 from jobs.terminal.formats import and_more, figure
+
+if TYPE_CHECKING:
+    from jobs.measure.comparison import Comparison
+    from jobs.measure.frame import Frame
+
+PART = "§"  # after the name of an arm that reads a part of a joint answer
 
 _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key to look at where none is in the log
     "log_id": ("log rows", "log.id_column and evaluate.key"),
     "query_id": ("query_ids", "evaluate.key"),
     "query": ("queries", "evaluate.key"),
 }
-
-
 HEADINGS = {
     "lists": "results",
     "relevance": "results, judged by an LLM",
@@ -113,7 +121,7 @@ def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:
 
 
 def interval_notes(what: str, clusters: int, keys: int, untested: Sequence[str]) -> list[str]:
-    """Returns how intervals and tests are made (`jobs/measure/significance.py`), and which are none.
+    """Returns how intervals and tests are made , and which are none.
 
     Args:
         what: what they are of.
@@ -145,3 +153,97 @@ def interval_words() -> str:
 def ends_in_words(interval: tuple[float, float] | None) -> str:
     """Returns an interval like '+.0012 to +.0345', or "-" for none."""
     return "-" if interval is None else " to ".join(figure(end, "+") for end in interval)
+
+
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
+    frame = comparison.frame
+    if frame.warning is not None:
+        return [f"warning: {frame.warning}"]
+    zeros = [name for place, name in enumerate(frame.measures) if not frame.values[:, place].any()]
+    left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
+    return [
+        *judge_notes(frame.judge),
+        *frame.left_out,
+        *([f"{', '.join(zeros)}: 0 for every query in every arm, which says nothing of their differences"] if zeros else []),
+        *_named(comparison),
+        judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn, gold=frame.gold),
+        *([] if frame.unknown is None else [frame.unknown.note]),
+        *_zeros(frame),
+        *_tested(comparison),
+        *_unjudged(frame),
+        *_bounds(comparison),
+    ]
+
+
+def _named(comparison: Comparison) -> Iterator[str]:
+    """Yields which arms read a part of a joint answer, and which are one system under several names."""
+    of: dict[tuple[str, ...], list[str]] = {}
+    for arm, strategies in comparison.parts.items():
+        of.setdefault(tuple(strategies), []).append(arm)
+    for names, arms in of.items():
+        asked = f"texts are parts of the answers to the joint request for {', '.join(names)}"
+        yield f"{PART} {and_more(arms)}: {asked}; a run of the arm alone would ask for its own strategies only"
+    for arm, other in comparison.same_as.items():
+        yield f"{arm} is {other} under another name: the same system, not tested again"
+    for arm, others in comparison.also.items():
+        yield f"{arm} is also {and_more(others)}: one system, one row"
+
+
+def _zeros(frame: Frame) -> list[str]:
+    """Returns which keys count as zero, and of which arms."""
+    most = int(frame.failed.argmax())
+    what = "an answer" if frame.answers else "results"
+    by_arm = f"to {frame.failed[most]:,} without {what}, by arm (most: {frame.arms[most]})"
+    failed = [f"{frame.failed.min():,} {by_arm}"] if frame.failed.any() else []
+    return zero_notes((frame.rejected, "rejected"), more=failed)
+
+
+def _tested(comparison: Comparison) -> list[str]:
+    frame, found = comparison.frame, comparison.differences
+    left_out = comparison.oracles | comparison.untested | {comparison.baseline}
+    alike = [f"{one.arm} by {one.measure}" for one in found if one.arm not in left_out and math.isnan(one.p)]
+    notes = interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame.drawn, len(frame.keys), alike)
+    if frame.drawn < 2:
+        return notes
+    counts = [sum(getattr(one, name) is not None for one in found) // len(frame.measures) for name in ("p_holm", "q")]
+    own = "each measure a family of its own"
+    if counts[0]:
+        notes.append(f"p is Holm's, for {counts[0]:,} arms ({', '.join(QUESTIONS)}), {own}")
+    if counts[1]:
+        notes.append(f"q is Benjamini and Hochberg's, for {counts[1]:,} arms of the {GRID}, {own}")
+    first = frame.measures[0]
+    sizes = {one.arm: one.detectable for one in found if one.measure == first and one.detectable is not None}
+    if sizes:
+        least, most = (pick(sizes, key=lambda arm: sizes[arm]) for pick in (min, max))
+        span = f"{figure(sizes[least])} ({least})" + (f" to {figure(sizes[most])} ({most})" if len(sizes) > 1 else "")
+        power = f"a power of {100 * POWER:.0f} % at {ALPHA:g} over the number of comparisons"
+        notes.append(f"smallest difference in {first} that these queries show, with {power}: {span}")
+    return [*notes, f"equivalent: within {comparison.margin:g} of it by two one-sided t-tests at {ALPHA}, unadjusted"]
+
+
+def _unjudged(frame: Frame) -> list[str]:
+    """Returns how much of the arms' first results nobody judged."""
+    known = [n for n in range(len(frame.arms)) if not math.isnan(frame.unjudged[n])]
+    if not known:
+        return []
+    least, most = (known[int(pick(frame.unjudged[known]))] for pick in (np.argmin, np.argmax))
+    shares = f"{100 * frame.unjudged[least]:.1f} % ({frame.arms[least]})"
+    if frame.unjudged[most] > frame.unjudged[least]:
+        shares += f" to {100 * frame.unjudged[most]:.1f} % ({frame.arms[most]})"
+    return [f"not judged, so not relevant: {shares} of the first {frame.depth:,} results; condensed means leave them out"]
+
+
+def _bounds(comparison: Comparison) -> list[str]:
+    frame, notes = comparison.frame, []
+    if comparison.oracles:
+        by = "gold answers" if frame.gold else "judgements"
+        notes.append(f"oracle arms choose by the {by}: bounds of what choosing can bring, not systems, and not tested")
+    samples = [n for n, arm in enumerate(frame.arms) if comparison.families[arm] == SAMPLES or arm == "full"]
+    if any(comparison.families[frame.arms[n]] == SAMPLES for n in samples):
+        means = frame.values[samples, 0].mean(axis=1)
+        notes.append(
+            f"noise floor: {frame.measures[0]} of full and {len(samples) - 1} more sample(s) of it lies between "
+            f"{figure(float(means.min()))} and {figure(float(means.max()))}"
+        )
+    return notes

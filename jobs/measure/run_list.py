@@ -16,7 +16,7 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
-from jobs.measure.evaluate.stored_evaluation import stored_evaluation
+from jobs.measure.evaluate import stored_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
@@ -47,7 +47,7 @@ class ListedRun:
     usd: float | None
     """Of the committed shards; None: there are no prices."""
     evaluation: dict[str, Any] | None
-    """As its report shows it (`jobs.measure.evaluate.whole.evaluated_values`)."""
+    """As its report shows it (`jobs.measure.evaluate.evaluated_values`)."""
     retry: dict[str, Any] | None = None
     """Of which run a retry does queries again, and why; None: it is none."""
     arms: int = 0

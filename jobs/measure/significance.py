@@ -1,35 +1,44 @@
-"""Tests, intervals and corrections on paired differences: pure functions of arrays, many series at a time.
+"""Tests, intervals, corrections and verdicts of paired differences: functions of arrays, many series at a time.
 
-All verbs have their intervals and tests from here. A series is an arm's values minus the baseline's, key by key. Keys of one
-cluster (near-duplicate queries) are not independent, so the unit of every test is a cluster: the t-test is cluster-robust, the
-randomisation test flips whole clusters. Where every cluster is one key, they are the paired t-test and the paired
-randomisation test.
-
-The t-test is the primary test and the randomisation test its check, after Urbano, Lima and Hanjalic, Statistical Significance
-Testing in Information Retrieval (SIGIR 2019), who advise against the Wilcoxon, sign and bootstrap tests. Otero, Parapar and
-Ferro (2025, arXiv 2501.03930) disagree for many systems on some 50 topics, where they find Wilcoxon's with
-Benjamini-Hochberg's correction the best.
+All verbs have them from here. A series is an arm's values minus the baseline's, key by key. Keys of one cluster (near-duplicate
+queries) are not independent, so the t-test is cluster-robust; where every cluster is one key, it is the paired t-test, which
+Urbano, Lima and Hanjalic (SIGIR 2019) advise.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from jobs.measure.arrays import Floats, Numbers
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
 
 LEVEL = 0.95  # of every interval
 FEW_QUERIES = 50  # test_significance.py, skewed: held the true mean in 84 % of cases with 10 queries, 89 with 50, 91 with 150
-SEED = 20_070  # of the randomisation test: arbitrary; fixed, so that repeated comparisons agree
-DRAWS = 10_000  # of the randomisation test; with as many sign vectors or fewer, all of them
-CELLS = 1 << 21  # of one block of sign vectors, and of their sums: 16 MB each
 TIE = 1e-9  # values that differ by less are equal: measures are sums of at most some thousand terms
-POWER, ALPHA = 0.8, 0.05  # of `needed_keys`; ALPHA of every verdict, too
-UNCLEAR = "no clear difference"
-_MOST_NEEDED = 1e12
+POWER, ALPHA = 0.8, 0.05  # of `detectable`; ALPHA of every verdict, too
+BETTER, WORSE, EQUIVALENT, UNCLEAR = "better", "worse", "equivalent", "no clear difference"
+QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
+GRID, SAMPLES = "grid", "samples"
+
+
+def verdict(difference: float, p: float | None, p_equivalent: float | None = None) -> str:
+    """Returns what a test at `ALPHA` says: better, worse, equivalent or no clear difference; the verdict of every verb.
+
+    Args:
+        difference: that was tested.
+        p: of the test, corrected where it is one of several; None: there is none.
+        p_equivalent: the p that the difference is within the margin of equivalence; None: not tested.
+    """
+    if p is not None and p < ALPHA and difference:
+        return BETTER if difference > 0 else WORSE
+    return EQUIVALENT if p_equivalent is not None and p_equivalent < ALPHA else UNCLEAR
 
 
 @dataclass(frozen=True)
@@ -73,43 +82,12 @@ class Gap(NamedTuple):
         """Returns the ends of its interval; None where all differ by the same, which tells no variance."""
         return None if np.isnan(self.low) else (self.low, self.high)
 
-    @property
-    def won(self) -> bool:
-        """Returns whether the difference is above 0 by more than chance."""
-        return self.low > 0
-
 
 def gap(differences: Floats, clusters: Numbers, of: int = 1) -> Gap:
-    """Returns `paired_test` of one series; of the best of several options by these values, corrected by Bonferroni's method.
-
-    Where each fold's queries are measured by the option that the others chose, the mean has no bias, but the test found a
-    difference in 6 of 100 simulated cases without one, as without a correction: folds share choices.
-
-    Args:
-        differences: (keys,).
-        clusters: (keys,), numbers of clusters.
-        of: number of options.
-    """
+    """Returns `paired_test` of one series, (keys,); of the best of several options, `of`, corrected by Bonferroni's method."""
     test = paired_test(differences[None], clusters, level=1 - (1 - LEVEL) / of)
     mean, error, low, high, p = (float(one[0]) for one in (test.mean, test.error, test.low, test.high, test.p))
     return Gap(mean, error, low, high, float(np.minimum(1.0, of * p)))
-
-
-def interval_verdict(low: float, high: float) -> str:
-    """Returns the verdict by an interval, that of the t-test at `ALPHA` which it belongs to: better, worse, `UNCLEAR`."""
-    return "better" if low > 0 else "worse" if high < 0 else UNCLEAR
-
-
-def better_or_worse(difference: float, p: float | None) -> str | None:
-    """Returns the verdict of a test at `ALPHA`: better, worse; None: neither is clear.
-
-    Args:
-        difference: that was tested.
-        p: of the test, corrected where it is one of several; None: there is none.
-    """
-    if p is None or not p < ALPHA or difference == 0:
-        return None
-    return "better" if difference > 0 else "worse"
 
 
 def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
@@ -204,37 +182,6 @@ def _freedom(total: Floats, own: Floats, correction: Floats) -> float:
     return float(above / (correction**2 @ (own**2 + 2 * own * crossed) + products))
 
 
-def randomised_p(sums: Floats) -> Floats:
-    """Returns (series,): the two-sided p of the randomisation test, which flips the signs of the clusters' differences.
-
-    Fisher's test as Smucker, Allan and Carterette use it (CIKM 2007): the share of sign vectors for which the sum of all
-    differences is at least as far from zero as the one observed. All sign vectors are used where there are at most `DRAWS`,
-    else `DRAWS` random ones, always the same, and the observed one (Phipson and Smyth 2010), so that p is never 0.
-
-    Args:
-        sums: (series, clusters).
-    """
-    count, clusters = sums.shape
-    if not clusters:
-        return np.full(count, np.nan)
-    observed = np.abs(sums.sum(axis=1)) - TIE * np.abs(sums).sum(axis=1)  # sums in another order differ by rounding
-    exact = 2**clusters <= DRAWS
-    draws = 2**clusters if exact else DRAWS
-    generator = np.random.default_rng(SEED)
-    rows = max(1, min(CELLS // clusters, CELLS // max(count, 1)))
-    extreme = np.zeros(count, np.int64)
-    flipped: npt.NDArray[np.integer[Any]]
-    for begin in range(0, draws, rows):
-        size = min(rows, draws - begin)
-        if exact:
-            flipped = (np.arange(begin, begin + size)[:, None] >> np.arange(clusters)) & 1
-        else:
-            bits = generator.integers(256, size=(size, -(-clusters // 8)), dtype=np.uint8)
-            flipped = np.unpackbits(bits, axis=1, count=clusters)
-        extreme += (np.abs((1.0 - 2.0 * flipped) @ sums.T) >= observed).sum(axis=0)
-    return extreme / draws if exact else (extreme + 1) / (draws + 1)
-
-
 def equivalence_p(test: PairedTest, margin: float) -> Floats:
     """Returns (series,): the greater p of the two one-sided t-tests that the mean is above -margin and below margin.
 
@@ -259,41 +206,32 @@ def effects(series: Floats) -> Floats:
     return _ratio(series.mean(axis=1), series.std(axis=1, ddof=1))
 
 
-def needed_keys(effect: Floats) -> list[int | None]:
-    """Returns the fewest keys with which a two-sided paired t-test at `ALPHA` finds each effect with a power of `POWER`.
+def detectable(test: PairedTest, places: Iterable[int], tests: int = 1) -> dict[int, float]:
+    """Returns place -> the smallest true mean difference that its two-sided t-test finds with a power of `POWER`.
 
-    Computed by the noncentral t distribution, as for Sakai's topic set sizes (Information Retrieval Journal 2016). None:
-    there is no effect, or it takes more than 10^12 keys.
-
-    Args:
-        effect: (series,), d_z; or mean / (error * sqrt(keys)), which counts the clusters in.
+    By the noncentral t distribution with the errors and degrees of freedom at hand (for independent keys the power of the
+    paired t-test as in Cohen 1988). The level is `ALPHA` over the number of tests: the strictest step of Holm's and of the
+    Benjamini-Hochberg method. Left out are places without an error, and those whose error is zero: there is no variance.
     """
-    from scipy import stats
-
-    with np.errstate(divide="ignore"):
-        normal = np.square((stats.norm.ppf(1 - ALPHA / 2) + stats.norm.ppf(POWER)) / effect)
-    seen = np.isfinite(normal) & (normal < _MOST_NEEDED)
-    found: list[int | None] = [None] * len(effect)
-    size = np.minimum(np.abs(effect[seen]), 50)  # from 12 on two keys are enough
-    # the normal approximation is too small by 2 to 4 keys, so the answer lies in this window
-    low, high = np.maximum(1, np.floor(normal[seen]) - 1), np.floor(normal[seen]) + 6
-    while (high - low > 1).any():  # power(low) < POWER <= power(high)
-        middle = np.floor((low + high) / 2)
-        enough = _power(size, np.maximum(middle, 2)) >= POWER
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    for place, keys in zip(np.flatnonzero(seen), high, strict=True):
-        found[place] = int(max(keys, 2))
-    return found
+    known = [n for n in places if np.isfinite(test.error[n]) and test.error[n] > 0 and test.freedom[n] > 0]
+    return {n: float(_shift(float(test.freedom[n]), max(1, tests)) * test.error[n]) for n in known}
 
 
-def _power(effect: Floats, keys: Floats) -> Floats:
-    """Returns the power of the two-sided paired t-test."""
-    from scipy import stats
+@cache
+def _shift(freedom: float, tests: int) -> float:
+    """Returns how many standard errors a mean must be from 0, so that its test has the power."""
+    from scipy import optimize, stats
 
-    critical, shift = stats.t.ppf(1 - ALPHA / 2, keys - 1), effect * np.sqrt(keys)
-    # the other tail is NaN in scipy where it is smaller than a float
-    power: Floats = stats.nct.sf(critical, keys - 1, shift) + np.nan_to_num(stats.nct.cdf(-critical, keys - 1, shift))
-    return power
+    critical = stats.t.isf(ALPHA / tests / 2, freedom)
+
+    def short(shift: float) -> float:
+        # the other tail is NaN in scipy where it is smaller than a float
+        return float(POWER - stats.nct.sf(critical, freedom, shift) - np.nan_to_num(stats.nct.cdf(-critical, freedom, shift)))
+
+    high = critical + 1.0
+    while short(high) > 0:
+        high *= 2
+    return float(optimize.brentq(short, 0.0, high, xtol=1e-14, rtol=1e-14))
 
 
 def holm(p: Floats) -> Floats:
@@ -312,6 +250,41 @@ def false_discovery_rates(p: Floats) -> Floats:
     if tested.any():
         q[tested] = stats.false_discovery_control(p[tested], method="bh")
     return q
+
+
+class Corrected:
+    """A comparison whose p is corrected with others: by Holm's method, by false discovery rates in a grid, or not at all."""
+
+    difference: float
+    p_holm: float | None
+    q: float | None
+
+    @property
+    def corrected(self) -> float | None:
+        """Returns the p that decides: by Holm, or the q-value in a grid; None where neither is known."""
+        found = self.q if self.p_holm is None else self.p_holm
+        return None if found is None or math.isnan(found) else found
+
+    @property
+    def sign(self) -> str:
+        """Returns + or - for a difference that is clear by the corrected test, else nothing."""
+        return {BETTER: "+", WORSE: "-"}.get(verdict(self.difference, self.corrected), "")
+
+
+def adjusted(p: Floats, families: Sequence[str | None]) -> tuple[dict[int, float], dict[int, float]]:
+    """Returns place -> p by Holm, and place -> q; without those where all keys differ by the same, which are no tests.
+
+    Args:
+        p: of all comparisons by one measure; NaN is no test.
+        families: of each; None: it is not tested. Those of `QUESTIONS` are one family of Holm's, the grid is explored.
+    """
+
+    def of(chosen: Sequence[str], method: Callable[[Floats], Floats]) -> dict[int, float]:
+        places = [place for place, family in enumerate(families) if family in chosen]
+        corrected = zip(places, method(p[places]).tolist(), strict=True)
+        return {place: one for place, one in corrected if not np.isnan(one)}
+
+    return of(QUESTIONS, holm), of((GRID,), false_discovery_rates)
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

@@ -15,16 +15,14 @@ from cluster.storage.s3_duckdb import kept_duckdb
 from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
 from jobs.log.judgements import Judgements
-from jobs.measure.answers.comparison import compare_answers, compare_judged
-from jobs.measure.answers.frame import GoldAnswers
-from jobs.measure.compare.arm_costs import ArmCost, arm_costs
-from jobs.measure.compare.comparison import Comparison, compare
-from jobs.measure.compare.funnel import Funnel, funnel
-from jobs.measure.compare.gates import GatedArm, gated_arms
-from jobs.measure.compare.standing import standing
-from jobs.measure.compare.worth import Worth, worth
+from jobs.measure.answers import GoldAnswers
+from jobs.measure.comparison import Comparison, compare, compare_answers, compare_judged
+from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
 from jobs.measure.export.tables import write_long
-from jobs.measure.judged.models import judge_models
+from jobs.measure.funnel import Funnel, funnel
+from jobs.measure.judged import judge_models
+from jobs.measure.standing import standing
+from jobs.measure.worth import Worth, worth
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_tables, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
@@ -68,7 +66,7 @@ class ComparedArms:
         found = None if self.comparison is None or not self.comparison.differences else standing(self.comparison)
         if found is None or found.leader is None:
             return ""
-        arms = found.leader, found.comparison.base_of(found.leader)
+        arms = found.leader, found.comparison.baseline
         best, baseline = (f"of {arm} {figure(found.means[arm][found.first])}" for arm in arms)
         return f"{found.first} {best}, {baseline}"
 

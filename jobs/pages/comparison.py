@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -11,20 +11,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.compare.difference import Comparison, Difference
-from jobs.measure.compare.pairs import ArmPair
-from jobs.measure.compare.standing import standing
+from jobs.measure.comparison import Comparison, Difference
 from jobs.measure.notes import HEADINGS, ends_in_words, interval_words
 from jobs.measure.significance import ALPHA
+from jobs.measure.standing import standing
 from jobs.terminal.formats import figure, known, plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table
-MOST_PAIRS = 15  # rows of the table of pairs
 _WIDTH = 76
 _ARM_WIDTH = 26
 BEST, SECOND = "¹", "²"
-UNORDERED = "~"  # a difference within the judge's noise
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -37,13 +34,9 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         parts += ["", _means_table(comparison, shown)]
     if comparison.slices:
         parts += ["", _slice_table(comparison)]
-    if comparison.pairs:
-        first = comparison.frame.measures[0]
-        parts += ["", pairs_shown([one for one in comparison.pairs if one.measure == first], first, comparison.named)]
     left_out = len(comparison.frame.arms) - len(shown)
     notes = [
-        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.against} (p or q < {ALPHA}), = equivalent"
-        + f", {UNORDERED} nearer than the judge's noise" * bool(comparison.frame.noise),
+        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent",
         *([f"{left_out:,} more arms are not shown: --json and the report have them"] if left_out else []),
         *comparison.notes,
     ]
@@ -103,45 +96,34 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     values = {
         **judged_by,
         "baseline": comparison.baseline,
-        "baselines": {arm: comparison.base_of(arm) for arm in frame.arms},
-        "min_effect": comparison.min_effect,
+        "margin": comparison.margin,
         "measures": list(frame.measures),
         **counts,
         "counted": len(frame.keys),
         "clusters": frame.drawn,
         "arms": arms,
         "slices": [asdict(one) for one in comparison.slices],
-        "pairs": [asdict(one) for one in comparison.pairs],
         "notes": list(comparison.notes),
     }
     return cast(dict[str, Any], known(values))
 
 
 def marks(comparison: Comparison, measure: str) -> dict[str, str]:
-    """Returns arm -> `BEST` or `SECOND` by the mean of a measure (`jobs/measure/compare/standing.py`)."""
+    """Returns arm -> `BEST` or `SECOND` by the mean of a measure ."""
     found = standing(comparison)
     return dict.fromkeys(found.second[measure], SECOND) | dict.fromkeys(found.best[measure], BEST)
 
 
 def sign(difference: Difference) -> str:
-    """Returns + or - for a difference that is significant within its family, = for an equivalent arm, else a blank.
-
-    A difference may be both significant and within the smallest one that matters: then `=` follows the sign. One within the
-    judge's noise has `~` alone.
-    """
-    if difference.within_noise:
-        return UNORDERED
-    mark = {"better": "+", "worse": "-"}.get(difference.verdict or "", "")
-    tested = difference.p_holm is not None or difference.q is not None
-    equivalent = "=" if tested and difference.p_equivalent < ALPHA else ""
-    return mark + equivalent
+    """Returns + or - for a difference that is significant within its family, = for an equivalent arm, both or neither."""
+    return difference.sign + "=" * difference.equivalent
 
 
 def _shown(comparison: Comparison) -> list[str]:
     """Returns the best arms by the first measure, best first, with the baseline and `full`."""
     first = comparison.frame.measures[0]
     ranked = sorted(comparison.frame.arms, key=lambda arm: -comparison.by_arm[arm, first].mean)
-    always = {*comparison.of_baselines, "full"} & set(ranked)
+    always = {comparison.baseline, "full"} & set(ranked)
     chosen = always | set([arm for arm in ranked if arm not in always][: MOST_ARMS - len(always)])
     return [arm for arm in ranked if arm in chosen]
 
@@ -162,7 +144,7 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     for arm in shown:
         one = comparison.by_arm[arm, first]
-        base = comparison.is_baseline(arm)
+        base = arm == comparison.baseline
         table.add_row(
             Text(plain(comparison.named(arm))),
             f"{figure(one.mean)}{best.get(arm, ''):<2}",
@@ -195,37 +177,11 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
     return table
 
 
-def pairs_shown(pairs: Sequence[ArmPair], measure: str, named: Callable[[str], str] = str) -> Table:
-    """Returns the pairs of arms that differ clearly, the surest first, and the count of the others.
-
-    Args:
-        pairs: by one measure.
-        measure: its name.
-        named: returns an arm's name as it is shown.
-    """
-    clear = sorted((one for one in pairs if one.verdict), key=lambda one: (one.corrected, one.p))
-    table = _table("better")
-    table.add_column("than", overflow="fold", max_width=_ARM_WIDTH)
-    for title in (measure, interval_words(), "p or q" if any(one.q is not None for one in pairs) else "p"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for one in clear[:MOST_PAIRS]:
-        up = one.verdict == "better"
-        arms = (one.arm, one.other) if up else (one.other, one.arm)
-        ends = (one.low, one.high) if up else (-one.high, -one.low)
-        cells = figure(abs(one.difference), "+"), ends_in_words(ends), probability(one.corrected)
-        table.add_row(*(Text(plain(named(arm))) for arm in arms), *cells)
-    equal = sum(one.equivalent and not one.verdict for one in pairs)
-    said = [f"{len(clear):,} of {len(pairs):,} pairs of arms differ clearly by {measure}, {equal:,} others are equivalent"]
-    said += ["not all are shown: --json and the report have them"] * (len(clear) > MOST_PAIRS)
-    table.caption = Text("; ".join(said))
-    return table
-
-
 def _slice_table(comparison: Comparison) -> Table:
     """Returns the first measure slice by slice, of one more arm, `full`, or the best where that is none, and its baseline."""
-    ranked = [arm for arm in _shown(comparison) if not comparison.is_baseline(arm) and arm not in comparison.oracles]
+    ranked = [arm for arm in _shown(comparison) if arm != comparison.baseline and arm not in comparison.oracles]
     other = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
-    baseline = comparison.base_of(other)
+    baseline = comparison.baseline
     table = _table("slices")
     for title in ("keys", baseline, other, "difference"):
         table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", max_width=16)

@@ -16,7 +16,6 @@ from jobs.pages.comparison import probability
 from jobs.terminal.formats import figure, plain
 
 MOST_SETS = 4  # columns; --json has all sets
-_SIGNS = {"better": "+", "worse": "-", None: ""}
 
 
 def joined_tables(joined: Sequence[Joined]) -> RenderableType:
@@ -44,7 +43,7 @@ def _arms(one: Joined, measure: str) -> Table:
         over, base = of[None], arm == one.baseline
         table.add_row(
             Text(plain(arm)),
-            *(f"{figure(of[name].mean)}{'' if base else _SIGNS[of[name].verdict]:<1}" for name in shown),
+            *(f"{figure(of[name].mean)}{'' if base else of[name].sign:<1}" for name in shown),
             "baseline" if base else figure(over.difference, "+"),
             "-" if base or math.isnan(over.low) else ends_in_words((over.low, over.high)),
             probability(over.corrected),

@@ -24,9 +24,8 @@ from jobs.counts import (
 from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.measure.answers.quality import AnswerQuality, answers_values, in_words
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
-from jobs.measure.judged.models import judge_models
+from jobs.measure.evaluate import AnswerQuality, Evaluation, answers_values, evaluation_notes, evaluation_values, in_words
+from jobs.measure.judged import judge_models
 from jobs.measure.measures import title
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run

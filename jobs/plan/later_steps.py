@@ -132,14 +132,14 @@ def _judged(config: Config, steps: Mapping[str, ReadyStep], answer: int) -> Iter
     judge = config.judge
     if judge is None:
         return
-    relevance, samples = judge.relevance, judge.samples
+    relevance = judge.relevance
     judged = 0 if relevance is None else min(relevance.documents, config.results)
     if relevance is not None:
-        yield _StepRequests("judge", steps["relevance"], judged * samples, 1, relevance.document_chars)
+        yield _StepRequests("judge", steps["relevance"], judged, 1, relevance.document_chars)
     if judge.accuracy is not None:
-        yield _StepRequests("judge", steps["accuracy"], samples, written=answer)
+        yield _StepRequests("judge", steps["accuracy"], 1, written=answer)
     if judge.criteria is not None:
-        yield _StepRequests("judge", steps["criteria"], samples, _answered_from(config), written=answer)
+        yield _StepRequests("judge", steps["criteria"], 1, _answered_from(config), written=answer)
 
 
 def _most(step: ReadyStep | None) -> int:

@@ -10,10 +10,9 @@ from jobs.chain.arms.compile import Compiled, compile_arms
 from jobs.chain.arms.opened import digest
 from jobs.chain.arms.pools import pooled_config
 from jobs.config.config import Config
-from jobs.job.baselines import arm_baselines, check_pairs
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
-from jobs.job.measure_checks import check_measures, deepest_rank
+from jobs.job.measure_checks import check_baseline, check_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job
@@ -37,7 +36,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     arms = arms_of(config)
     check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
-    _check_named(config, arms)
+    check_baseline(config.evaluate.baseline, [arm.name for arm in arms])
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
     check_samples(config, prepared.rewriting)
@@ -98,12 +97,6 @@ def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
         "rewrites_of": compiled.rewrites_of(arm.name),
         "answers": arm.config.answer is not None,
     }
-
-
-def _check_named(config: Config, arms: Sequence[Arm]) -> None:
-    names = [arm.name for arm in arms]
-    arm_baselines(config.evaluate, names)
-    check_pairs(config.evaluate, sum(not arm.members and arm.family != "samples" for arm in arms))
 
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.measure.notes import ends_in_words
-from jobs.measure.significance import Gap, gap, interval_verdict
+from jobs.measure.significance import Gap, gap, verdict
 from jobs.terminal.formats import figure, p_words
 from jobs.tune.steps import ALONE, EQUAL, Setting, TuningStep
 from jobs.tune.tune import Tuning
@@ -83,5 +83,5 @@ def _compared(what: str, name: str, found: Gap | None, words: str) -> str:
     if found.interval is None:
         same = "by the same for every query, so there is no test"
         return f"{what} differs from {words} {same}: {name} {figure(found.mean, '+')}"
-    verb = _VERBS.get(interval_verdict(*found.interval), "does not beat")
+    verb = _VERBS.get(verdict(found.mean, found.p), "does not beat")
     return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({ends_in_words(found.interval)}; p {p_words(found.p)})"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.significance import Floats, Numbers
 
 
 def draw_folds(clusters: Numbers, count: int, seed: int) -> Numbers:

@@ -20,10 +20,10 @@ from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
-from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import CountedKeys, above_cuts, asked_queries, counted_keys, database
 from jobs.measure.notes import counts_in_words, nothing_measured
+from jobs.measure.significance import Floats, Numbers
 from jobs.runs.folder import RunFolder
 from jobs.tables import ITERATE
 from jobs.tune.vectors import TextVectors, similarity

@@ -20,8 +20,8 @@ from jobs.config.config import Config
 from jobs.job.measure_checks import check_grades, check_measures, deeper, deepest_rank
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
-from jobs.measure.arrays import Floats
 from jobs.measure.measures import ListMeasures
+from jobs.measure.significance import Floats
 from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
 from retrievers.fusion import Fused
 from retrievers.ranking import offsets_of, ranks

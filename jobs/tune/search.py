@@ -14,8 +14,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from jobs.measure.arrays import Floats
-from jobs.measure.significance import TIE, paired_test
+from jobs.measure.significance import TIE, Floats, paired_test
 from jobs.tune.objective import Objective, Weighting
 from retrievers.lists import ORIGINAL
 

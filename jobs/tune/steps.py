@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jobs.measure.arrays import Floats
+from jobs.measure.significance import Floats
 from jobs.tune.objective import Objective, Weighting
 from jobs.tune.search import Policy, Rows, learn_policy, learn_retrievers, learn_strategies, policy_values
 

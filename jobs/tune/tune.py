@@ -15,8 +15,7 @@ import numpy as np
 from cluster.errors import ConfigError, RewriterError
 from jobs.job.rewriting import read_text
 from jobs.log.judgements import Judgements
-from jobs.measure.arrays import Floats
-from jobs.measure.significance import FEW_QUERIES, Gap, gap
+from jobs.measure.significance import FEW_QUERIES, Floats, Gap, gap
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 from jobs.tune.folds import chosen_values, draw_folds

@@ -243,9 +243,6 @@ class JudgeSettings(Settings):
     """The LLM engine; null: `rewrite.engine`, which judges its own work then."""
     decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
     """Sampling parameters, in place of those of the prompts' files; temperature 0 unless one of them says another."""
-    samples: Annotated[int, Field(ge=1, le=5)] = 1
-    """How often the judge is asked the same, with seeds of its own: from 2 on its noise is known, and arms that are nearer to
-    each other are not ordered. The first answers count."""
     relevance: RelevanceSettings | None = None
     """Whether and how the relevance of results is judged; null: it is not."""
     accuracy: AccuracySettings | None = None

@@ -68,9 +68,7 @@ class LlmStep(BaseModel):
         """Returns what decides its results apart from the engine, as JSON values."""
         return self.model_dump(mode="json", exclude={"own_file", "name", "decoding"}, exclude_defaults=True)
 
-    def request(
-        self, query: Query, values: Mapping[str, str], mask: Mask, decoding: Mapping[str, Any], engine: str, sample: int = 0
-    ) -> Request:
+    def request(self, query: Query, values: Mapping[str, str], mask: Mask, decoding: Mapping[str, Any], engine: str) -> Request:
         """Returns the request for a query.
 
         Args:
@@ -79,15 +77,12 @@ class LlmStep(BaseModel):
             mask: Of the query.
             decoding: Of the engine.
             engine: Its key.
-            sample: From 0, of several answers to one prompt.
         """
         shown = {**values, "query": mask(query.text), "context": mask(query.context) if query.context else "(none)"}
         told = told_hash(values, mask.counts)
-        if sample:
-            decoding = {**decoding, "seed": decoding.get("seed", 0) + sample}
         return Request(
             query.query_id, query.text, self.name, render(self.prompt, shown), self.prompt_hash,
-            self._schema, decoding, self.name, sample, engine, told,
+            self._schema, decoding, self.name, 0, engine, told,
             shared_prefix(self.prompt, shown, shown), self.system,
         )  # fmt: skip
 

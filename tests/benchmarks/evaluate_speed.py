@@ -24,7 +24,7 @@ from cluster.run.shards import File, Manifest, Plan, Shard
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.evaluate import evaluate
+from jobs.measure.evaluate import evaluate
 from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 

@@ -28,7 +28,6 @@ class Judging:
         mask: Kinds of personal data that are masked in the query.
         documents: How many of the first results of an arm are judged; 0: results are not.
         document_chars: The most characters of a document; None: no limit.
-        samples: How often the same is asked.
     """
 
     kind: str
@@ -39,7 +38,6 @@ class Judging:
     mask: tuple[str, ...] = ()
     documents: int = 0
     document_chars: int | None = None
-    samples: int = 1
 
 
 def judging_of(config: Config, steps: ReadySteps, kind: str) -> Judging:
@@ -49,10 +47,10 @@ def judging_of(config: Config, steps: ReadySteps, kind: str) -> Judging:
     shown = (0, None) if relevance is None else (relevance.documents, relevance.document_chars)
     engine, named = AnsweredBy(one.engine, one.engine_identity), [other.step.name for other in steps.judge.values()]
     name = one.step.name if named.count(one.step.name) == 1 else f"{one.step.name} of {kind}"
-    return Judging(kind, name, one.step, engine, one.decoding, tuple(config.rewrite.guards.mask), *shown, config.judge.samples)
+    return Judging(kind, name, one.step, engine, one.decoding, tuple(config.rewrite.guards.mask), *shown)
 
 
 def most_judgements(work: SharedWork) -> int:
     """Returns how often the judge is asked about a query, at most: arms may have other results."""
     answering = sum(one.generation is not None for one in work.answers)
-    return sum((one.documents * len(work.answers) or answering) * one.samples for one in work.judging)
+    return sum(one.documents * len(work.answers) or answering for one in work.judging)

@@ -12,7 +12,7 @@ from cluster import costs
 from cluster.costs import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.log.judgements import Judgements
-from jobs.measure.answers.frame import GoldAnswers, answering
+from jobs.measure.answers import GoldAnswers, answering
 from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.judged import judged_quality

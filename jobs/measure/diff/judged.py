@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import Judgements
+from jobs.measure.answers import judged_answer_frames
 from jobs.measure.diff.quality import Paired, judge_of_both, pair_frames
 from jobs.measure.frame import JUDGED_LISTS, measure
-from jobs.measure.judged.answers import judged_answer_frames
-from jobs.measure.judged.relevance import judged_relevance
+from jobs.measure.judged import judged_relevance
 from jobs.runs.folder import RunFolder
 
 

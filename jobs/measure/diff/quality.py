@@ -14,12 +14,11 @@ import numpy as np
 
 from jobs.job.judged_ids import checked_ids
 from jobs.log.judgements import JudgedBy, Judgements, Key
-from jobs.measure.answers.frame import GoldAnswers, answer_frame
+from jobs.measure.answers import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import ANSWERS, LISTS, Frame, measure
-from jobs.measure.power import detectable
 from jobs.measure.query_context import contexts_of
-from jobs.measure.significance import TIE
+from jobs.measure.significance import TIE, detectable
 from jobs.runs.folder import RunFolder
 
 
@@ -157,7 +156,7 @@ def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[
     lost: list[QueryChange] = []
     if frame.keys:
         means, test = frame.values.mean(axis=2), frame.test(1, 0)
-        seen = detectable(test.error, test.freedom)
+        seen = detectable(test, range(len(frame.measures)))
         moved = frame.by_query[1] - frame.by_query[0]
         for place, name in enumerate(frame.measures):
             found[name] = PairedMeasure(
@@ -167,7 +166,7 @@ def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[
                 None if test.interval(place) is None else float(test.p[place]),
                 int((moved[place] > TIE).sum()),
                 int((moved[place] < -TIE).sum()),
-                seen[place],
+                seen.get(place),
             )
         changes = _changes(frame)
         gained, lost = ([one for one in changes if sign * (one.b - one.a) > TIE] for sign in (1, -1))

@@ -13,8 +13,7 @@ from cluster.errors import ConfigError, RetrieverError, nearest
 from cluster.storage.whole_file import written
 from jobs.chain.arms.arms import FULL, RUN
 from jobs.chain.steps.contexts import without_citations
-from jobs.measure.answers.frame import GoldAnswers, answering
-from jobs.measure.answers.overlap import best_overlap
+from jobs.measure.answers import GoldAnswers, answering, best_overlap
 from jobs.measure.judged_rows import counted_keys, database
 from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder

@@ -9,12 +9,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.counts import QUANTITIES
-from jobs.measure.compare.side_by_side import side_by_side
-from jobs.measure.compare.standing import Standing, standing
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
+from jobs.measure.standing import Standing, side_by_side, standing
 from jobs.pages.ablation import headline
 from jobs.pages.ablation.cost_chart import cost_chart
-from jobs.pages.ablation.pair_table import pair_table
 from jobs.pages.ablation.query_chart import main_arms, query_chart
 from jobs.pages.ablation.strategies import strategies
 from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
@@ -23,15 +21,15 @@ from jobs.pages.report.outcome.collections import by_collection
 from jobs.pages.waiting import waiting
 
 if TYPE_CHECKING:
-    from jobs.measure.compare.arm_costs import ArmCost
-    from jobs.measure.compare.difference import Comparison
+    from jobs.measure.comparison import Comparison
+    from jobs.measure.costs import ArmCost
     from jobs.pages.closing import ComparedArms
 
 _COSTED = ("requests", "searches", "pairs")  # that every arm has columns of; the others where an arm needs some
 MOST_COSTS = 32  # arms whose costs are shown at once
 # The variables that need judgements; None each without them.
 _MEASURED = (
-    "lead", "rows", "families", "outcomes", "unjudged", "left_out", "chart", "scatter", "slices", "noise", "pairs",
+    "lead", "rows", "families", "outcomes", "unjudged", "left_out", "chart", "scatter", "slices", "noise",
 )  # fmt: skip
 
 
@@ -83,7 +81,7 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool) -> dict[str, An
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
     labels = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
     scatter, chart = query_chart(stand, labels), cost_chart(stand, found.costs)
-    shown = {*comparison.of_baselines, *main_arms(stand), *(chart.front if chart else ())}
+    shown = {comparison.baseline, *main_arms(stand), *(chart.front if chart else ())}
     return {
         "lead": headline.lead(stand),
         "rows": arm_rows(stand),
@@ -94,9 +92,8 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool) -> dict[str, An
         "chart": chart,
         "main_costs": _main_costs(found.costs, shown),
         "scatter": scatter,
-        "slices": slice_tables(comparison.slices, main_arms(stand), comparison.of_baselines),
+        "slices": slice_tables(comparison.slices, main_arms(stand), [comparison.baseline]),
         "noise": noise(stand),
-        "pairs": pair_table(comparison.pairs, stand.first, stand.ordered(), comparison.min_effect),
     }
 
 
@@ -114,7 +111,7 @@ def _answers(comparison: Comparison) -> dict[str, Any]:
         "rows": arm_rows(stand),
         "families": headline.family_rows(comparison),
         "left_out": left_out(stand),
-        "slices": slice_tables(comparison.slices, main_arms(stand), comparison.of_baselines),
+        "slices": slice_tables(comparison.slices, main_arms(stand), [comparison.baseline]),
         "noise": noise(stand),
     }
 

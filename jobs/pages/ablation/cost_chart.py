@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from jobs.measure.compare.standing import Standing
+from jobs.measure.standing import Standing
 from jobs.pages.charts import drawing, element, linear, spanning
 from jobs.terminal.formats import duration, money, shown
 
 if TYPE_CHECKING:
-    from jobs.measure.compare.arm_costs import ArmCost
+    from jobs.measure.costs import ArmCost
 
 WIDTH, HEIGHT = 640.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 34.0, 14.0, 46.0
@@ -54,7 +54,7 @@ def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
     across = spanning(list(spent.values()), LEFT, WIDTH - RIGHT, ticks)
     up = linear(list(quality.values()), HEIGHT - BOTTOM, TOP)
     front = pareto_front(spent, quality)
-    families, baselines = found.comparison.families, list(found.comparison.of_baselines)
+    families, baselines = found.comparison.families, [found.comparison.baseline]
     points = {arm: (across.place(spent[arm]), up.place(quality[arm])) for arm in spent}
     circles = []
     for arm in sorted(spent, key=lambda arm: arm in front):  # those of the front lie on top

@@ -8,14 +8,14 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from jobs.job.indexes import noted_changes
-from jobs.measure.compare.standing import FAMILIES, NOT_ORDERED, Standing, verdict
 from jobs.measure.notes import judge_notes
+from jobs.measure.standing import FAMILIES, Standing, verdict_words
 from jobs.plan.work import Saving
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import number, p_equals, percent, sentence, signed
 
 if TYPE_CHECKING:
-    from jobs.measure.compare.comparison import Comparison
+    from jobs.measure.comparison import Comparison
 
 MUCH_UNJUDGED = 0.2
 
@@ -53,11 +53,6 @@ def family_rows(comparison: Comparison) -> list[FamilyRow]:
         "samples": "none: the noise floor",
     }
     together = f"Holm, over the {number(by_holm)} comparisons of the families always, arms and subsets, by measure"
-    if comparison.pairs:
-        first = [one for one in comparison.pairs if one.measure == comparison.frame.measures[0]]
-        pairs = number(sum(one.p_holm is not None for one in first))
-        together = f"Holm, over the {pairs} pairs of arms of the families always, arms and subsets, by measure"
-        corrections["grid"] = "q-values (Benjamini-Hochberg) over the pairs with an arm of this family, by measure"
     return [
         FamilyRow(name, words, counts[name], corrections.get(name, together))
         for name, words in FAMILIES.items()
@@ -76,15 +71,14 @@ def lead(found: Standing) -> str:
     best = found.leader
     if best is None:
         return f"There is no arm to compare with {found.comparison.baseline}."
-    baseline = found.comparison.base_of(best)
+    baseline = found.comparison.baseline
     difference = found.differences.get((best, found.first))
     if difference is None:
         return f"{best} has the greatest mean {found.first}."
     p = difference.corrected
-    word, _, limit = verdict(difference, found.comparison.min_effect).partition(",")
+    word, _, limit = verdict_words(difference, found.comparison.margin).partition(",")
     known = {
         "better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to",
-        NOT_ORDERED: "is nearer than the judge's noise to",
     }.get(word)  # fmt: skip
     named = "q" if difference.p_holm is None else "corrected p"
     interval = (
@@ -148,5 +142,5 @@ def outcomes(found: Standing) -> Counter[str]:
     counts: Counter[str] = Counter()
     for (arm, measure), difference in found.differences.items():
         if measure == found.first and found.contends(arm):
-            counts[verdict(difference, found.comparison.min_effect).partition(",")[0]] += 1
+            counts[difference.verdict] += 1
     return counts

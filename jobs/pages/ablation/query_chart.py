@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from jobs.measure.compare.standing import Standing
 from jobs.measure.significance import TIE
+from jobs.measure.standing import Standing
 from jobs.pages.ablation.tables import WHOLE
 from jobs.pages.charts import Axis, drawing, element, linear
 from jobs.runs.reading import spread
@@ -60,9 +60,9 @@ class QueryChart:
 def main_arms(found: Standing, most: int = MOST_ARMS) -> list[str]:
     """Returns the arms that the page shows in detail: the best, the config itself, those always there, the next best."""
     families, compared = found.comparison.families, found.comparison
-    ordered = [arm for arm in found.ordered() if not compared.is_baseline(arm)]
+    ordered = [arm for arm in found.ordered() if arm != compared.baseline]
     leader = [found.leader] if found.leader is not None else []
-    always = [arm for arm in found.comparison.frame.arms if families.get(arm) == "always" and not compared.is_baseline(arm)]
+    always = [arm for arm in found.comparison.frame.arms if families.get(arm) == "always" and arm != compared.baseline]
     whole = [arm for arm in always if arm == WHOLE]
     return list(dict.fromkeys([*leader, *whole, *always, *filter(found.contends, ordered)]))[:most]
 
@@ -72,8 +72,7 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
     frame, arms = found.comparison.frame, main_arms(found)
     if not arms or not len(frame.keys):
         return None
-    baseline = found.comparison.base_of(arms[0])
-    arms = [arm for arm in arms if found.comparison.base_of(arm) == baseline]
+    baseline = found.comparison.baseline
     number = {arm: place for place, arm in enumerate(frame.arms)}
     drawn = spread(range(len(frame.keys)), MOST_KEYS)
     base = frame.values[number[baseline], 0]

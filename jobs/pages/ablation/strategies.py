@@ -12,8 +12,8 @@ from jobs.pages.charts import drawing, element
 from jobs.terminal.formats import number, percent
 
 if TYPE_CHECKING:
-    from jobs.measure.compare.funnel import Funnel, StrategyFunnel
-    from jobs.measure.compare.worth import Worth
+    from jobs.measure.funnel import Funnel, StrategyFunnel
+    from jobs.measure.worth import Worth
 
 WIDTH, STEP, BAR = 276.0, 38.0, 18.0  # of a drawing, of a step, of its bar
 _NAMES, _COUNTS = 112.0, 72.0  # room for the words at the left and the figures at the right

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup
-from jobs.measure.compare.standing import REPEATED, Standing, verdict
-from jobs.measure.significance import TIE, holm
+from jobs.measure.significance import SAMPLES, TIE, holm
+from jobs.measure.standing import ArmMean, Standing, verdict_words
 from jobs.pages.charts import Axis, around_zero
 
 if TYPE_CHECKING:
-    from jobs.measure.compare.comparison import Difference, Slice
+    from jobs.measure.comparison import Difference
+    from jobs.measure.slices import Slice
 
 MOST = 50  # arms with a row of their own
 WHOLE = "full"
@@ -75,7 +75,7 @@ def arm_rows(found: Standing, most: int = MOST) -> ArmRows:
     families = found.comparison.families
     number = {arm: place for place, arm in enumerate(found.comparison.frame.arms)}
     ordered = found.ordered()
-    kept = {arm for arm in ordered if found.comparison.is_baseline(arm) or families.get(arm) == "always"}
+    kept = {arm for arm in ordered if arm == found.comparison.baseline or families.get(arm) == "always"}
     for arm in ordered:
         if len(kept) >= most:
             break
@@ -94,15 +94,14 @@ def arm_rows(found: Standing, most: int = MOST) -> ArmRows:
 
 def _row(found: Standing, arm: str, number: int) -> ArmRow:
     comparison = found.comparison
-    group = MeasureGroup(found, comparison.frame.measures)
-    means = [group.mean(arm, measure) for measure in group.measures]
+    means = [found.mean(arm, measure) for measure in comparison.frame.measures]
     difference = found.differences.get((arm, found.first))
     unjudged = float(comparison.frame.unjudged[number])
     return ArmRow(
         arm,
         comparison.families.get(arm, ""),
-        comparison.is_baseline(arm),
-        arm in found.bounds,
+        arm == comparison.baseline,
+        arm in comparison.oracles,
         means,
         found.weighted.get(arm),
         found.condensed[arm][found.first],
@@ -110,7 +109,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         int(comparison.frame.failed[number]),
         difference,
         None if difference is None else difference.corrected,
-        "" if difference is None else verdict(difference, comparison.min_effect),
+        "" if difference is None else verdict_words(difference, comparison.margin),
     )
 
 
@@ -197,7 +196,7 @@ class Noise:
 def noise(found: Standing) -> Noise | None:
     """Returns the noise floor; None where the config itself was not run several times."""
     frame, families = found.comparison.frame, found.comparison.families
-    arms = [arm for arm in frame.arms if arm == WHOLE or families.get(arm) == REPEATED]
+    arms = [arm for arm in frame.arms if arm == WHOLE or families.get(arm) == SAMPLES]
     if len(arms) < 2 or WHOLE not in arms:
         return None
     places = [frame.arms.index(arm) for arm in arms]

@@ -11,9 +11,8 @@ from typing import Any
 
 from cluster.costs import STORAGE, Prices
 from jobs.config.settings import KINDS
-from jobs.measure.answers.quality import AnswerQuality
-from jobs.measure.evaluate.evaluate import Evaluation, detectable_notes, evaluation_notes
-from jobs.measure.notes import EXPLAINED, HEADINGS
+from jobs.measure.evaluate import AnswerQuality, Evaluation, evaluation_notes
+from jobs.measure.notes import EXPLAINED, HEADINGS, detectable_words
 from jobs.pages.charts import around_zero
 from jobs.pages.render import as_yaml, render
 from jobs.pages.report.failures import failures
@@ -87,7 +86,9 @@ def _values(
         "headline": headline(figures, spent),
         "tiles": tiles(figures, spent),
         "notices": notices(figures),
-        "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation) + detectable_notes(evaluation),
+        "evaluation_notes": []
+        if evaluation is None
+        else evaluation_notes(evaluation) + detectable_words(evaluation.detectable),
         "answers": answers,
         "headings": HEADINGS,
         "explained": EXPLAINED,

@@ -11,9 +11,8 @@ from jobs.counts import GateQueries
 from jobs.job.indexes import noted_changes
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.evaluate import Evaluation
 from jobs.measure.measures import title
-from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.pages.summary import grade_words, round_words, web_words
@@ -45,16 +44,13 @@ class Quality:
     results: float
     original: float | None
     interval: tuple[float, float] | None
+    verdict: str
+    """Of the difference: better, worse, no clear difference; empty without a test."""
 
     @property
     def difference(self) -> float | None:
         """Returns results - original alone."""
         return None if self.original is None else self.results - self.original
-
-    @property
-    def verdict(self) -> str:
-        """Returns the verdict in words, by whether the interval of the difference excludes zero."""
-        return "" if self.interval is None else interval_verdict(*self.interval)
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,8 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
         return []
     intervals, original = evaluation.intervals or {}, evaluation.original or {}
     return [
-        Quality(title(name), evaluation.results[name], original.get(name), intervals.get(name)) for name in evaluation.measures
+        Quality(title(name), evaluation.results[name], original.get(name), intervals.get(name), evaluation.verdict(name) or "")
+        for name in evaluation.measures
     ]
 
 

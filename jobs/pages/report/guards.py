@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cluster.errors import ConfigError
 from jobs.counts import ErrorQueries
-from jobs.measure.evaluate.answer_share import AnswerShare, answer_share
+from jobs.measure.answers import AnswerShare, answer_share
 from jobs.pages.report.figures import Figures
 from jobs.runs.documents import texts_of
 from jobs.runs.reading import database, files, spread

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation
+from jobs.measure.evaluate import Evaluation, evaluation
 from jobs.measure.frame import Frame, measure
 from jobs.measure.measures import MEASURES
 from jobs.runs.folder import RunFolder

@@ -20,7 +20,8 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements, Key
 from jobs.measure import judged_rows
-from jobs.measure.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_values
+from jobs.measure.evaluate import Evaluation, evaluate, evaluation_notes, evaluation_values
+from jobs.measure.measures import MEASURES
 from jobs.measure.original import fuse_original
 from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
@@ -370,10 +371,13 @@ def test_values_are_json_and_say_the_same(run: Run) -> None:
         "difference": pytest.approx(0.04999),
         "interval": [-0.00001, 0.1],
         "detectable": None,
+        "verdict": None,
     }
     assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (1200, 30, 4, 1166)
     assert values["notes"] == evaluation_notes(SHOWN)
     assert (values["warning"], values["key"]) == (None, "log_id")
     nothing = json.loads(json.dumps(evaluation_values(judged(run(), {"gone": {"d1": 1}})), allow_nan=False))
-    assert nothing["measures"]["P@5"] == dict.fromkeys(("results", "original", "difference", "interval", "detectable"))
+    assert nothing["measures"]["P@5"] == dict.fromkeys(
+        ("results", "original", "difference", "interval", "detectable", "verdict")
+    )
     assert nothing["notes"] == [f"warning: {nothing['warning']}"]

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.log.judgements import Judgements
 from jobs.measure.diff.quality import quality
-from jobs.measure.evaluate.evaluate import evaluate, evaluation_table, evaluation_values
+from jobs.measure.evaluate import evaluate, evaluation_table, evaluation_values
 from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Query, RunMaker, query_id

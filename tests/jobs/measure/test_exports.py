@@ -14,9 +14,10 @@ import pytest
 from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.log.judgements import Judgements, read_qrels
-from jobs.measure.evaluate.evaluate import MEASURES, evaluate
+from jobs.measure.evaluate import evaluate
 from jobs.measure.export.trec import write_run
 from jobs.measure.frame import measure
+from jobs.measure.measures import MEASURES
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 

@@ -14,8 +14,8 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
-from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
-from jobs.measure.evaluate.stored_evaluation import EVALUATION, store_evaluation
+from jobs.measure.evaluate import EVALUATION, Evaluation, store_evaluation
+from jobs.measure.measures import MEASURES
 from jobs.measure.run_list import ListedRun, list_runs
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.report_runs import PRICES, RunMaker

@@ -14,7 +14,7 @@ from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.log.judgements import Judgements
 from jobs.measure import unknown
-from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
+from jobs.measure.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.retriever import open_documents

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.measure.compare.arm_costs import ArmCost
-from jobs.measure.compare.comparison import Comparison, Slice
-from jobs.measure.compare.funnel import Funnel
-from jobs.measure.compare.standing import mark, standing, verdict
-from jobs.measure.compare.worth import Worth
+from jobs.measure.comparison import Comparison
+from jobs.measure.costs import ArmCost
+from jobs.measure.funnel import Funnel
 from jobs.measure.significance import holm, paired_test
+from jobs.measure.slices import Slice
+from jobs.measure.standing import mark, standing, verdict_words
+from jobs.measure.worth import Worth
 from jobs.pages.ablation import ablation_report
 from jobs.pages.ablation.cost_chart import pareto_front
 from jobs.pages.ablation.tables import arm_rows, left_out, noise
@@ -87,7 +88,7 @@ def test_the_main_table_has_the_figures_of_the_comparison(tmp_path: Path) -> Non
         difference = next(one for one in found.differences if (one.arm, one.measure) == (arm, MEASURES[0]))
         assert cells[len(MEASURES)] == signed(difference.difference)
         assert cells[len(MEASURES) + 1] == f"{signed(difference.low)} to {signed(difference.high)}"
-        assert cells[len(MEASURES) + 3] == verdict(difference, 0.01)
+        assert cells[len(MEASURES) + 3] == verdict_words(difference, 0.01)
         assert f"{difference.wins} / {difference.ties} / {difference.losses}" in cells
     glance = page.sections["glance"]
     assert f"{len(ARMS)} of {len(ARMS)}" in glance
@@ -123,7 +124,7 @@ def test_marks_and_verdicts_are_by_corrected_p(
 ) -> None:
     one = replace(compared().differences[0], p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
     assert mark(one) == sign
-    assert verdict(one, 0.01) == said
+    assert verdict_words(one, 0.01) == said
     assert one.corrected == (q if p_holm is None else p_holm)
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate import Evaluation
+from jobs.measure.measures import MEASURES
 from jobs.pages.report import report
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.glance import quality

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.costs import Prices
-from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.evaluate import Evaluation
 from jobs.measure.measures import MEASURES
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder

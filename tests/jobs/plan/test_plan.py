@@ -276,7 +276,7 @@ def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
 ) -> None:
     """Each request that a query may need, with its documents and what was written before, counted apart from the estimate."""
     values["answer"] = {"documents": 2, "context_tokens": 30}
-    values["judge"] = {"relevance": {"documents": 3}, "accuracy": {}, "criteria": {}, "samples": 2}
+    values["judge"] = {"relevance": {"documents": 3}, "accuracy": {}, "criteria": {}}
     path = config_file(values)
     job = replace(prepare(load_config(path), path), prices=Prices(tokens={"tiny": {"prompt": 2.0, "completion": 3.0}}))
     alone = estimate(prepared, 10, Tally(), ["sea"])
@@ -288,9 +288,9 @@ def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
     wanted = {
         "answer": [(1, counted(job, "answer", **empty) + 30, answer)],
         "judge": [
-            (3 * 2, counted(job, "relevance", {"": ""}, 0) + mean_tokens(passages), 64),
-            (2, counted(job, "accuracy", **empty) + answer, 16),
-            (2, counted(job, "criteria", passages, 2) + answer, 160),
+            (3, counted(job, "relevance", {"": ""}, 0) + mean_tokens(passages), 64),
+            (1, counted(job, "accuracy", **empty) + answer, 16),
+            (1, counted(job, "criteria", passages, 2) + answer, 160),
         ],
     }
     for stage, asked in wanted.items():

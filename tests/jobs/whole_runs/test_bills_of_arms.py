@@ -13,7 +13,7 @@ import pytest
 
 from cluster.costs import Prices
 from jobs.counts import QUANTITIES, cost_quantity
-from jobs.measure.compare.arm_costs import arm_costs
+from jobs.measure.costs import arm_costs
 from jobs.pages.closing import closing_page, compared
 from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder

@@ -19,7 +19,7 @@ from jobs.config.load import load_config
 from jobs.job.judged_ids import checked_ids
 from jobs.job.keys import identity_fields
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.evaluate import evaluate
+from jobs.measure.evaluate import evaluate
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process

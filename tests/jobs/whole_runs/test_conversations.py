@@ -21,7 +21,7 @@ from jobs.job.prepare import log_columns
 from jobs.job.rewriting import read_rewriting
 from jobs.log.check import LogColumns
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.evaluate import evaluate
+from jobs.measure.evaluate import evaluate
 from jobs.runs.folder import open_run
 from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Given, Trial, trial_values

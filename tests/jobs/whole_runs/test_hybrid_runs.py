@@ -21,7 +21,7 @@ from jobs.job.pools import shared_limits, with_precisions
 from jobs.job.prepare import prepare
 from jobs.job.shipping import absolute
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.evaluate import evaluate
+from jobs.measure.evaluate import evaluate
 from jobs.runs.folder import open_run
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay

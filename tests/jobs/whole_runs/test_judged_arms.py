@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
-from jobs.measure.answers.comparison import compare_judged
+from jobs.measure.comparison import compare_judged
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import closing_page, compared
 from jobs.plan.work import saved

@@ -13,15 +13,11 @@ from typing import Any
 import pytest
 
 from jobs.__main__ import main
-from jobs.measure.compare.comparison import compare
-from jobs.measure.compare.standing import mark, standing, verdict
+from jobs.measure.comparison import compare
 from jobs.measure.diff.diff import diff, diff_values
-from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
-from jobs.measure.frame import measure
-from jobs.measure.judged.models import judge_models
-from jobs.measure.judged.noise import judge_noise, with_noise
-from jobs.measure.judged.relevance import judged_relevance
-from jobs.pages.comparison import comparison_values, sign
+from jobs.measure.evaluate import evaluate, evaluation_notes, evaluation_values
+from jobs.measure.judged import judge_models, judged_relevance
+from jobs.pages.comparison import comparison_values
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
@@ -165,54 +161,6 @@ def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
 
 
 @pytest.mark.slow
-def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def again(body: dict[str, Any]) -> str:
-        grade = (grade_of(*parts(prompt_of(body))) + body["seed"]) % 4
-        return json.dumps({"match": 0, "trust": 0, "overall": grade})
-
-    monkeypatch.setattr(server, "_text", again)
-    run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"rrf": {"fuse.method": "rrf"}}}))
-    assert len(asked(server)) == 2 * len(first_results(run))
-    first, second = (judged_relevance(run, sample) for sample in (0, 1))
-    assert first is not None
-    assert second is not None
-    assert all((grade + 1) % 4 == second.grades[key][doc] for key, of in first.grades.items() for doc, grade in of.items())
-    frames = [measure(run, one) for one in (first, second)]
-    moved = abs(frames[0].values.mean(axis=2) - frames[1].values.mean(axis=2)).max(axis=0)
-    noise = judge_noise([(frames[0], frames[1])])
-    assert noise is not None
-    assert noise.tolist() == pytest.approx(moved.tolist())
-    assert moved.max() > 0
-    settings = run.config.evaluate.model_copy(update={"measures": list(first.judge.measures if first.judge else ())})
-    notes = compare(run, first, settings).notes
-    assert any(one.startswith("noise of the judge, asked the same again: means move by up to ") for one in notes)
-    assert any(one.startswith("not ordered by ") and "full" in one and "rrf" in one for one in notes)
-
-
-@pytest.mark.slow
-def test_an_answer_that_cannot_be_read_is_no_disagreement(
-    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def again(body: dict[str, Any]) -> str:
-        query, document = parts(prompt_of(body))
-        if body["seed"] and len(document) % 2:
-            return "I cannot say."
-        return json.dumps({"match": 0, "trust": 0, "overall": grade_of(query, document)})
-
-    monkeypatch.setattr(server, "_text", again)
-    run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"rrf": {"fuse.method": "rrf"}}}))
-    first, second = (judged_relevance(run, sample) for sample in (0, 1))
-    assert first is not None
-    assert second is not None
-    graded = [sum(map(len, one.grades.values())) for one in (first, second)]
-    assert graded[0] > graded[1] > 0
-    assert first.judge is not None
-    noise = with_noise(run, first, measure(run, first, list(first.judge.measures))).noise
-    assert noise is not None
-    assert not any(noise)
-
-
-@pytest.mark.slow
 def test_two_runs_are_compared_by_the_grades_of_both(job: str, passages: dict[str, str]) -> None:
     a, b = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=1", "judge.relevance.documents=4"))
     found = next(one for one in diff(a, b, None, None, 5).judged if one.kind == "relevance")
@@ -246,33 +194,3 @@ def test_two_runs_are_compared_by_the_grades_of_both(job: str, passages: dict[st
     assert shown["judged_answers"] == {}
     alone = finished(prepared_work(job, ["judge=null"], None))
     assert diff_values(diff(alone, b, None, None, 5))["judged_results"] is None
-
-
-@pytest.mark.slow
-def test_arms_nearer_than_the_noise_have_no_verdict_and_share_a_place(
-    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def again(body: dict[str, Any]) -> str:
-        grade = (grade_of(*parts(prompt_of(body))) + body["seed"]) % 4
-        return json.dumps({"match": 0, "trust": 0, "overall": grade})
-
-    monkeypatch.setattr(server, "_text", again)
-    run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"rrf": {"fuse.method": "rrf"}}}))
-    judgements = judged_relevance(run)
-    assert judgements is not None
-    assert judgements.judge is not None
-    settings = run.config.evaluate.model_copy(update={"measures": list(judgements.judge.measures)})
-    found = compare(run, judgements, settings)
-    frame, stand = found.frame, standing(found)
-    assert len(frame.noise) == len(frame.measures)
-    for one in found.differences:
-        noise = frame.noise[frame.measures.index(one.measure)]
-        near = one.arm != found.baseline and abs(one.difference) < noise
-        assert one.within_noise == near
-        assert (verdict(one, 0.01) == "within the judge's noise") == (near and one.corrected is not None)
-        assert not near or (mark(one) == "" and sign(one) == "~")
-    for place, name in enumerate(frame.measures):
-        means = {arm: mean[name] for arm, mean in stand.means.items()}
-        best = max(means.values())
-        assert stand.best[name] == {arm for arm, mean in means.items() if best - mean < frame.noise[place] or mean == best}
-    assert any(one.within_noise for one in found.differences)

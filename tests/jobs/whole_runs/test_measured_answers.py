@@ -15,9 +15,9 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.measure.answers.comparison import compare_answers
-from jobs.measure.answers.frame import answer_frame, gold_answers
-from jobs.measure.answers.quality import AnswerQuality, measured_answers
+from jobs.measure.answers import answer_frame, gold_answers
+from jobs.measure.comparison import compare_answers
+from jobs.measure.evaluate import AnswerQuality, measured_answers
 from jobs.pages.report import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.config.load import load_config
-from jobs.measure.answers.frame import gold_answers
-from jobs.measure.judged.relevance import judged_relevance
+from jobs.measure.answers import gold_answers
+from jobs.measure.judged import judged_relevance
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import compared
 from jobs.run.ablation import prepare_ablation

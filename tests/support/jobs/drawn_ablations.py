@@ -375,7 +375,7 @@ class Drawing:
 
     def _judge(self, kinds: list[str]) -> Changes:
         pick = self._random
-        found = {"engine": self._world.engine("judge"), "samples": pick.choice([1, 1, 2])}
+        found = {"engine": self._world.engine("judge")}
         judged = pick.sample(kinds, pick.randint(1, len(kinds)))
         documents = {"documents": pick.randint(1, self._results)}
         return found | {kind: documents if kind == "relevance" else {} for kind in judged}

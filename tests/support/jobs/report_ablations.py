@@ -15,11 +15,11 @@ import pyarrow as pa
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, commit, put_plan, write_table
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
-from jobs.measure.compare.arm_costs import ArmCost
-from jobs.measure.compare.comparison import Comparison, differences
-from jobs.measure.compare.funnel import Funnel, StrategyFunnel
-from jobs.measure.compare.worth import Worth
+from jobs.measure.comparison import Comparison, differences
+from jobs.measure.costs import ArmCost
 from jobs.measure.frame import Frame
+from jobs.measure.funnel import Funnel, StrategyFunnel
+from jobs.measure.worth import Worth
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import STORED
 
@@ -99,7 +99,7 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
     )  # fmt: skip
     families = {arm.name: arm.family for arm in arms}
     oracles = frozenset(arm.name for arm in arms if arm.members)
-    found = tuple(differences(frame, dict.fromkeys(names, baseline), 0.01, families, oracles))
+    found = tuple(differences(frame, baseline, 0.01, families, oracles))
     return Comparison(frame, baseline, 0.01, families, oracles, found, **({"slices": (), "notes": ()} | further))
 
 

@@ -153,8 +153,7 @@ class Judge:
                 told.setdefault((row, doc_id, beginning(text, judging.document_chars)), set()).update(arms)
         for (row, doc_id, text), of_arms in told.items():
             values, mask = {"document": text}, Mask(judging.mask)
-            for asked in self._asked(judging, queries[row], values, of_arms, text, mask, doc_id=doc_id):
-                yield row, asked
+            yield row, self._asked(judging, queries[row], values, of_arms, text, mask, doc_id=doc_id)
 
     def _of_answers(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
         """Yields the row and what is asked of each arm's answer; equal ones are one request."""
@@ -170,8 +169,7 @@ class Judge:
                 else:
                     gold = self._gold.get(queries[row].query_id, ())
                     values["gold"] = mask("\n".join(f"- {known}" for known in gold)) or NO_GOLD
-                asked = self._asked(judging, queries[row], values, [answer.arm], one["text"], mask, arm=answer.arm)
-                yield from ((row, of) for of in asked)
+                yield row, self._asked(judging, queries[row], values, [answer.arm], one["text"], mask, arm=answer.arm)
 
     def _asked(
         self,
@@ -183,11 +181,10 @@ class Judge:
         mask: Mask,
         doc_id: str | None = None,
         arm: str | None = None,
-    ) -> Iterator[_JudgementAsked]:
-        """Yields what is asked about one text, which some arms have, once for each sample."""
-        for sample in range(judging.samples):
-            request = judging.step.request(query, values, mask, judging.decoding, judging.engine.key, sample)
-            yield _JudgementAsked(judging, doc_id, arm, arms, text, request, self._asking.key(request))
+    ) -> _JudgementAsked:
+        """Returns what is asked about one text, which some arms have."""
+        request = judging.step.request(query, values, mask, judging.decoding, judging.engine.key)
+        return _JudgementAsked(judging, doc_id, arm, arms, text, request, self._asking.key(request))
 
 
 def _judgements(asked: _JudgementAsked, result: StepResult, model: str) -> list[Row]:

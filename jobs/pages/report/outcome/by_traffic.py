@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.measure.clusters import query_clusters
-from jobs.measure.evaluate.traffic import THIRDS, traffic_thirds
 from jobs.measure.judged_rows import asked_queries
 from jobs.measure.significance import FEW_QUERIES, paired_test
+from jobs.measure.slices import THIRDS, traffic_thirds
 from jobs.pages.report.judged_queries import Judged
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database

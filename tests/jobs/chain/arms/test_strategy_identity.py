@@ -16,7 +16,7 @@ import yaml
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.measure.compare.arm_costs import arm_costs
+from jobs.measure.costs import arm_costs
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run

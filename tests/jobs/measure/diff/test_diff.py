@@ -22,7 +22,7 @@ from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.diff import Cost, diff, diff_values
 from jobs.measure.diff.prompts import prompt_lines
 from jobs.measure.diff.quality import judge_of_both
-from jobs.measure.judged.asked import judge_asked
+from jobs.measure.judged import judge_asked
 from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.costs import Prices, Totals
-from jobs.measure.compare.arm_costs import ArmCost, arm_costs
+from jobs.measure.costs import ArmCost, arm_costs
 from tests.support.jobs.list_folders import arm, write_folder
 
 PRICES = Prices(

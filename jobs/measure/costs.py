@@ -1,4 +1,4 @@
-"""What each arm of an ablation costs: alone, and what leaving it out would save.
+"""What each arm of an ablation costs: alone, and what leaving it out would save; and what the gates of arms save and lose.
 
 An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
 pairs that the arm needs (`jobs.runs.sums.arm_needs`), times what one of that kind cost in this ablation: the seconds,
@@ -13,17 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
-from jobs.counts import QUANTITIES, MadeWork, cost_quantity, cost_stages
+from jobs.counts import QUANTITIES, MadeWork, by_arm, cost_quantity, cost_stages
+from jobs.measure.comparison import Comparison
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
+from jobs.runs.gate import GateSaving, gate_saving
 from jobs.runs.sums import Need, arm_needs
+from jobs.terminal.formats import signed
 
 
 @dataclass(frozen=True)
 class ArmCost:
-    """The cost of one arm over all committed queries; what is not known is None."""
+    """The cost of one arm over all committed queries; what is not known is None.
+
+    `alone_...`: requests that no other arm needs, likewise searches and so on. Judgements of documents are of all arms that
+    have them among their first results.
+    """
 
     arm: str
     seconds: float | None
@@ -39,9 +47,7 @@ class ArmCost:
     web_searches: int
     answers: int
     judgements: int
-    """Requests to the judge: its judgements of documents are of all arms that have them among their first results."""
     alone_requests: int
-    """Those that no other arm needs; likewise searches, pairs and what follows."""
     alone_searches: int
     alone_pairs: int
     alone_rounds: int
@@ -61,9 +67,9 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
     """Returns the cost of each arm but oracles, in the order of the ablation.
 
     Args:
-        run: An ablation.
+        run: an ablation.
         prices: None: no USD.
-        gains: Arm -> the difference of the first measure to the baseline; an arm without one has no `gain_per_usd`.
+        gains: arm -> the difference of the first measure to the baseline; an arm without one has no `gain_per_usd`.
     """
     arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
     billed = None if prices is None else run.bill(prices)
@@ -71,41 +77,18 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
     for arm, needs in arm_needs(run.counts, arms).items():
         cost = cost_of(run, needs.whole)
         sums = None if cost is None else stage_sums(cost)
-        whole, alone = _amounts(needs.whole), _amounts(needs.alone)
         usd = usd_of(billed, cost)
-        found.append(
-            ArmCost(
-                arm=arm,
-                seconds=None if sums is None else sums.get("seconds", 0.0),
-                device_seconds=None if sums is None else sums.get("device_seconds", 0.0),
-                requests=whole["requests"],
-                prompt_tokens=None if sums is None else sums.get("prompt_tokens", 0.0),
-                completion_tokens=None if sums is None else sums.get("completion_tokens", 0.0),
-                searches=whole["searches"],
-                pairs=whole["pairs"],
-                rounds=whole["rounds"],
-                grades=whole["grades"],
-                web_searches=whole["web_searches"],
-                answers=whole["answers"],
-                judgements=whole["judgements"],
-                alone_requests=alone["requests"],
-                alone_searches=alone["searches"],
-                alone_pairs=alone["pairs"],
-                alone_rounds=alone["rounds"],
-                alone_grades=alone["grades"],
-                alone_web_searches=alone["web_searches"],
-                alone_answers=alone["answers"],
-                alone_judgements=alone["judgements"],
-                standalone_usd=usd,
-                marginal_usd=usd_of(billed, cost_of(run, needs.alone)),
-                gain_per_usd=gains[arm] / usd if usd and arm in gains else None,
-            )
-        )
+        figures: dict[str, Any] = {
+            name: None if sums is None else sums.get(name, 0.0)
+            for name in ("seconds", "device_seconds", "prompt_tokens", "completion_tokens")
+        }
+        for quantity in QUANTITIES:
+            for name, of in (quantity, needs.whole), (f"alone_{quantity}", needs.alone):
+                figures[name] = sum(need.amount for need in of if need.quantity == quantity)
+        gain = gains[arm] / usd if usd and arm in gains else None
+        saved = usd_of(billed, cost_of(run, needs.alone))
+        found.append(ArmCost(arm, **figures, standalone_usd=usd, marginal_usd=saved, gain_per_usd=gain))
     return found
-
-
-def _amounts(needs: Sequence[Need]) -> dict[str, int]:
-    return {quantity: sum(need.amount for need in needs if need.quantity == quantity) for quantity in QUANTITIES}
 
 
 def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
@@ -139,3 +122,66 @@ def usd_of(billed: Bill | None, cost: Totals | None) -> float | None:
     if billed is None or cost is None:
         return None
     return sum(billed.of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The difference of an arm's measure to that of the same arm without a gate, and its 95 % interval."""
+
+    measure: str
+    difference: float
+    low: float
+    """NaN where it is not known, as with fewer than two clusters."""
+    high: float
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Returns the ends of the interval, where it is known."""
+        return None if self.low != self.low else (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class GatedArm:
+    """An arm with a gate."""
+
+    arm: str
+    saving: GateSaving
+    without: str | None
+    """The arm that is the same but for its gate; None: there is none."""
+    losses: tuple[Loss, ...] = ()
+    """By measure; empty without such an arm, or if nothing was measured."""
+
+    @property
+    def words(self) -> str:
+        """Returns it in words."""
+        if self.without is None:
+            return f"{self.saving.words}; no arm is the same without a gate"
+        found = []
+        for one in self.losses:
+            ends = "" if one.interval is None else f" ({signed(one.low)} to {signed(one.high)})"
+            found.append(f"{one.measure} {signed(one.difference)}{ends}")
+        return f"{self.saving.words}; against {self.without}: {', '.join(found) or 'not measured'}"
+
+
+def gated_arms(run: RunFolder, prices: Prices | None, comparison: Comparison | None) -> list[GatedArm]:
+    """Returns the arms of an ablation that have gates, in its order."""
+    arms = {arm["name"]: arm for arm in run.record["ablation"]["arms"] if not arm["members"]}
+    counts, needs = by_arm(run.counts, arms), arm_needs(run.counts, list(arms))
+    billed = None if prices is None else run.bill(prices)
+    found = []
+    for name, arm in arms.items():
+        requests = [need for need in needs[name].whole if need.quantity == "requests"]
+        saving = gate_saving(counts[name], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
+        if saving is not None:
+            without = arm.get("without_gate")
+            found.append(GatedArm(name, saving, without, _losses(comparison, name, without)))
+    return found
+
+
+def _losses(comparison: Comparison | None, arm: str, without: str | None) -> tuple[Loss, ...]:
+    if comparison is None or not comparison.frame.keys or not {arm, without} <= set(comparison.frame.arms):
+        return ()
+    frame = comparison.frame
+    test = frame.test(frame.arms.index(arm), frame.arms.index(str(without)))
+    figures = zip(test.mean.tolist(), test.low.tolist(), test.high.tolist(), strict=True)
+    return tuple(Loss(name, *figure) for name, figure in zip(frame.measures, figures, strict=True))

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
-from jobs.measure.compare.comparison import Comparison
+from jobs.measure.comparison import Comparison
 from jobs.measure.export.tables import write_long
 from jobs.measure.export.trec import run_tags, write_trec
 from tests.support.jobs.report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of

@@ -11,22 +11,24 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from jobs.measure import significance
-from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.evaluate import Evaluation, evaluation_table, evaluation_values
+from jobs.measure.measures import MEASURES
 from jobs.measure.significance import (
-    UNCLEAR,
-    better_or_worse,
+    ALPHA,
+    Floats,
+    Numbers,
+    PairedTest,
     cluster_sums,
+    detectable,
     effects,
     equivalence_p,
     false_discovery_rates,
     gap,
     holm,
-    interval_verdict,
-    needed_keys,
     paired_test,
-    randomised_p,
+    verdict,
 )
+from tests.support.jobs.terminals import lines
 
 GENERATOR = np.random.default_rng(3)
 CLOSE = 1e-10
@@ -120,48 +122,6 @@ def test_copies_of_a_query_make_no_interval_narrower() -> None:
     copied = paired_test(np.repeat(arm - base, 5)[None], np.repeat(alone(60), 5))
     assert copied.p[0] == pytest.approx(once.p[0], rel=CLOSE)
     assert (copied.low[0], copied.high[0]) == pytest.approx((once.low[0], once.high[0]), rel=CLOSE)
-    assert randomised_p(cluster_sums(np.repeat(arm - base, 5)[None], np.repeat(alone(60), 5))) == pytest.approx(
-        randomised_p((arm - base)[None])
-    )
-
-
-@pytest.mark.parametrize("keys", [2, 5, 9, 12])
-def test_few_clusters_are_randomised_exactly_as_scipy_does(keys: int) -> None:
-    for seed in range(4):
-        arm, base = (np.round(values, 1) for values in two_arms(keys, seed))  # rounded: sums that tie
-        expected = (
-            stats.permutation_test((arm - base,), np.sum, permutation_type="samples", n_resamples=10_000).pvalue
-            if (arm != base).any()
-            else 1.0
-        )
-        assert randomised_p((arm - base)[None])[0] == pytest.approx(expected)
-
-
-def test_many_clusters_are_randomised_by_draws_that_agree_with_scipys() -> None:
-    series = np.array([two_arms(200, seed)[0] - two_arms(200, seed)[1] for seed in range(3)])
-    series[2] -= 0.6 * series[2].mean()
-    found = randomised_p(series)
-    for n, one in enumerate(series):
-
-        def mean(values: Floats, axis: int) -> Floats:
-            return values.mean(axis=axis)
-
-        expected = stats.permutation_test(
-            (one,), mean, permutation_type="samples", n_resamples=10_000, vectorized=True, rng=np.random.default_rng(7)
-        ).pvalue
-        assert found[n] == pytest.approx(expected, abs=5 * np.sqrt(expected * (1 - expected) / 5000) + 3e-4)
-    assert (found == randomised_p(series)).all()
-    assert found.min() >= 1 / 10_001
-
-
-def test_blocks_of_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for clusters in (12, 40):
-        sums = np.random.default_rng(5).normal(0.1, 1, (3, clusters))
-        whole = randomised_p(sums)
-        monkeypatch.setattr(significance, "CELLS", 8 * 1000)
-        few = randomised_p(sums)
-        monkeypatch.undo()
-        assert few == pytest.approx(whole, abs=0 if clusters == 12 else 0.02)
 
 
 def test_holm_and_false_discovery_rates_are_statsmodels() -> None:
@@ -182,17 +142,32 @@ def test_equivalence_is_statsmodels_two_one_sided_tests(keys: int, margin: float
     assert found[0] == pytest.approx(weightstats.ttost_paired(arm, base, -margin, margin)[0], rel=1e-9)
 
 
-@pytest.mark.parametrize("effect", [0.003, 0.05, 0.1, 0.31, 0.5, 1.0, 1.7, 2.5, 4.0])
-def test_needed_keys_are_statsmodels(effect: float) -> None:
+def errors(error: Floats, freedom: Floats) -> PairedTest:
+    return PairedTest(error, error, error, error, error, freedom)
+
+
+@pytest.mark.parametrize("keys", [3, 8, 50, 2_000])
+@pytest.mark.parametrize("tests", [1, 7])
+def test_the_detectable_difference_is_what_statsmodels_solves_for(keys: int, tests: int) -> None:
     power = pytest.importorskip("statsmodels.stats.power", exc_type=ImportError)
-    needed = needed_keys(np.array([effect, -effect]))
-    assert needed[0] == needed[1]
-    assert needed[0] is not None
-    of = power.TTestPower().power
-    assert of(effect, needed[0], 0.05) >= 0.8 - 1e-9
-    assert needed[0] == 2 or of(effect, needed[0] - 1, 0.05) < 0.8 + 1e-9
-    if effect < 3:  # below two keys there is nothing to solve
-        assert needed[0] == np.ceil(power.TTestPower().solve_power(effect_size=effect, power=0.8, alpha=0.05))
+    deviation = np.array([0.2, 0.03])
+    found = detectable(errors(deviation / np.sqrt(keys), np.full(2, keys - 1.0)), range(2), tests)
+    effect = power.TTestPower().solve_power(nobs=keys, alpha=ALPHA / tests, power=0.8, alternative="two-sided")
+    assert list(found.values()) == pytest.approx((float(np.atleast_1d(effect)[0]) * deviation).tolist(), rel=1e-3)
+
+
+def test_without_variance_no_difference_is_detectable() -> None:
+    assert detectable(errors(np.array([0.0, np.nan, 0.1]), np.array([9.0, 9.0, 0.0])), range(3)) == {}
+    (one,) = detectable(errors(np.array([0.1]), np.array([1.0])), [0], 30).values()  # one degree of freedom, a strict level
+    assert one > 10
+
+
+def test_a_run_says_what_its_queries_show() -> None:
+    sizes = dict(zip(MEASURES, (0.04, 0.03, 0.02, 0.01), strict=False))
+    one = Evaluation(40, 0, dict.fromkeys(MEASURES, 0.5), None, None, detectable=sizes)
+    said = "smallest difference that these queries show, with a power of 80 % at 0.05: nDCG@10 0.0400, R@10 0.0300"
+    assert said in " ".join(lines(evaluation_table(one)))
+    assert evaluation_values(one)["measures"]["P@5"]["detectable"] == 0.02
 
 
 def test_clusters_that_all_differ_alike_are_no_test() -> None:
@@ -205,7 +180,6 @@ def test_clusters_that_all_differ_alike_are_no_test() -> None:
 def test_an_arm_that_equals_the_baseline() -> None:
     found = paired_test(np.zeros((1, 20)), alone(20))
     assert (found.p[0], found.low[0], found.high[0]) == (1, 0, 0)
-    assert randomised_p(np.zeros((1, 20)))[0] == randomised_p(np.zeros((1, 3)))[0] == 1
     assert equivalence_p(found, 0.01)[0] == 0
     assert effects(np.zeros((1, 20)))[0] == 0
 
@@ -229,7 +203,6 @@ def test_turning_the_arms_round_turns_the_interval_round(differences: Floats, cl
     assert one.low == pytest.approx(-other.high, nan_ok=True)
     sums = cluster_sums(differences[None], numbers)
     assert sums[0] == pytest.approx([differences[numbers == n].sum() for n in range(numbers.max() + 1)], abs=1e-12)
-    assert randomised_p(sums) == pytest.approx(randomised_p(-sums))
 
 
 def gains_and_losses(made: np.random.Generator, *shape: int) -> Floats:
@@ -311,4 +284,10 @@ def test_the_best_of_several_has_the_interval_of_a_smaller_level() -> None:
 def test_the_verdict_by_p_is_the_verdict_by_the_interval() -> None:
     for shift in np.linspace(-0.5, 0.5, 41):
         found = gap(np.random.default_rng(4).normal(shift, 1, 50), alone(50))
-        assert (better_or_worse(found.mean, found.p) or UNCLEAR) == interval_verdict(*found.interval)
+        word = "better" if found.low > 0 else "worse" if found.high < 0 else "no clear difference"
+        assert verdict(found.mean, found.p) == word
+
+
+def test_the_verdict_is_the_corrected_tests_and_then_that_of_equivalence() -> None:
+    said = [verdict(*case) for case in ((0.1, 0.04, 0.01), (-0.1, 0.04, 0.9), (0.1, 0.06, 0.04), (0.1, None, 0.2), (0.0, 0.0))]
+    assert said == ["better", "worse", "equivalent", "no clear difference", "no clear difference"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jobs.log.judgements import Judgements
 from jobs.measure import list_portions as list_files
-from jobs.measure.compare.funnel import Funnel, StrategyFunnel, funnel
+from jobs.measure.funnel import Funnel, StrategyFunnel, funnel
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 

@@ -12,7 +12,7 @@ import pytest
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.log.judgements import read_qrels
-from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.comparison import Comparison, compare
 from jobs.measure.export.trec import write_trec
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages

@@ -12,8 +12,8 @@ import pytest
 from cluster.errors import ConfigError
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure import judged_rows
-from jobs.measure.compare.comparison import compare
-from jobs.measure.evaluate.evaluate import evaluate
+from jobs.measure.comparison import compare
+from jobs.measure.evaluate import evaluate
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
 from tests.support.jobs.arms_by_hand import ablation, arm, ask

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.measure.compare.worth import Worth, worth
+from jobs.measure.worth import Worth, worth
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
-from jobs.measure.compare.comparison import Comparison, compare
-from jobs.measure.compare.slices import MOST_VALUES, NONE, OTHERS, script, thirds
+from jobs.measure.comparison import Comparison, compare
+from jobs.measure.slices import MOST_VALUES, NONE, OTHERS, script, thirds
 from jobs.pages.comparison import comparison_values
 from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
 

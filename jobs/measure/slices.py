@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cluster.storage.sql import text_literal
-from jobs.measure.arrays import Floats
-from jobs.measure.evaluate.traffic import traffic_thirds
 from jobs.measure.frame import Frame
 from jobs.measure.judged_rows import database
-from jobs.measure.significance import FEW_QUERIES, false_discovery_rates
+from jobs.measure.significance import FEW_QUERIES, Floats, false_discovery_rates
 from jobs.runs.folder import RunFolder
 from rewriters.classifier import load_rules
 from rewriters.normalise import normalise
 
+THIRDS = ("head", "torso", "tail")
 MOST_VALUES = 20  # of a log's column; the keys of rarer values are one slice
 OTHERS, NONE = "(others)", "(none)"
 _ORDER = ("head", "torso", "tail", "hard", "medium", "easy", "1-2", "3-5", "6 and more")
@@ -61,7 +61,7 @@ class Slice:
 
 
 def slices_of(
-    run: RunFolder, frame: Frame, names: Sequence[str], baselines: Mapping[str, str], untested: frozenset[str] = frozenset()
+    run: RunFolder, frame: Frame, names: Sequence[str], baseline: str, untested: frozenset[str] = frozenset()
 ) -> tuple[list[Slice], list[str]]:
     """Returns the slices, by property and value, and a note on each property that needs one.
 
@@ -69,29 +69,26 @@ def slices_of(
         run: the ablation.
         frame: its measures, with at least one key.
         names: properties, as `evaluate.slices` has them.
-        baselines: arm -> the arm that it is compared with, itself: with none.
+        baseline: the arm that the others are compared with.
         untested: arms without a test: those that choose by judgements, and further names of an arm.
 
     Raises:
         ConfigError: files of the ablation cannot be read.
     """
-    first = frame.values[:, 0]
-    bases = [frame.arms.index(baselines[arm]) for arm in frame.arms]
-    base = first[max((n for n, own in enumerate(bases) if own == n), key=bases.count)]
-    compared = [(n, bases[n]) for n, arm in enumerate(frame.arms) if bases[n] != n and arm not in untested]
+    first, base = frame.values[:, 0], frame.arms.index(baseline)
+    compared = [(n, base) for n, arm in enumerate(frame.arms) if n != base and arm not in untested]
     slices: list[Slice] = []
     notes = []
     for name in dict.fromkeys(names):
         column = None if name == "query_type" else _column(run, frame, name)
-        values, note = _values(run, frame, name, base) if column is None else (column, _of_log(name))
+        values, note = _values(run, frame, name, first[base]) if column is None else (column, _of_log(name))
         title = _SHOWN.get(name, name) if column is None else name
         notes += [note] if note else []
         parts = _parts(values)
         tests = [{}] * len(parts) if title == "difficulty" and column is None else _tests(frame, parts, compared)
         for (value, chosen), tested in zip(parts, tests, strict=True):
             means = first[:, chosen].mean(axis=1)
-            differences = means - means[bases]
-            found = {arm: (float(means[n]), float(differences[n])) for n, arm in enumerate(frame.arms)}
+            found = {arm: (float(means[n]), float(means[n] - means[base])) for n, arm in enumerate(frame.arms)}
             means_of = frame.values[:, :, chosen].mean(axis=2).tolist()
             measured = {arm: dict(zip(frame.measures, of, strict=True)) for arm, of in zip(frame.arms, means_of, strict=True)}
             slices.append(Slice(title, value, len(chosen), found, len(chosen) < FEW_QUERIES, tested, measured))
@@ -237,3 +234,20 @@ def _parts(values: Values) -> list[tuple[str, Places]]:
         ranked = [*ranked[: MOST_VALUES - 1], OTHERS]
     placed = np.array(shown)
     return [(value, np.flatnonzero(placed == value)) for value in ranked]
+
+
+def traffic_thirds(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[int, str]:
+    """Returns how often a query is asked -> head, torso or tail; empty where every query was asked equally often.
+
+    They are the thirds of the whole log's traffic, from the most frequent queries on. Queries of one frequency stay together,
+    in the third in which the middle of their traffic lies.
+    """
+    rows = connection.execute(
+        "SELECT log_count, sum(log_count)::DOUBLE FROM rows_of(?) GROUP BY log_count ORDER BY log_count DESC",
+        [run.tables["queries"]],
+    ).fetchall()
+    if len(rows) < 2:
+        return {}
+    traffic = np.array([asked for _, asked in rows])
+    middle = (np.cumsum(traffic) - traffic / 2) / max(1.0, traffic.sum())
+    return {count: THIRDS[min(2, int(3 * at))] for (count, _), at in zip(rows, middle, strict=True)}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.measure.answers.overlap import CLOSED, AnswerScore, best_overlap, normalised_answer, overlap
+from jobs.measure.answers import CLOSED, AnswerScore, best_overlap, normalised_answer, overlap
 
 WORDS = st.sampled_from(
     ["the", "A", "an", "tide", "Moon,", "moon", "is", "high!", "twice", "U.S.", "yes", "No", "noanswer", "7"]

@@ -1,0 +1,272 @@
+"""Measures answers: exact match and F1 against gold answers, and what a judge says of them, as frames of the arms that answer.
+
+A committed query without an answer, a rejected log row, too, counts zero, as queries without results do in the frame of lists.
+The first measure decides: F1 of gold answers, the mean of criteria.
+
+Texts are compared as SQuAD's evaluation does (Rajpurkar et al., EMNLP 2016): in lower case, without ASCII punctuation, without
+the articles a, an and the, split at white space. HotpotQA's (Yang et al., EMNLP 2018) gives no partial credit where one of the
+two is yes, no or noanswer and the other is not; where both are empty after normalising they are equal, as in SQuAD 2.0.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from cluster.storage.s3_duckdb import open_duckdb
+from cluster.storage.sql import text_literal
+from jobs.chain.arms.arms import RUN
+from jobs.chain.arms.judging import ACCURACY, CRITERIA
+from jobs.chain.steps.contexts import without_citations
+from jobs.config.settings import EvaluateSettings
+from jobs.counts import WITHOUT_GOLD
+from jobs.job.measure_checks import ANSWER_MEASURES
+from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
+from jobs.measure import judged_rows
+from jobs.measure.frame import ANSWERS, Frame, arms_of, of_keys, without_any
+from jobs.measure.judged import judge_asked
+from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of
+from jobs.runs.folder import RunFolder
+from rewriters.guards.leakage import has_answer
+
+CLOSED = frozenset(("yes", "no", "noanswer"))  # answers of which a word in a longer text is no part
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+class AnswerScore(NamedTuple):
+    """How well an answer agrees with a gold answer; both from 0 to 1."""
+
+    f1: float
+    """Of their words, each counted as often as it is there."""
+    exact: float
+    """1 where they are the same after normalising, else 0."""
+
+
+def normalised_answer(text: str) -> str:
+    """Returns a text as answers are compared: lower case, no punctuation, no articles, single spaces."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def overlap(answer: str, gold: str) -> AnswerScore:
+    """Returns exact match and F1 of an answer against one gold answer."""
+    found, wanted = normalised_answer(answer), normalised_answer(gold)
+    if found == wanted:
+        return AnswerScore(1.0, 1.0)
+    if found in CLOSED or wanted in CLOSED:
+        return AnswerScore(0.0, 0.0)
+    of_answer, of_gold = found.split(), wanted.split()
+    common = (Counter(of_answer) & Counter(of_gold)).total()
+    return AnswerScore(2 * common / (len(of_answer) + len(of_gold)), 0.0)
+
+
+def best_overlap(answer: str, golds: Iterable[str]) -> AnswerScore:
+    """Returns the greatest F1 and the greatest exact match over several gold answers, any of which counts; 0 without one."""
+    found = [overlap(answer, gold) for gold in golds]
+    return AnswerScore(max((one.f1 for one in found), default=0.0), max((one.exact for one in found), default=0.0))
+
+
+class GoldAnswers(NamedTuple):
+    """Gold answers: key -> those that count; and what the keys are."""
+
+    path: str
+    answers: Mapping[str, Sequence[str]]
+    key: Key
+
+    @property
+    def judged(self) -> Judgements:
+        """Returns the keys as judgements of no document."""
+        return Judgements(self.path, {key: {} for key in self.answers}, self.key)
+
+
+def gold_answers(settings: EvaluateSettings, path: str | None = None, key: Key | None = None) -> GoldAnswers | None:
+    """Returns the gold answers of a file, by default of that which the config names; None: it names none.
+
+    Args:
+        settings: of the run.
+        path: of another file.
+        key: what its first column holds; None: as the config says.
+
+    Raises:
+        ConfigError: the file cannot be read, or has other columns.
+    """
+    path, key = (path, key or settings.key) if path is not None else (settings.answers, settings.key)
+    return None if path is None else GoldAnswers(path, read_answers(path, key), key)
+
+
+def answering(run: RunFolder) -> list[str]:
+    """Returns the arms that have an LLM answer, in their order; of a run the one arm `run`, or none."""
+    if not run.is_ablation:
+        return [RUN] if run.config.answer is not None else []
+    arms = {arm["name"]: arm for arm in arms_of(run)}
+    answers = {name: bool(arm.get("answers")) for name, arm in arms.items()}
+    return [name for name, arm in arms.items() if all(answers.get(member) for member in arm.get("members") or (name,))]
+
+
+def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
+    """Returns F1 and exact match of the committed answers of a run or an ablation, at least one arm of which answers.
+
+    Raises:
+        ConfigError: files of the run cannot be read.
+    """
+
+    @cache  # arms often share an answer
+    def score(key: str, text: str) -> AnswerScore:
+        return best_overlap(without_citations(text), gold.answers[key])
+
+    return _frame(run, ANSWERS, ANSWER_MEASURES, gold.judged, lambda key, _, text: score(key, text))
+
+
+def judges_answers(run: RunFolder) -> bool:
+    """Returns whether the answers of a run, or of an arm, are judged."""
+    judge = run.config.judge
+    return judge is not None and bool(judge.answer_kinds and answering(run))
+
+
+def judged_answer_frames(run: RunFolder) -> list[Frame]:
+    """Returns a frame for each kind in which the answers of a run or of arms are judged; none where they are not.
+
+    Accuracy counts an answer that is called right as 1. Of criteria, each is a measure, and their mean the first one. Counted
+    are all committed queries but those whose answer, of some arm, the judge could not grade.
+
+    Raises:
+        ConfigError: files of the run cannot be read.
+    """
+    judge = run.config.judge
+    return [_judged_frame(run, kind) for kind in judge.answer_kinds] if judge is not None and judges_answers(run) else []
+
+
+def _judged_frame(run: RunFolder, kind: str) -> Frame:
+    arms = answering(run)
+    with database(run) as connection:
+        measures, grades, models = _graded(connection, run, kind)
+        answered = _rows(connection, run, "answers", "DISTINCT query_id, arm")
+        left_out = {query_id for query_id, arm in answered if arm in arms and (query_id, arm) not in grades}
+        ids = [query_id for (query_id,) in _rows(connection, run, "queries", "query_id") if query_id not in left_out]
+    notes = []
+    if left_out:
+        arm = " of an arm" if len(arms) > 1 else ""
+        notes.append(f"left out: {len(left_out):,} queries whose answer{arm} the judge could not grade; errors/ says why")
+    if kind == ACCURACY and (alone := run.counts.get(WITHOUT_GOLD, 0)):
+        notes.append(f"judged by the question alone, since they have no gold answer: {alone:,} queries")
+    judge = JudgedBy(", ".join(sorted(models)) or "a judge", measures, tuple(notes), asked=judge_asked(run, kind))
+    keys = Judgements(f"{run.storage.root}: judgements/", {query_id: {} for query_id in ids}, "query_id")
+    return _frame(run, kind, measures, keys, lambda key, arm, _: grades[key, arm], judge)
+
+
+def _frame(
+    run: RunFolder, kind: str, measures: Sequence[str], keys: Judgements,
+    value_of: Callable[[str, str, str], Sequence[float]], judge: JudgedBy | None = None,
+) -> Frame:  # fmt: skip
+    """Returns the frame of the arms that answer; one that chooses among others has its best member by the first measure.
+
+    Args:
+        run: a run or an ablation.
+        kind: of the frame.
+        measures: the first one decides.
+        keys: those to count.
+        value_of: returns the values of an answer, of its key, arm and text.
+        judge: the LLM that judged, if one did.
+    """
+    arms = {name: place for place, name in enumerate(answering(run))}
+    with database(run) as connection:
+        counted = counted_keys(connection, run, keys)
+        places = {key: place for place, key in enumerate(counted.keys)}
+        values, lengths = np.zeros((len(arms), len(measures), len(places))), np.zeros((len(arms), len(places)), np.int64)
+        for row in (row for rows in judged_rows.answers(connection, run) for row in rows.to_pylist() if row["arm"] in arms):
+            for key in counted.of_query.get(row["query_id"], ()):
+                values[arms[row["arm"]], :, places[key]] = value_of(key, row["arm"], row["text"])
+                lengths[arms[row["arm"]], places[key]] = 1
+        asked = asked_queries(connection, run)
+    for one in (one for one in (arms_of(run) if run.is_ablation else ()) if one.get("members") and one["name"] in arms):
+        members = np.array([arms[member] for member in one["members"]], np.int64)
+        best, every = members[values[members, 0].argmax(axis=0)], np.arange(len(places))
+        values[arms[one["name"]]], lengths[arms[one["name"]]] = values[best, :, every].T, lengths[best, every]
+    return Frame(
+        arms=tuple(arms),
+        measures=tuple(measures),
+        values=values,
+        condensed=values,
+        unjudged=np.full(len(arms), np.nan),
+        failed=without_any(lengths, counted),
+        depth=1,
+        kind=kind,
+        judge=judge,
+        **of_keys(counted, asked, keys.key),
+    )
+
+
+Grades = Mapping[tuple[str, str], Sequence[float]]
+"""(query_id, arm) -> the value of each measure, of answers that were graded."""
+
+
+def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str) -> tuple[tuple[str, ...], Grades, set[str]]:
+    """Returns the measures of a kind, the grades, and the models that judged."""
+    kinds = _criteria(connection, run) if kind == CRITERIA else [kind]
+    names = tuple(one.removeprefix(f"{CRITERIA}/") for one in kinds)
+    measures = (CRITERIA, *names) if len(names) != 1 else names
+    if not kinds:
+        return measures, {}, set()
+    wanted = f"arm IS NOT NULL AND sample = 0 AND kind IN ({', '.join(map(text_literal, kinds))}) GROUP BY query_id, arm"
+    columns = ", ".join(f"max(grade) FILTER (kind = {text_literal(one)})" for one in kinds)
+    rows = list(_rows(connection, run, "judgements", f"query_id, arm, any_value(model), {columns}", wanted))
+    mean = (lambda grades: [float(np.mean(grades)), *grades]) if len(measures) > len(names) else list
+    values = {(query_id, arm): mean(grades) for query_id, arm, _, *grades in rows if None not in grades}
+    return measures, values, {model for _, _, model, *_ in rows}
+
+
+def _criteria(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> list[str]:
+    """Returns the kinds of the criteria, in the order in which the prompt's file has them."""
+    files = list(run.tables.get("judgements", ()))
+    query = "SELECT kind FROM read_parquet(?, file_row_number = true, hive_partitioning = false)"
+    query += " WHERE starts_with(kind, ?) GROUP BY kind ORDER BY min(file_row_number), kind"
+    return [kind for (kind,) in connection.execute(query, [files, f"{CRITERIA}/"]).fetchall()] if files else []
+
+
+def _rows(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, table: str, columns: str, condition: str = "true"
+) -> Iterator[tuple[Any, ...]]:
+    if files := list(run.tables.get(table, ())):
+        found = connection.execute(f"SELECT {columns} FROM rows_of(?) WHERE {condition}", [files])
+        while rows := found.fetchmany(10_000):
+            yield from rows
+
+
+# ---------------------------------------------------------------- pseudo-answers
+
+
+class AnswerShare(NamedTuple):
+    """How many texts that are searched as passages have a gold answer of their query, of those whose query has one."""
+
+    with_answer: int
+    texts: int
+
+
+def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
+    """Returns how many pseudo-answers of a run's committed shards have a gold answer.
+
+    Raises:
+        ConfigError: the answers cannot be read.
+    """
+    answers = read_answers(path, key)
+    files = [run.storage.url(file.key) for one in run.manifests for file in one.files.get("rewrites", ())]
+    found: dict[str, list[str]] = {}
+    with open_duckdb() as connection:
+        for name, query_id in query_of(connection, run, Judgements(path, {name: {} for name in answers}, key)).items():
+            if query_id is not None:
+                found.setdefault(query_id, []).extend(answers[name])
+        if not files or not found:
+            return AnswerShare(0, 0)
+        connection.register("answered", pa.table({"query_id": list(found)}))
+        passages = "search_as = 'passage' OR list_contains(?, strategy)"
+        query = f"SELECT query_id, text FROM rows_of(?) SEMI JOIN answered USING (query_id) WHERE {passages}"
+        rows = connection.execute(query, [files, run.passage_strategies]).fetchall()
+    return AnswerShare(sum(any(has_answer(text, one) for one in found[query_id]) for query_id, text in rows), len(rows))

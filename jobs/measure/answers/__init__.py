@@ -1,1 +1,0 @@
-"""Answers against gold answers: exact match and F1."""

@@ -1,0 +1,295 @@
+"""Compares the arms of an ablation with its baseline: means, differences, tests, slices, and notes on what they assume.
+
+Families of tests, each measure on its own: the arms with a question of their own (those that are always there, `ablate.arms`
+and the subsets), adjusted by Holm's method; and the grid, which is explored, by false discovery rates. Samples (the noise
+floor), oracle arms (bounds that the judgements chose) and further names of an arm test nothing and are in no family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from jobs.chain.arms.judging import CRITERIA
+from jobs.config.settings import EvaluateSettings
+from jobs.job.measure_checks import check_baseline
+from jobs.log.judgements import Judgements
+from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_answer_frames
+from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
+from jobs.measure.judged import judged_relevance
+from jobs.measure.notes import PART, comparison_notes
+from jobs.measure.significance import (
+    ALPHA,
+    TIE,
+    Corrected,
+    adjusted,
+    detectable,
+    effects,
+    verdict,
+)
+from jobs.measure.slices import Slice, slices_of
+from jobs.measure.unknown import unknown_documents
+from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import and_more
+from rewriters.steps.settings import HIGHEST_GRADES
+
+NOT_TESTED = "not tested"
+
+
+@dataclass(frozen=True)
+class Difference(Corrected):
+    """One arm to the baseline by one measure, over the counted keys; the baseline to itself, too.
+
+    NaN where it is unknown: intervals and p-values with fewer than two clusters.
+    """
+
+    arm: str
+    measure: str
+    mean: float
+    weighted_mean: float
+    """Weighted by traffic (`Frame.weights`)."""
+    condensed_mean: float
+    """Of condensed lists."""
+    difference: float
+    """Mean difference to the baseline."""
+    low: float
+    """Lower end of its 95 % interval: Student's t over clusters."""
+    high: float
+    weighted_difference: float
+    weighted_low: float
+    weighted_high: float
+    weighted_p: float
+    """Two-sided test over clusters; in no family."""
+    condensed_difference: float
+    effect: float
+    """Cohen's d_z: the mean difference over the standard deviation of the differences."""
+    p: float
+    """Two-sided paired t-test over clusters."""
+    p_holm: float | None
+    """`p` adjusted within the family of `QUESTIONS`; None for the baseline and arms outside."""
+    q: float | None
+    """False discovery rate within the grid; None for other arms."""
+    p_equivalent: float
+    """The greater p of the two one-sided tests that the difference is within the margin."""
+    wins: int
+    """Keys of which the arm's value is higher."""
+    ties: int
+    losses: int
+    detectable: float | None = None
+    """Smallest true difference that the test finds with a power of 80 %, by its own variance, at .05 over the number of tests
+    that are corrected together; None: it is not tested, or there is no variance."""
+    baseline: str = ""
+
+    @property
+    def equivalent(self) -> bool:
+        """Returns whether the test is in a family and the arm is within the margin; it may be better or worse nevertheless."""
+        return self.corrected is not None and self.p_equivalent < ALPHA
+
+    @property
+    def verdict(self) -> str:
+        """Returns better, worse, equivalent, no clear difference or not tested."""
+        if self.corrected is None:
+            return NOT_TESTED
+        return verdict(self.difference, self.corrected, self.p_equivalent)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All arms against one of them; without differences where nothing is measured."""
+
+    frame: Frame
+    baseline: str
+    """The arm that the others are compared with."""
+    margin: float
+    families: dict[str, str]
+    """Arm -> always, arms, grid, subsets or samples."""
+    oracles: frozenset[str]
+    """Arms that are bounds: they choose by the judgements."""
+    differences: tuple[Difference, ...]
+    """By arm, then measure, in the frame's order."""
+    slices: tuple[Slice, ...]
+    notes: tuple[str, ...]
+    """What the figures include, leave out and assume; a sentence each."""
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Arms that read a part of the answer to a joint request -> its strategies."""
+    same_as: Mapping[str, str] = field(default_factory=dict)
+    """Arms that are an earlier arm under another name -> that arm."""
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Arm -> further names of it in the grid or the subsets, which have no rows."""
+
+    def named(self, arm: str) -> str:
+        """Returns the name of an arm with its mark, if it has one."""
+        return f"{arm} {PART}" if arm in self.parts else arm
+
+    @property
+    def untested(self) -> frozenset[str]:
+        """Returns the arms that are the baseline, or an arm that is tested already, under another name."""
+        base = self.same_as.get(self.baseline, self.baseline)
+        found, tested = set(), set()
+        for arm in (one for one in self.frame.arms if one != self.baseline):
+            system = self.same_as.get(arm, arm)
+            found |= {arm} if system == base or system in tested else set()
+            tested.add(system)
+        return frozenset(found)
+
+    @property
+    def warning(self) -> str | None:
+        """Returns why nothing was measured, in one line; None if something was."""
+        return self.frame.warning
+
+    @cached_property
+    def by_arm(self) -> dict[tuple[str, str], Difference]:
+        """Returns (arm, measure) -> difference."""
+        return {(one.arm, one.measure): one for one in self.differences}
+
+
+def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) -> Comparison:
+    """Returns the comparison of an ablation's arms by their lists.
+
+    Raises:
+        ConfigError: a measure or the baseline does not exist, or files of the ablation cannot be read.
+    """
+    baseline = baseline_of(run, settings)
+    frame = measure(run, judgements, settings.measures, stay={baseline})
+    return compare_frame(run, replace(frame, unknown=unknown_documents(run, judgements)), settings, baseline)
+
+
+def compare_answers(run: RunFolder, gold: GoldAnswers | None, settings: EvaluateSettings) -> Comparison | None:
+    """Returns the comparison of the arms that answer, by F1 and exact match; None without gold answers, or if none answers.
+
+    The baseline is that of the lists; where it does not answer, the first arm that does, which is said.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read.
+    """
+    if gold is None or not answering(run):
+        return None
+    return _answers_compared(run, answer_frame(run, gold), settings)
+
+
+def compare_judged(run: RunFolder, settings: EvaluateSettings, *, lists: bool = False) -> list[Comparison]:
+    """Returns the comparisons by a judge: with `lists` that of the lists, then of the answers in each kind of judgement.
+
+    The margin is that of the settings on a scale from 0 to 1. Baseline and errors are those of `compare_answers`.
+    """
+    found = []
+    if lists and (judgements := judged_relevance(run)) is not None:
+        measures = judgements.measures(settings.measures)
+        by_judge = compare(run, judgements, settings.model_copy(update={"measures": measures}))
+        found.append(replace(by_judge, frame=replace(by_judge.frame, kind=JUDGED_LISTS)))
+    for frame in judged_answer_frames(run):
+        highest = HIGHEST_GRADES[frame.kind] if frame.kind == CRITERIA else 1
+        of_scale = settings.model_copy(update={"margin": settings.margin * highest})
+        found.append(_answers_compared(run, frame, of_scale))
+    return found
+
+
+def _answers_compared(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> Comparison:
+    wanted = baseline_of(run, settings)
+    baseline = wanted if wanted in frame.arms else frame.arms[0]
+    without = [arm["name"] for arm in arms_of(run) if arm["name"] not in frame.arms]
+    notes = [f"no LLM answers for {and_more(without)}: not measured here"] if without else []
+    notes += [f"compared with {baseline}, since {wanted} has no answers"] if baseline != wanted else []
+    return compare_frame(run, frame, settings, baseline, notes)
+
+
+def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:
+    """Returns the arm that the others are compared with, by the name that it has among the arms.
+
+    Raises:
+        ConfigError: the baseline is no arm.
+    """
+    arms = arms_of(run)
+    names = {arm["name"]: arm["name"] for arm in arms} | {also: arm["name"] for arm in arms for also in arm.get("also") or ()}
+    check_baseline(settings.baseline, names)
+    return str(names[settings.baseline])
+
+
+def compare_frame(
+    run: RunFolder, frame: Frame, settings: EvaluateSettings, baseline: str, notes: Sequence[str] = ()
+) -> Comparison:
+    """Returns the comparison of the arms of a frame, by any measures.
+
+    Args:
+        run: the ablation.
+        frame: of some of its arms.
+        settings: the margin and the slices.
+        baseline: one of these arms.
+        notes: what else is to be said, before all.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read.
+    """
+    arms = {arm["name"]: arm for arm in arms_of(run) if arm["name"] in frame.arms}
+    families = {name: arm["family"] for name, arm in arms.items()}
+    oracles = frozenset(name for name, arm in arms.items() if arm.get("members"))
+    parts, same_as, also = (
+        {name: arm[key] for name, arm in arms.items() if arm.get(key)} for key in ("reads_part_of", "same_as", "also")
+    )
+    found = Comparison(frame, baseline, settings.margin, families, oracles, (), (), (), parts, same_as, also)
+    said: Sequence[str] = ()
+    if frame.keys:
+        untested = oracles | found.untested
+        slices, said = slices_of(run, frame, settings.slices, baseline, untested)
+        of_arms = differences(frame, baseline, settings.margin, families, untested)
+        found = replace(found, differences=tuple(of_arms), slices=tuple(slices))
+    return replace(found, notes=(*notes, *comparison_notes(found), *said))
+
+
+def differences(
+    frame: Frame, baseline: str, margin: float, families: Mapping[str, str], untested: frozenset[str]
+) -> list[Difference]:
+    """Returns the differences to the baseline, by arm and measure.
+
+    Args:
+        frame: with at least one key.
+        baseline: an arm.
+        margin: of equivalence.
+        families: arm -> family.
+        untested: arms outside the families: oracles, and further names of an arm.
+    """
+    tested = [None if arm == baseline or arm in untested else families[arm] for arm in frame.arms]
+    by_measure = [_of_measure(frame, place, baseline, margin, tested) for place in range(len(frame.measures))]
+    return [of_arm for of_measures in zip(*by_measure, strict=True) for of_arm in of_measures]
+
+
+def _of_measure(frame: Frame, place: int, baseline: str, margin: float, tested: Sequence[str | None]) -> list[Difference]:
+    base, keys = frame.arms.index(baseline), len(frame.keys)
+    values, condensed = frame.values[:, place], frame.condensed[:, place]
+    series = values - values[base]
+    pairs = [(arm, base) for arm in range(len(frame.arms))]
+    test, by_traffic = (frame.difference_test(pairs, place, weights=weights) for weights in (None, frame.weights))
+    known = bool((test.freedom > 0).all())
+    p_holm, q = adjusted(test.p, tested if known else [None] * len(tested))
+    seen = detectable(test, p_holm, len(p_holm)) | detectable(test, q, len(q))
+    means, condensed_means, weighted = values.mean(axis=1), condensed.mean(axis=1), values @ frame.weights
+    wins, losses = (series > TIE).sum(axis=1), (series < -TIE).sum(axis=1)
+    columns: dict[str, Any] = {
+        "mean": means,
+        "weighted_mean": weighted,
+        "condensed_mean": condensed_means,
+        "difference": test.mean,
+        "low": test.low,
+        "high": test.high,
+        "weighted_difference": weighted - weighted[base],
+        "weighted_low": by_traffic.low,
+        "weighted_high": by_traffic.high,
+        "weighted_p": by_traffic.p,
+        "condensed_difference": condensed_means - condensed_means[base],
+        "effect": effects(series),
+        "p": test.p,
+        "p_equivalent": frame.equivalence_p(test, place, margin),
+        "wins": wins,
+        "ties": keys - wins - losses,
+        "losses": losses,
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [
+        Difference(
+            arm, frame.measures[place], **dict(zip(columns, row, strict=True)),
+            p_holm=p_holm.get(n), q=q.get(n), detectable=seen.get(n), baseline=baseline,
+        )
+        for n, (arm, row) in enumerate(zip(frame.arms, rows, strict=True))
+    ]  # fmt: skip

@@ -1,1 +1,0 @@
-"""Retrieval quality against relevance judgements."""

@@ -1,0 +1,81 @@
+"""What a run's judge is, and its grades of results: judgements, by which measures need no file of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from jobs.chain.arms.judging import ACCURACY, RELEVANCE
+from jobs.job.measure_checks import judged_measures
+from jobs.log.judgements import JudgedBy, Judgements
+from jobs.measure.judged_rows import database
+from jobs.runs.folder import RunFolder
+
+_OF_A_FILE = "content"  # of an engine that answers from a file, which has other answers for other queries
+
+
+def judge_asked(run: RunFolder, kind: str) -> str | None:
+    """Returns what tells how a run's judge was asked in one kind, 16 hex digits; None: the run's record does not say.
+
+    It tells a judge from another of the same model: its prompt, decoding and weights, and gold answers that it is shown.
+    """
+    identity = run.record.get("identity") or {}
+    prompts = {name: one for name, one in (identity.get("judge") or {}).items() if name.partition(".")[0] == kind}
+    if not prompts:
+        return None
+    engines = {
+        name: {key: of for key, of in one.get("engine", {}).items() if key != _OF_A_FILE} for name, one in prompts.items()
+    }
+    asked = {name: one | {"engine": engines[name]} for name, one in prompts.items()}
+    gold = identity.get("gold_answers") if kind == ACCURACY else None
+    return hashlib.sha256(json.dumps([asked, gold], sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+def judge_models(run: RunFolder) -> list[str]:
+    """Returns the models that have judged, sorted; by the judgements where an earlier stage has paid for them."""
+    found = {component.partition("@")[2] for component in run.spent.get("judge", {})} - {""}
+    files = run.tables.get("judgements")
+    if not found and files:
+        with database(run) as connection:
+            rows = connection.execute("SELECT DISTINCT model FROM rows_of(?)", [list(files)]).fetchall()
+        found = {model for (model,) in rows if model}
+    return sorted(found)
+
+
+def judged_relevance(run: RunFolder) -> Judgements | None:
+    """Returns the grades that a judge gave the results of a run, or of all arms; None: they were not judged.
+
+    Counted are the queries with a grade, and those without results.
+
+    Raises:
+        ConfigError: files of the run cannot be read.
+    """
+    if run.config.judge is None or run.config.judge.relevance is None:
+        return None
+    grades: dict[str, dict[str, int]] = {}
+    models = set[str]()
+    with database(run) as connection:
+
+        def rows(query: str, table: str) -> list[tuple[Any, ...]]:
+            files = list(run.tables.get(table, ()))
+            return connection.execute(query, [files]).fetchall() if files else []
+
+        # a document that two indexes have with other texts has several grades: the highest counts
+        found = rows(
+            "SELECT query_id, doc_id, max(grade), any_value(model) FROM rows_of(?)"
+            f" WHERE kind = '{RELEVANCE}' AND sample = 0 GROUP BY query_id, doc_id ORDER BY query_id, doc_id",
+            "judgements",
+        )
+        for query_id, doc_id, grade, model in found:
+            grades.setdefault(query_id, {})[doc_id] = grade
+            models.add(model)
+        with_results = {query_id for (query_id,) in rows("SELECT DISTINCT query_id FROM rows_of(?)", "results")}
+        left_out = len(with_results - grades.keys())
+        ids = [query_id for (query_id,) in rows("SELECT query_id FROM rows_of(?)", "queries")]
+        grades |= {query_id: {} for query_id in ids if query_id not in with_results}
+    why = f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why"
+    notes = (why,) if left_out else ()
+    least, asked = run.config.judge.relevance.relevant, judge_asked(run, RELEVANCE)
+    judge = JudgedBy(", ".join(sorted(models)) or "a judge", judged_measures(run.config), notes, least, asked)
+    return Judgements(f"{run.storage.root}: judgements/", grades, "query_id", judge)
