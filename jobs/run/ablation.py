@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from cluster.errors import ConfigError
 from jobs.chain.arms.arms import Arm, arms_of
 from jobs.chain.arms.compile import Compiled, compile_arms
 from jobs.chain.arms.opened import digest
@@ -16,7 +17,7 @@ from jobs.job.measure_checks import check_baseline, check_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job
-from jobs.run.samples import check_samples
+from rewriters.rewriter import Rewriting
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
@@ -39,7 +40,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     check_baseline(config.evaluate.baseline, [arm.name for arm in arms])
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
-    check_samples(config, prepared.rewriting)
+    _check_samples(config, prepared.rewriting)
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)
     arms = list(compiled.arms)
     pooled = pooled_config(config, arms, looked)
@@ -97,6 +98,21 @@ def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
         "rewrites_of": compiled.rewrites_of(arm.name),
         "answers": arm.config.answer is not None,
     }
+
+
+def _check_samples(config: Config, rewriting: Rewriting) -> None:
+    """Checks that further samples can differ from the first answers: else the noise floor would be 0, whatever it is."""
+    why = "nothing is rewritten, so that all answers are the same; rewrite by a model"
+    for strategy in rewriting.pool if config.ablate.samples > 1 else ():
+        engine = strategy.engine or config.rewrite.engine
+        if engine is not None and engine.is_recorded:
+            why = "recorded answers are the same each time; name a live engine"
+        elif {**rewriting.decoding, **strategy.decoding}["temperature"] == 0:
+            why = "answers at temperature 0 are all the same; raise rewrite.decoding.temperature"
+        else:
+            return
+    if config.ablate.samples > 1:
+        raise ConfigError("config-value", f"ablate.samples: {config.ablate.samples}: {why}, or set samples: 1")
 
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
-from cluster.run.shards import SUCCESS, Plan, Shard, check_inputs, manifests, read_manifest, read_plan, reopen
+from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, manifests, read_manifest, read_plan, reopen
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
-from jobs.counts import FAILED_BY_OUTAGES
+from jobs.counts import FAILED_BY_OUTAGES, ErrorQueries
 from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
 from jobs.run.driver_costs import DriverCosts
@@ -37,7 +37,6 @@ from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.watch import Watch, show_committed
 from jobs.runs.tally import Tally, tally_of
 from jobs.runs.traffic import covered_words
-from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
@@ -147,6 +146,18 @@ def run(
                 lease.release()
     finally:
         session.close()
+
+
+def log_commit(manifest: Manifest, committed: int, planned: int) -> None:
+    """Logs a commit, and a line for each stage and reason for which queries of the shard failed; never their texts."""
+    shard, start, rows = manifest.shard, manifest.start, manifest.counts.get("queries", 0)
+    words = f"shard {shard} is committed, {committed} of {planned}"
+    event("commit", words, shard=shard, start=start, queries=rows, committed=committed)
+    for key, ids in manifest.failed.items():
+        stage, _, reason = key.partition("/")
+        failed = manifest.counts.get(ErrorQueries(stage, reason).key, len(ids))
+        words = f"shard {shard}: {queries(failed)} failed in {stage}: {reason}"
+        event("failures", words, shard=shard, start=start, stage=stage, reason=reason, queries=failed, query_ids=ids)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ from jobs.chain.store.files import Space
 from jobs.chain.store.layout import ABOUT, MADE, USED, day, milliseconds
 from jobs.store.compact import GRACE_SECONDS, remove_replaced
 from jobs.store.contents import StoredSpace, abouts, stored_spaces
-from jobs.store.maintainer import maintaining
+from jobs.store.maintainer import Check, maintaining
 
 UNUSED, OLD = "unused", "too old"
 
@@ -69,51 +70,54 @@ def collect(
     Raises:
         HeldError: Another process maintains the store.
     """
-    last_day = day(now() - unused)
-    if dry_run:
+    last_day, found = day(now() - unused), list[Collected]()
+    holding: AbstractContextManager[Check] = nullcontext(_unchecked) if dry_run else maintaining(storage)
+    with holding as check:
         spaces = stored_spaces(storage)
-        days = _last_used(storage, spaces)
-        return [one for space in spaces for one in _due(storage, space, days[space.space], last_day, oldest)[0]]
-    found = []
-    with maintaining(storage) as check:
-        spaces = stored_spaces(storage)
-        days = _last_used(storage, spaces)
-        for space in spaces:
+        unknown = abouts(storage, [one.space for one in spaces if not one.used])
+        for one in spaces:
             check()
-            due, keys = _due(storage, space, days[space.space], last_day, oldest)
-            if any(one.why == UNUSED for one in due):
-                used = [entry.name for entry in storage.list(f"{USED}/{space.space.name}")]
-                if max(used, default="") >= last_day:  # a job began meanwhile
-                    continue
-                _remove_space(storage, space.space)
-            else:
-                storage.delete(*keys)
-                remove_replaced(storage, space, milliseconds(now() - GRACE_SECONDS))
-                storage.delete(*(f"{USED}/{space.space.name}/{one}" for one in space.used[:-1]))
-            found += due
-        if not remote(storage.root):
-            storage.delete(*left_behind(storage.root, [space.space.folder for space in spaces]))
+            used = one.last_used(unknown.get(one.space, {}))
+            why, names, rows = _due(storage, one, used, last_day, oldest)
+            if why and not dry_run and not _remove(storage, one, why, names, last_day):
+                continue
+            if not dry_run and why != UNUSED:
+                remove_replaced(storage, one, milliseconds(now() - GRACE_SECONDS))
+                storage.delete(*(f"{USED}/{one.space.name}/{name}" for name in one.used[:-1]))
+            if why:
+                found.append(Collected(one.space, why, used, len(names), rows, sum(one.files[name] for name in names)))
+        if not dry_run and not remote(storage.root):
+            storage.delete(*left_behind(storage.root, [one.space.folder for one in spaces]))
     return found
 
 
-def _last_used(storage: Storage, spaces: Sequence[StoredSpace]) -> dict[Space, str | None]:
-    """Returns the last day on which each space was used: by its notes, else the day on which it was begun."""
-    unknown = abouts(storage, [one.space for one in spaces if not one.used])
-    return {one.space: one.last_used(unknown.get(one.space, {})) for one in spaces}
+def _unchecked() -> None:
+    pass
 
 
-def _due(storage: Storage, one: StoredSpace, used: str | None, last_day: str, oldest: int) -> tuple[list[Collected], list[str]]:
-    """Returns what goes of a space, and the keys of its files that are too old."""
+def _due(storage: Storage, one: StoredSpace, used: str | None, last_day: str, oldest: int) -> tuple[str | None, list[str], int]:
+    """Returns why files of a space go, if any do, their names, and the rows in them."""
     unused = used is not None and used < last_day
     if not unused and not oldest:
-        return [], []
+        return None, [], 0
     footers = {name: _footer(storage, f"{one.space.folder}/{name}") for name in one.files}
-    names = list(footers) if unused else [name for name, footer in footers.items() if footer.newest < oldest]
-    if not names and not unused:
-        return [], []
-    rows, size = sum(footers[name].rows for name in names), sum(one.files[name] for name in names)
-    told = Collected(one.space, UNUSED if unused else OLD, used, len(names), rows, size)
-    return [told], [f"{one.space.folder}/{name}" for name in names]
+    names = [name for name, footer in footers.items() if unused or footer.newest < oldest]
+    return UNUSED if unused else OLD if names else None, names, sum(footers[name].rows for name in names)
+
+
+def _remove(storage: Storage, one: StoredSpace, why: str, names: Sequence[str], last_day: str) -> bool:
+    """Removes files that are too old, or a space, of which goes last what says what it is; returns whether no job uses it."""
+    folder, uses = one.space.folder, f"{USED}/{one.space.name}"
+    if why == OLD:
+        storage.delete(*(f"{folder}/{name}" for name in names))
+        return True
+    if max((entry.name for entry in storage.list(uses)), default="") >= last_day:  # a job began meanwhile
+        return False
+    about = f"{folder}/{ABOUT}"
+    storage.delete(*(entry.key for entry in storage.list(folder) if entry.key != about))
+    storage.delete(about)
+    storage.delete(*(entry.key for entry in storage.list(uses)))
+    return True
 
 
 def _footer(storage: Storage, key: str) -> _Footer:
@@ -130,12 +134,3 @@ def _footer(storage: Storage, key: str) -> _Footer:
             return _Footer(metadata.num_rows, milliseconds(time.time()))  # nobody knows how old they are: they stay
         newest = max(newest, milliseconds(statistics.max.timestamp()))
     return _Footer(metadata.num_rows, newest)
-
-
-def _remove_space(storage: Storage, space: Space) -> None:
-    """Removes a space; what says what it is and when it was used goes last."""
-    keys = [entry.key for entry in storage.list(space.folder)]
-    about = f"{space.folder}/{ABOUT}"
-    storage.delete(*(key for key in keys if key != about))
-    storage.delete(about)
-    storage.delete(*(entry.key for entry in storage.list(f"{USED}/{space.name}")))

@@ -14,8 +14,8 @@ from cluster.run.shards import Manifest
 from jobs.__main__ import main
 from jobs.chain.stages import counts
 from jobs.chain.stages.counts import BlockErrors
+from jobs.run.run import log_commit
 from jobs.tables import ERROR
-from jobs.terminal.commit_log import log_commit
 from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS, job_in_process
 from tests.support.jobs.whole_runs import rows
 
