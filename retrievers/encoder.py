@@ -72,7 +72,7 @@ def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[Non
             repr(doc_id) for text, doc_id in zip(texts, doc_ids, strict=True) if SearchText(text, "passage") == refused.item
         )
         raise RetrieverError(
-            "model-unfit",
+            "model",
             f"corpus: document {next(named, '')} is refused by the {refused}; change its text, or name another model",
         ) from None
 
@@ -142,7 +142,7 @@ def _hidden_size(model: str, folder: Path) -> int:
     config = read_json(folder / "config.json")
     dim = next((config[key] for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
     if dim is None:
-        raise RetrieverError("model-unfit", f"encoder {model}: its config.json has no hidden_size; name another model")
+        raise RetrieverError("model", f"encoder {model}: its config.json has no hidden_size; name another model")
     return int(dim)
 
 
@@ -152,9 +152,7 @@ def _check_architecture(model: str) -> None:
     wrong = [name for name in config.get("architectures") or [] if name.endswith("ForConditionalGeneration")]
     if wrong or config.get("is_encoder_decoder"):
         what = wrong[0] if wrong else "an encoder-decoder"
-        raise RetrieverError(
-            "model-unfit", f"encoder {model}: the model is no encoder, its architecture is {what}; name another"
-        )
+        raise RetrieverError("model", f"encoder {model}: the model is no encoder, its architecture is {what}; name another")
 
 
 class Encoder:
@@ -183,7 +181,7 @@ class Encoder:
         positions = max_positions(config)
         if self.max_length > positions:
             raise RetrieverError(
-                "model-unfit",
+                "model",
                 f"encoder {model}: max_length {self.max_length} is more than the {positions} tokens that the model has "
                 f"positions for; set encoder.max_length to {positions} or less",
             )
@@ -248,7 +246,7 @@ class Encoder:
         vectors = in_order(self._passes.batches(lengths), compute)
         if not np.isfinite(vectors).all():
             raise RetrieverError(
-                "model-unfit",
+                "model",
                 f"encoder {self.settings.model}: vectors are not finite in {str(self._network.dtype).removeprefix('torch.')}; "
                 "set encoder.dtype to bfloat16 or float32",
             )

@@ -116,15 +116,15 @@ def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Cal
     except Exception as e:  # corrupt weights, an architecture unknown here
         if not trust_remote_code and "trust_remote_code" in str(e):
             raise RetrieverError(
-                "model-unfit",
+                "model",
                 f"{what} needs code that lies beside its weights; set trust_remote_code: true if you trust it, or name another",
             ) from e
-        raise RetrieverError("model-unfit", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
+        raise RetrieverError("model", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
     try:
         opened.model.to(device).eval()
     except (RuntimeError, AssertionError) as e:
         raise RetrieverError(
-            "device",
+            "cluster-small",
             f"{what}: no device {device} here, or no memory there: {one_line(e)}; set cluster.retrieve.gpus and "
             "cluster.rerank.gpus as they should be",
         ) from e

@@ -91,9 +91,7 @@ def read_json(path: Path, kind: type[Json] = dict) -> Json:  # type: ignore[assi
     except FileNotFoundError:
         return kind()
     except (OSError, ValueError) as e:
-        raise RetrieverError(
-            "model-missing", f"model file {path} cannot be read: {type(e).__name__}: {e}; copy it again"
-        ) from None
+        raise RetrieverError("model", f"model file {path} cannot be read: {type(e).__name__}: {e}; copy it again") from None
 
 
 def max_positions(config: dict[str, Any]) -> int:
@@ -183,12 +181,10 @@ def local_folder(name: str) -> Path | None:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise RetrieverError(
-                "model-missing", f"model {name}: the folder has no config.json; give the folder of a model's files"
-            )
+            raise RetrieverError("model", f"model {name}: the folder has no config.json; give the folder of a model's files")
         return folder
     if folder.is_absolute() or name.startswith((".", "~")) or not _HUB_NAME.fullmatch(name):
-        raise RetrieverError("model-missing", f"model {name}: no such folder; give a folder, package:NAME or a hub name")
+        raise RetrieverError("model", f"model {name}: no such folder; give a folder, package:NAME or a hub name")
     return None
 
 
@@ -203,7 +199,7 @@ def _package_folder(name: str) -> Path:
         if (folder / "config.json").is_file():
             return folder
     raise RetrieverError(
-        "model-missing", f"model {name}: package {package!r} has no config.json in its folder or one below it; name another"
+        "model", f"model {name}: package {package!r} has no config.json in its folder or one below it; name another"
     )
 
 
@@ -214,7 +210,7 @@ def _model_files(folder: Path) -> list[Path]:
         weights = [f for f in files if f.suffix == kind]
         if weights:
             return sorted(weights + [f for f in files if f.suffix in _TEXT_FILES])
-    raise RetrieverError("model-missing", f"model {folder}: no weights there (no *.safetensors, no *.bin); copy them there")
+    raise RetrieverError("model", f"model {folder}: no weights there (no *.safetensors, no *.bin); copy them there")
 
 
 def _hub_parts(name: str) -> tuple[str, str | None]:
@@ -263,9 +259,7 @@ def _fetch(name: str, code: bool) -> Path:
     except Exception as e:
         folder = _cached(name, e)
     if not (folder / "config.json").is_file():
-        raise RetrieverError(
-            "model-missing", f"model {name}: the repository has no config.json, so it cannot be loaded; name another"
-        )
+        raise RetrieverError("model", f"model {name}: the repository has no config.json, so it cannot be loaded; name another")
     return folder
 
 
@@ -282,7 +276,7 @@ def _cached(name: str, reason: Exception) -> Path:
     except Exception:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise RetrieverError(
-            "model-missing",
+            "model",
             f"model {name}: no such folder here, not in the hub's cache, and the hub did not give it{offline}: "
             f"{type(reason).__name__}; give a folder, package:NAME, or fetch it first with: hf download {repo}",
         ) from None

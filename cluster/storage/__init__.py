@@ -194,9 +194,9 @@ def check_writable(storage: Storage, what: str) -> None:
         raise
     except OSError as error:
         raise ClusterError(
-            "storage-unwritable", f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder"
+            "storage-refused", f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder"
         ) from error
     if not first or second:
         raise ClusterError(
-            "storage-unwritable", f"{what}: {storage.root} overwrites what it was told to create only; name a folder elsewhere"
+            "storage-refused", f"{what}: {storage.root} overwrites what it was told to create only; name a folder elsewhere"
         )

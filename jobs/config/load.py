@@ -24,14 +24,7 @@ from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, f
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
 
-_CODES = {
-    "extra_forbidden": "config-key",
-    "union_tag_invalid": "config-key",
-    "missing": "config-key",
-    "union_tag_not_found": "config-key",
-    NO_KIND: "config-key",
-    NO_PLUGIN: "plugin",
-}
+_CODES = {NO_PLUGIN: "plugin"}  # else config-value
 _WORDS = {
     "missing": "is missing; add it",
     "model_type": "should hold keys, {found}",

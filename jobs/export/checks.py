@@ -125,7 +125,7 @@ def not_promoted(version: Version, failed: list[Check]) -> NotPromotedError:
     """Returns the error of checks that failed."""
     texts = "; ".join(f"publish.{one.name}: {one.text}" for one in failed)
     remedy = f"look at the run, or set another bound (--set publish.{failed[0].name}=VALUE)"
-    return NotPromotedError("export-bound", f"{texts}; {version.run_id} is exported and not promoted; {remedy}")
+    return NotPromotedError("export", f"{texts}; {version.run_id} is exported and not promoted; {remedy}")
 
 
 def _bounded(name: str, share: float, bound: float | None, text: str, *, most: bool) -> Check:

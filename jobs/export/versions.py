@@ -88,7 +88,7 @@ def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[
     if (version.content, version.hits) != (content, hits):
         why = f"has {version.hits} hits of a query" if version.content == content else "is of other files of that run"
         remedy = f"remove {storage.url(run_id)}, or give another --to"
-        raise ConfigError("export-version", f"{storage.url(run_id)}: there is an export that {why}; {remedy}")
+        raise ConfigError("export", f"{storage.url(run_id)}: there is an export that {why}; {remedy}")
     _check_whole(storage, version)
     _tidy(storage, version)
     return version, existed
@@ -127,7 +127,7 @@ def _read(storage: Storage, run_id: str) -> Version | None:
         return None if values is None else Version(**values)
     except TypeError as error:
         what = f"{storage.url(key)}: is of another version of dmqr"
-        raise ConfigError("export-version", f"{what}; remove that folder, and export again") from error
+        raise ConfigError("export", f"{what}; remove that folder, and export again") from error
 
 
 def _json_of(storage: Storage, key: str) -> dict[str, Any] | None:
@@ -136,7 +136,7 @@ def _json_of(storage: Storage, key: str) -> dict[str, Any] | None:
     try:
         values: dict[str, Any] = json.loads(data)
     except ValueError as error:
-        raise ConfigError("export-version", f"{storage.url(key)}: is damaged; remove it, and export again") from error
+        raise ConfigError("export", f"{storage.url(key)}: is damaged; remove it, and export again") from error
     return values
 
 
@@ -145,7 +145,7 @@ def _check_whole(storage: Storage, version: Version) -> None:
     if found is None or found.size != version.size:
         why = "is gone" if found is None else f"has {found.size:,} bytes in place of {version.size:,}"
         remedy = f"put it back, or remove {storage.url(version.run_id)} and export again"
-        raise ConfigError("export-version", f"{storage.url(key)}: {why}; {remedy}")
+        raise ConfigError("export", f"{storage.url(key)}: {why}; {remedy}")
 
 
 def _tidy(storage: Storage, version: Version) -> None:

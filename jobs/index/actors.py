@@ -70,7 +70,7 @@ class ActorLoader:
         except DmqrError:
             raise
         except Exception as error:  # of a worker, wrapped by Ray
-            raise RetrieverError("index-damaged", f"index: a worker failed: {cause(error)}; look at the log") from error
+            raise RetrieverError("index-other", f"index: a worker failed: {cause(error)}; look at the log") from error
         finally:
             session.close()
 

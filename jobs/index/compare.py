@@ -124,7 +124,7 @@ def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool)
                     raise
                 words = f"would be replaced: {error.what}"
             except RetrieverError as error:
-                if error.code not in ("index-missing", "index-damaged", "index-other"):
+                if error.code not in ("index-missing", "index-other"):
                     raise
                 words = f"would be built: {error.what}"
             if words != _KEPT or build.name not in found:  # retrievers that share an index

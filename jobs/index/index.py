@@ -48,13 +48,13 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> IndexSummary:
         old = None
     if old is None and (other := next((one.key for one in storage.list() if not one.key.startswith(_OURS)), None)):
         raise RetrieverError(
-            "storage-unwritable", f"index {url}: is not empty and not an index (it has {other}); give another folder"
+            "storage-refused", f"index {url}: is not empty and not an index (it has {other}); give another folder"
         )
     check_writable(storage, f"index {url}")
     try:
         lease = Lease.acquire(storage)
     except HeldError as error:
-        raise RetrieverError("index-busy", f"index {url}: is being built by another process ({error})") from error
+        raise RetrieverError("run-held", f"index {url}: is being built by another process ({error})") from error
     before = [entry.key for entry in storage.list() if entry.key.startswith("data-")]
     existing = None if old is None else Elsewhere(old, partial(_fetch, storage, str(old["data"])))
     try:
@@ -84,7 +84,7 @@ def _built(work: Path, url: str, build: Callable[[], IndexSummary]) -> IndexSumm
 
 
 def _busy(storage: S3Storage) -> RetrieverError:
-    return RetrieverError("index-busy", f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
+    return RetrieverError("run-held", f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
 
 
 def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
@@ -150,7 +150,7 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
     """Builds the indexes of one corpus, as `index` does; unless `replace`, a local one that is there is as one under way.
 
     Raises:
-        RetrieverError: As of `index`; its code is `index-busy` where another process builds one of them.
+        RetrieverError: As of `index`; its code is `run-held` where another process builds one of them.
     """
     indexes, source = index_builds(corpus.retrievers), source_of(corpus)
     with work_folder() as folder:

@@ -73,7 +73,7 @@ class _IndexedCorpus:
             try:
                 built = built_of(config, self._corpus._replace(retrievers=missing), self._progress, replace=False)
             except RetrieverError as error:
-                if error.code != "index-busy":
+                if error.code != "run-held":
                     raise
                 self._wait(list(folders))
                 continue

@@ -94,7 +94,7 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
         wrong = find_damage(entry, sizes.get)
         if wrong is None:
             return entry, data
-    raise RetrieverError("index-damaged", f"index {storage.root}: is damaged: {wrong}; build it again: {BUILD}")
+    raise RetrieverError("index-other", f"index {storage.root}: is damaged: {wrong}; build it again: {BUILD}")
 
 
 def _entry(settings: LocalSettings) -> dict[str, Any]:
@@ -121,9 +121,7 @@ def _local_copy(index: str, *, cached_only: bool = False) -> Path:
     try:
         folder = retry_if_replaced(copy)
     except FileNotFoundError as gone:
-        raise RetrieverError(
-            "index-busy", f"index {storage.root}: is replaced again and again; wait until it is built"
-        ) from gone
+        raise RetrieverError("run-held", f"index {storage.root}: is replaced again and again; wait until it is built") from gone
     if folder is None:
         raise RetrieverError(
             "index-missing", f"index {storage.root}: is not on this machine, so its texts are not shown; run a job here"

@@ -211,7 +211,7 @@ def reranking_identity(config: Config) -> dict[str, Any]:
     try:
         return reranker_identity(config.reranking)
     except RetrieverError as error:
-        if error.code != "model-missing":
+        if error.code != "model":
             raise
         raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
 

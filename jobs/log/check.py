@@ -114,13 +114,13 @@ def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | MemoryTable | N
         else:
             raise replaced(file)
     except TableFault as fault:
-        raise file.error("log-unreadable", fault.words, fault.at) from fault
+        raise file.error("log-files", fault.words, fault.at) from fault
     except UnavailableError:
         raise
     except OSError as error:
         if error.errno == errno.ESTALE:
             raise replaced(file) from error
-        raise file.error("log-unreadable", f"cannot be read ({error.strerror or error}); make it readable") from error
+        raise file.error("log-files", f"cannot be read ({error.strerror or error}); make it readable") from error
 
 
 _USED = "used by a prompt or a selection"

@@ -83,7 +83,7 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
     """
     paths = [path] if isinstance(path, str) else list(path)
     if not paths:
-        raise LogError("log-missing", "log.path is an empty list; name a file or folder")
+        raise LogError("log-files", "log.path is an empty list; name a file or folder")
     when = f" (date {date})" if date else ""
     # os.path takes S3 URLs for paths below the working directory; common and relative paths are right all the same
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
@@ -91,20 +91,20 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
     for one in paths:
         where = f"log.path {one}{when}"
         if remote(one) and not all(map(remote, paths)):
-            raise LogError("log-missing", f"{where}: is mixed with local files; name all in s3://, or none")
+            raise LogError("log-files", f"{where}: is mixed with local files; name all in s3://, or none")
         if not remote(one) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
-            raise LogError("log-missing", f"{where}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder")
+            raise LogError("log-files", f"{where}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder")
         if not remote(one) and not os.path.exists(one):
-            raise LogError("log-missing", f"{where}: {absent(one)}{_nearest_path(one)}")
+            raise LogError("log-files", f"{where}: {absent(one)}{_nearest_path(one)}")
         every = files_at(one)
         inside = [file for file in every if file.path == one or (form_of(file.name) and not is_hidden(file.name))]
         if not inside:
             content = f"found {_first_names([file.name for file in every])}" if every else "it is empty"
-            raise LogError("log-missing", f"{where}: no {_WANTED} in this folder, {content}; name another")
+            raise LogError("log-files", f"{where}: no {_WANTED} in this folder, {content}; name another")
         try:
             inside = of_one_form(inside)
         except TableFault as fault:
-            raise LogError("log-missing", f"{where}: {fault.words}") from fault
+            raise LogError("log-files", f"{where}: {fault.words}") from fault
         root = os.path.dirname(one) or "." if inside[0].path == one else one
         for file in inside:
             name = os.path.relpath(file.path, base or root)

@@ -325,7 +325,7 @@ class Driver:
             else f"another driver may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; "
             f"go on with: {self.resume_command}"
         )
-        raise Stopped("stopped-lease", f"{self.prepared.storage.root}: {words}", graceful=False)
+        raise Stopped("run-held", f"{self.prepared.storage.root}: {words}", graceful=False)
 
     def _check_complete(self, stop: Stopped | None, watch: Watch, spending: RunMoney, halted: bool) -> None:
         """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""

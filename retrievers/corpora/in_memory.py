@@ -24,7 +24,7 @@ class DocumentsInMemory:
         """
         missing = next((one for one in doc_ids if one not in self._texts), None)
         if missing is not None:
-            raise RetrieverError("index-damaged", f"{self._where}: no document {missing!r}; build the index again")
+            raise RetrieverError("index-other", f"{self._where}: no document {missing!r}; build the index again")
         alive()
         return [self._texts[one] for one in doc_ids]
 

@@ -18,7 +18,7 @@ class NoDocuments:
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns nothing; raises as `DocumentStore.texts`."""
         for doc_id in doc_ids:
-            raise RetrieverError("index-damaged", f"{self._where}: no document {doc_id!r}: {self._why}")
+            raise RetrieverError("index-other", f"{self._where}: no document {doc_id!r}: {self._why}")
         return []
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:

@@ -113,7 +113,7 @@ class ElasticBuild:
         self._old = find_index(self._connection, self._alias)
         if self._old is not None and self._old.name == self._alias:
             raise RetrieverError(
-                "storage-unwritable",
+                "storage-refused",
                 f"{self._where}: index {self._alias} at {self._connection.address} is an index, so it cannot be the alias of "
                 "one; give the config another name, or delete that index",
             )
@@ -200,7 +200,7 @@ class ElasticBuild:
         count = self._request("GET", f"/{self._index}/_count")["count"]
         if count != self.written.documents:
             raise RetrieverError(
-                "index-damaged",
+                "index-other",
                 f"{self._where}: index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}; "
                 f"{self._alias} is as it was; delete {self._index} and build it again",
             )

@@ -117,7 +117,7 @@ class BulkLoader:
         reason = " ".join(reason.split())[:200]
         if kind == _CLOSED_INDEX:
             return RetrieverError(
-                "index-busy", f"{self._where}: another process has finished it meanwhile; run the same command again"
+                "run-held", f"{self._where}: another process has finished it meanwhile; run the same command again"
             )
         return RetrieverError(
             "elastic-refused", f"{self._where}: document {item['_id']!r} is refused: {kind}: {reason}; correct the corpus"

@@ -131,7 +131,7 @@ class ElasticDocuments:
         missing = next((doc_id for doc_id in doc_ids if doc_id not in found), None)
         if missing is not None:
             raise RetrieverError(
-                "index-damaged",
+                "index-other",
                 f"{self._connection.where}: index {self._index.name} at {self._connection.address}: no document {missing!r}; "
                 "build the index again from the corpus that it was built from",
             )

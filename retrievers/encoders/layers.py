@@ -73,7 +73,7 @@ def dense_dim(model: str, folder: Path, layer: Layer) -> int:
     """
     found = read_json(folder / layer.path / "config.json").get("out_features")
     if not isinstance(found, int):
-        raise RetrieverError("model-missing", f"encoder {model}: {layer.path}/config.json is not here; fetch the whole model")
+        raise RetrieverError("model", f"encoder {model}: {layer.path}/config.json is not here; fetch the whole model")
     return found
 
 
@@ -94,7 +94,7 @@ def _dense(model: str, folder: Path) -> Any:
         unknown = "use_residual"
     if unknown:
         raise RetrieverError(
-            "model-unfit", f"encoder {model}: its layer {folder.name} has {unknown}, which is not done here; name another"
+            "model", f"encoder {model}: its layer {folder.name} has {unknown}, which is not done here; name another"
         )
     try:
         linear = torch.nn.Linear(said["in_features"], said["out_features"], bias=bool(said.get("bias", True)))
@@ -102,7 +102,7 @@ def _dense(model: str, folder: Path) -> Any:
         linear.load_state_dict({key.removeprefix("linear."): weight.float() for key, weight in weights.items()})
     except Exception as e:  # of safetensors and torch: missing, corrupt, of another shape
         raise RetrieverError(
-            "model-unfit",
+            "model",
             f"encoder {model}: its layer {folder.name} cannot be loaded: {' '.join(str(e).split())[:200]}; fetch the whole "
             "model, or name another",
         ) from e

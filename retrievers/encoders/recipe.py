@@ -188,7 +188,7 @@ def _pooling(model: str, folder: Path, needed: bool) -> tuple[str, bool]:
         if not needed:
             return "", True
         raise RetrieverError(
-            "model-missing",
+            "model",
             f"encoder {model}: its {folder.name}/config.json, which says how it pools, is not here; fetch the whole model, or "
             "set pooling",
         )
@@ -217,4 +217,4 @@ def _content(model: str, layer: Layer) -> str:
 
 
 def _unfit(model: str, words: str) -> RetrieverError:
-    return RetrieverError("model-unfit", f"encoder {model}: {words}")
+    return RetrieverError("model", f"encoder {model}: {words}")

@@ -133,7 +133,7 @@ def build_local_index(
     report = progress or (lambda what, done, total: None)
     with build_folder(target) as (work, old):
         if old and not replace:
-            raise RetrieverError("index-busy", f"index {target}: another process has built it meanwhile; start again")
+            raise RetrieverError("run-held", f"index {target}: another process has built it meanwhile; start again")
         written = write_documents(files, schema, work, report, columns)
         told = _analyzer(fields.analyzer, work / DOCUMENTS)
         looks = other_language(told.analyzer, sampled(work / DOCUMENTS, SAMPLE)) if told and told.why is None else None

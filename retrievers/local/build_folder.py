@@ -31,17 +31,17 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     """
     is_new = not target.exists()
     if target.exists() and not target.is_dir():
-        raise RetrieverError("storage-unwritable", f"index {target}: there is a file of this name; give the index a folder")
+        raise RetrieverError("storage-refused", f"index {target}: there is a file of this name; give the index a folder")
     if not is_new and not (target / INDEX).exists() and any(not _is_index_file(f.name) for f in target.iterdir()):
         raise RetrieverError(
-            "storage-unwritable", f"index {target}: the folder is not empty and not an index; give another folder"
+            "storage-refused", f"index {target}: the folder is not empty and not an index; give another folder"
         )
     try:
         target.mkdir(parents=True, exist_ok=True)
         lock = open(target / _LOCK, "a+")  # noqa: SIM115 - closed below
     except OSError as e:
         raise RetrieverError(
-            "storage-unwritable", f"index {target}: cannot be written: {e.strerror}; give it another folder"
+            "storage-refused", f"index {target}: cannot be written: {e.strerror}; give it another folder"
         ) from None
     try:
         try:
@@ -50,7 +50,7 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         except OSError:
             held = False
         if not held:
-            raise RetrieverError("index-busy", f"index {target}: is being built by another process; wait for it")
+            raise RetrieverError("run-held", f"index {target}: is being built by another process; wait for it")
         old = _current_entry(target)
         _remove_others(target, keep=old["data"] if old else None)
         work = target / f".building-{os.getpid()}"
@@ -61,7 +61,7 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
             raise
         except OSError as e:
             raise RetrieverError(
-                "storage-unwritable",
+                "storage-refused",
                 f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder",
             ) from e
         finally:

@@ -101,7 +101,7 @@ class LocalDocuments:
         for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
             if row is None:
                 raise RetrieverError(
-                    "index-damaged",
+                    "index-other",
                     f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from",
                 )
             rows.append(row)
@@ -184,7 +184,7 @@ def read_index(path: Path) -> dict[str, Any]:
         raise RetrieverError("index-missing", f"index {path}: there is no index; {MISSING}") from None
     except OSError as e:
         raise RetrieverError(
-            "index-damaged", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
+            "index-other", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
         ) from None
     return parse_index(path, data)
 
@@ -199,7 +199,7 @@ def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
         entry: dict[str, Any] = json.loads(data.decode("utf-8"))
     except ValueError as e:
         raise RetrieverError(
-            "index-damaged", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
+            "index-other", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
         ) from None
     if entry.get("format") != FORMAT:
         raise RetrieverError(
@@ -216,7 +216,7 @@ def read_intact_index(path: Path) -> dict[str, Any]:
     if wrong and read_index(path)["data"] != entry["data"]:  # replaced during the check
         return read_intact_index(path)
     if wrong:
-        raise RetrieverError("index-damaged", f"index {path}: is damaged: {wrong}; build it again: {BUILD}")
+        raise RetrieverError("index-other", f"index {path}: is damaged: {wrong}; build it again: {BUILD}")
     return entry
 
 

@@ -51,12 +51,12 @@ def checked_architecture(settings: RerankSettings) -> str:
     architecture = _architecture(settings.model, config)
     if settings.prompt is not None and architecture == "encoder":
         raise RetrieverError(
-            "model-unfit", f"rerank.prompt is a key of language models, and {settings.model} is an encoder; remove it"
+            "model", f"rerank.prompt is a key of language models, and {settings.model} is an encoder; remove it"
         )
     positions = max_positions(config)
     if not 16 <= settings.max_length <= positions:
         raise RetrieverError(
-            "model-unfit", f"rerank: max_length {settings.max_length} does not fit {settings.model}; give 16 to {positions}"
+            "model", f"rerank: max_length {settings.max_length} does not fit {settings.model}; give 16 to {positions}"
         )
     classifies = any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or [])
     if architecture == "encoder" or (architecture == "qwen3" and classifies):
@@ -73,7 +73,7 @@ def _architecture(model: str, config: Mapping[str, Any]) -> str:
     classifies = any(name.endswith("ForSequenceClassification") for name in names)
     if not classifies and not any(name.endswith("ForCausalLM") for name in names):
         what = f"its architecture is {names[0]}" if names else "its config.json names no architecture"
-        raise RetrieverError("model-unfit", f"rerank: model {model} is no cross-encoder: {what}; name another")
+        raise RetrieverError("model", f"rerank: model {model} is no cross-encoder: {what}; name another")
     if is_qwen3_reranker(model, config):
         return "qwen3"
     if classifies and not is_causal(config):
@@ -81,14 +81,14 @@ def _architecture(model: str, config: Mapping[str, Any]) -> str:
     for begin, kind in (("LayerWise", "layerwise"), ("CostWise", "lightweight")):
         if any(name.startswith(begin) for name in names):
             raise RetrieverError(
-                "model-unfit",
+                "model",
                 f"rerank: model {model} is {kind}, and FlagEmbedding has the code of those for transformers 4 alone, found "
                 f"{importlib.metadata.version('transformers')}; name another, such as BAAI/bge-reranker-v2-gemma",
             )
     if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
         return "llm"
     raise RetrieverError(
-        "model-unfit",
+        "model",
         f"rerank: model {model} is a language model ({names[0]}), and its files do not say with what question it was trained "
         "to rerank; name another, or score with a class of your own (docs/plugins.md)",
     )
@@ -115,7 +115,7 @@ def check_labels(model: str, labels: int) -> None:
         RetrieverError: There is not exactly one: the model is a classifier.
     """
     if labels != 1:
-        raise RetrieverError("model-unfit", f"rerank: model {model} has {labels} labels, a reranker has 1; name another")
+        raise RetrieverError("model", f"rerank: model {model} has {labels} labels, a reranker has 1; name another")
 
 
 def cross_encoder_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class LoadedReranker:
         if not np.isfinite(scores).all():
             dtype = resolved_dtype(self._settings.dtype, self._device)
             raise RetrieverError(
-                "model-unfit", f"rerank: scores of model {self._settings.model} are not finite in {dtype}; {_FINITE_IN[dtype]}"
+                "model", f"rerank: scores of model {self._settings.model} are not finite in {dtype}; {_FINITE_IN[dtype]}"
             )
         return rounded_scores(scores[inverse])
 

@@ -35,9 +35,7 @@ class LlmReranker(LoadedReranker):
         super().__init__(settings, device)
         dtype = resolved_dtype(settings.dtype, device)
         if dtype == "float16" and device == "cpu":  # FlagEmbedding would silently use float32
-            raise RetrieverError(
-                "model-unfit", f"rerank.dtype: FlagEmbedding computes no {dtype} with an LLM on {device}; take auto"
-            )
+            raise RetrieverError("model", f"rerank.dtype: FlagEmbedding computes no {dtype} with an LLM on {device}; take auto")
         self._opened = open_flag_reranker(
             settings.model, "llm", dtype, device, settings.trust_remote_code,
             max_length=settings.max_length, prompt=settings.prompt,
@@ -53,7 +51,7 @@ class LlmReranker(LoadedReranker):
                 return np.array(self._opened.compute_score(encoded, batch_size=self._batch))
         except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
             raise RetrieverError(
-                "device",
+                "cluster-small",
                 f"rerank: model {self._settings.model} scores not even one pair at a time on {self._device} "
                 f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device",
             ) from e

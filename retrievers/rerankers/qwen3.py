@@ -70,7 +70,7 @@ class Qwen3Reranker(LoadedReranker):
         self._query_room = (self._room - len(self._ids([self._query_form])[0])) * 3 // 4
         if self._query_room < _LEAST_ROOM:
             raise RetrieverError(
-                "model-unfit",
+                "model",
                 f"rerank: max_length {settings.max_length} leaves too little beside the template of {settings.model}; give "
                 f"{settings.max_length - self._query_room + 2 * _LEAST_ROOM} or more",
             )
@@ -119,7 +119,7 @@ class Qwen3Reranker(LoadedReranker):
         token: int | None = self._tokenizer.convert_tokens_to_ids(word)
         if token is None or token == self._tokenizer.unk_token_id:
             raise RetrieverError(
-                "model-unfit",
+                "model",
                 f"rerank: model {self._settings.model} has no token {word!r}, so it is no Qwen3-Reranker; name another",
             )
         return token

@@ -69,9 +69,9 @@ class ModelServer(Server):
                 raise refused.of_all from None
             if self.listed is not None and self.model not in self.listed:
                 missing = f"the server has no such model{nearest(self.model, self.listed)} ({refused.words})"
-                raise self.error("model-missing", f"{missing}; name one of them") from None
+                raise self.error("model", f"{missing}; name one of them") from None
             raise self.error(
-                "model-unfit", f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
+                "model", f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
             ) from None
 
     def answers(

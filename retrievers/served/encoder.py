@@ -44,7 +44,7 @@ class OpenaiEncoder:
         self.dim = len(probe)
         if settings.dimensions not in (None, self.dim):
             raise server.error(
-                "model-unfit",
+                "model",
                 f"its vectors have {self.dim} dimensions, not {settings.dimensions}; remove dimensions, or name another model",
             )
         self._facts = facts

@@ -59,12 +59,10 @@ def _told(server: ModelServer, url: str, read: Callable[[Any], Any] | None = Non
 
 def _of_tei(server: ModelServer, use: Use, info: Mapping[str, Any]) -> ServedFacts:
     if server.model != info["model_id"]:
-        raise server.error(
-            "model-missing", f"the server has no such model{nearest(server.model, server.listed or ())}; name that one"
-        )
+        raise server.error("model", f"the server has no such model{nearest(server.model, server.listed or ())}; name that one")
     (kind, details), *_ = info["model_type"].items()
     if kind != use:
-        raise server.error("model-unfit", f"the server has it as {kind}, not as {use}; name another server")
+        raise server.error("model", f"the server has it as {kind}, not as {use}; name another server")
     if use == "embedding" and info.get("auto_truncate") is False:
         raise server.error(
             "engine-setting", "the server refuses texts that are too long for the model; start it with --auto-truncate"

@@ -82,4 +82,4 @@ def test_a_node_with_a_disk_of_its_own_is_found(tmp_path: Path) -> None:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert done.stdout.split()[-2:] == ["shared", "storage-unwritable"]
+    assert done.stdout.split()[-2:] == ["shared", "storage-refused"]

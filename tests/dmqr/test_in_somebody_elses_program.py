@@ -128,7 +128,7 @@ def test_a_refusal_says_where_what_and_what_to_do(here: Path) -> None:
     with pytest.raises(dmqr.DmqrError) as refused:
         dmqr.run("job.yaml", fuse__methd="rrf")
     error = refused.value
-    assert (error.code, error.where) == ("config-key", "job.yaml")
+    assert (error.code, error.where) == ("config-value", "job.yaml")
     assert error.remedy.startswith("did you mean 'method'?")
     assert error.what in str(error)
     with pytest.raises(dmqr.ConfigError, match=r"fuse__k: fuse\.k is in the settings, too"):

@@ -390,7 +390,7 @@ def test_a_server_that_lists_no_models_or_not_all_is_told_by_its_first_answer(
         assert len(reranker_at(fake).score(["q"], ["a"])) == 1
         for opened in (encoder_at, reranker_at):
             code, line = said(refused(fake, opened, model="tinny"))
-            assert (code, "tinny" in line) == ("model-missing", True), line
+            assert (code, "tinny" in line) == ("model", True), line
 
 
 @pytest.mark.parametrize("paths", [["/info"], ["/v1/models"], ["/info", "/v1/models"]])
@@ -412,7 +412,7 @@ def test_a_server_that_fails_on_its_facts_is_told_by_its_first_answer(
 def test_a_model_that_is_not_served(form: str) -> None:
     with FakeModels(form, score=score, embed=embed) as fake:
         code, words = said(refused(fake, encoder_at, model="tinny"))
-    assert code == "model-missing"
+    assert code == "model"
     assert "the server has no such model; did you mean 'tiny'? (known: tiny)" in words
 
 
@@ -425,12 +425,12 @@ def test_a_model_for_another_use() -> None:
             (chat, reranker_at, "it gives no scores: HTTP 404: Not Found; name a model"),
         ):
             code, line = said(refused(fake, opened))
-            assert (code, words in line) == ("model-unfit", True), line
+            assert (code, words in line) == ("model", True), line
 
 
 def test_a_length_that_the_model_does_not_have(embedding: FakeModels) -> None:
     code, words = said(refused(embedding, encoder_at, dimensions=4))
-    assert code == "model-unfit"
+    assert code == "model"
     assert "its vectors have 3 dimensions, not 4; remove dimensions" in words
 
 

@@ -36,7 +36,7 @@ from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
 
 Value = TypeVar("Value")
-_OF_INDEXES = ("index-missing", "index-other", "index-damaged")
+_OF_INDEXES = ("index-missing", "index-other", "index-other")
 _OWN_INDEX = "give the arm an index of its own (retrieve.retrievers.NAME.index), which `dmqr index` builds from corpus.path"
 
 

@@ -162,7 +162,7 @@ def open_store(
         raise
     except OSError as error:
         words = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or null to do without"
-        raise ClusterError("storage-unwritable", words) from error
+        raise ClusterError("storage-refused", words) from error
     made = milliseconds(now if began is None else began)
     # workers have another current folder: the path is absolute
     return StoreFiles(storage.root, found, made, known, oldest_of(lifetime, now), read_only)

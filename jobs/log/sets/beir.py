@@ -101,5 +101,5 @@ def _query(line: str, place: str) -> dict[str, str | None]:
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
         words = f"is no query of BEIR, an object with _id and text; correct it: {line[:80]!r}"
-        raise LogError("log-unreadable", f"{place}: {words}") from None
+        raise LogError("log-files", f"{place}: {words}") from None
     return {name: as_text(value) for name, value in metadata.items()} | {"query_id": str(query_id), "text": text}

@@ -29,7 +29,7 @@ def query_files(name: SetName) -> list[FoundFile]:
 def _file(path: str) -> FoundFile:
     found = [file for file in files_at(path) if file.path == path]
     if not found:
-        raise LogError("log-missing", f"{_WHERE}: {path}: no such file; correct it")
+        raise LogError("log-files", f"{_WHERE}: {path}: no such file; correct it")
     return found[0]
 
 

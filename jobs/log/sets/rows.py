@@ -50,10 +50,10 @@ def text_of(path: str) -> str:
         raise
     except UnicodeDecodeError as error:
         words = f"cannot be read: it is not UTF-8 ({error.reason}); convert it"
-        raise LogError("log-unreadable", f"log file {path}: {words}") from error
+        raise LogError("log-files", f"log file {path}: {words}") from error
     except (OSError, pa.ArrowException) as error:
         words = f"cannot be read: {getattr(error, 'strerror', None) or error}; copy it again"
-        raise LogError("log-unreadable", f"log file {path}: {words}") from error
+        raise LogError("log-files", f"log file {path}: {words}") from error
 
 
 def lines_of(path: str) -> Iterator[tuple[int, str]]:

@@ -46,7 +46,7 @@ def topics(path: str) -> pa.Table:
     else:
         found = list(_of_lines(text, path))
     if not found:
-        raise LogError("log-missing", f"log file {path}: holds no topics; name another")
+        raise LogError("log-files", f"log file {path}: holds no topics; name another")
     rows = [topic | {"text": next((topic[name] for name in _TEXTS if topic.get(name)), None)} for topic in found]
     table = table_of(rows)
     if table.column("text").null_count == len(table):  # so that the line about the column says which there are
@@ -69,7 +69,7 @@ def _of_tags(text: str, path: str) -> Iterator[Topic]:
         values = {tag: _plain(tag, " ".join(parts)) for tag, parts in fields.items() if tag}
         query_id = values.pop("num", "")
         if not query_id:
-            raise LogError("log-unreadable", f"log file {path}, topic {number}: has no <num>; give it one")
+            raise LogError("log-files", f"log file {path}, topic {number}: has no <num>; give it one")
         yield {"query_id": query_id, **{_TAGS.get(tag, tag): value or None for tag, value in values.items()}}
 
 
@@ -84,7 +84,7 @@ def _of_xml(text: str, path: str) -> Iterator[Topic]:
     try:
         root = ET.fromstring(text)
     except ET.ParseError as error:
-        raise LogError("log-unreadable", f"log file {path}: is no XML: {one_line(error)}; correct it") from error
+        raise LogError("log-files", f"log file {path}: is no XML: {one_line(error)}; correct it") from error
     for number, one in enumerate(root, 1):
         fields: dict[str, list[str]] = {}
         for element in one:
@@ -94,7 +94,7 @@ def _of_xml(text: str, path: str) -> Iterator[Topic]:
         query_id = next((given[name] for name in _IDS if given.get(name)), None)
         if query_id is None:
             words = f"has no id (an attribute or element {', '.join(_IDS[:3])}); give it one"
-            raise LogError("log-unreadable", f"log file {path}, topic {number}: {words}")
+            raise LogError("log-files", f"log file {path}, topic {number}: {words}")
         own = " ".join((one.text or "").split())
         topic: Topic = {"query_id": query_id}
         if own:
@@ -111,7 +111,7 @@ def _of_lines(text: str, path: str) -> Iterator[Topic]:
         query_id, tab, query = line.rstrip("\r").partition("\t")
         if not tab or not query_id.strip():
             words = f"is neither <top>, nor XML, nor id, tab and query; correct it: {line[:80]!r}"
-            raise LogError("log-unreadable", f"log file {path}, line {number}: {words}")
+            raise LogError("log-files", f"log file {path}, line {number}: {words}")
         if number == 1 and query_id.strip().lower() in _HEADERS:
             continue
         yield {"query_id": query_id.strip(), "text": query.strip()}

@@ -126,7 +126,7 @@ class ChatServer:
             return
         url, said = self._completions_url, f"HTTP {status}: {error_text(content) or 'no more words'}"
         if names is not None and status in FIELD_REJECTIONS:
-            raise self.error("model-missing", f"no model {model!r} at {self.base}{listed} ({said}); name one of them")
+            raise self.error("model", f"no model {model!r} at {self.base}{listed} ({said}); name one of them")
         if is_fatal(status):
             raise self.fatal_error(status, said)
         if status == 429 or status >= 500:

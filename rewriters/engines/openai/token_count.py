@@ -69,7 +69,7 @@ def _load_named(name: str) -> tuple[Callable[[str], int], str]:
     except Exception as error:  # the library raises bare Exception for a file that is no tokenizer
         problem = one_line(error, 200)
         raise RewriterError(
-            "model-missing", f"tokenizer {name}: its {_TOKENIZER_FILE} cannot be read: {problem}; name another"
+            "model", f"tokenizer {name}: its {_TOKENIZER_FILE} cannot be read: {problem}; name another"
         ) from error
 
 
@@ -107,7 +107,7 @@ def _find(name: str, fetch: bool) -> Path:
     if folder.is_dir():
         return _find_in_folder(folder, name)
     if folder.is_absolute() or name.startswith((".", "~")) or not _HUB_NAME.fullmatch(name):
-        raise RewriterError("model-missing", f"tokenizer {name}: no such folder; give a folder, package:NAME or a hub name")
+        raise RewriterError("model", f"tokenizer {name}: no such folder; give a folder, package:NAME or a hub name")
     return _find_on_hub(name, fetch)
 
 
@@ -116,7 +116,7 @@ def _find_in_folder(folder: Path, name: str) -> Path:
         if (one / _TOKENIZER_FILE).is_file():
             return one / _TOKENIZER_FILE
     raise RewriterError(
-        "model-missing", f"tokenizer {name}: there is no {_TOKENIZER_FILE} in {folder} or one folder below it; name another"
+        "model", f"tokenizer {name}: there is no {_TOKENIZER_FILE} in {folder} or one folder below it; name another"
     )
 
 
@@ -128,7 +128,7 @@ def _find_on_hub(name: str, fetch: bool) -> Path:
         return Path(hf_hub_download(repository, _TOKENIZER_FILE, revision=revision or None, local_files_only=not fetch))
     except Exception as error:
         raise RewriterError(
-            "model-missing",
+            "model",
             f"tokenizer {name}: no such folder here, and neither the hub's cache nor the hub gave its {_TOKENIZER_FILE}: "
             f"{type(error).__name__}; give a folder, package:NAME, or fetch it first with: hf download {repository}",
         ) from None

@@ -52,12 +52,10 @@ def adapter_folder(name: str) -> Path:
             why = one_line(error, 200)
             where = f"engine 'vllm': lora {name}"
             raise RewriterError(
-                "model-missing", f"{where}: no such folder, and the hub gave none: {why}; give the folder of an adapter"
+                "model", f"{where}: no such folder, and the hub gave none: {why}; give the folder of an adapter"
             ) from error
     if not (folder / "adapter_config.json").is_file():
-        raise RewriterError(
-            "model-missing", f"engine 'vllm': lora {name}: no adapter_config.json there; give the folder of an adapter"
-        )
+        raise RewriterError("model", f"engine 'vllm': lora {name}: no adapter_config.json there; give the folder of an adapter")
     return folder
 
 

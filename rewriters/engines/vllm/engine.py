@@ -253,7 +253,7 @@ class VllmEngine:
         except Exception as error:
             why = one_line(error)
             what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
-            raise RewriterError("model-missing", f"{what}: {why}; correct rewrite.engine") from error
+            raise RewriterError("model", f"{what}: {why}; correct rewrite.engine") from error
         self._chat = Chat(self._engine.get_tokenizer(), self._weights, parser)
         if current_platform.is_cpu():
             self._cores.leave_to_workers()

@@ -120,7 +120,7 @@ def test_a_resumed_night_has_the_costs_of_a_whole_one(nights: Nights, monkeypatc
 
 
 def _broken(*_: Any) -> Any:
-    raise ClusterError("storage-unwritable", "the disk is gone")
+    raise ClusterError("storage-refused", "the disk is gone")
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def test_a_run_with_errors_is_exported_and_not_promoted(tmp_path: Path, capfd: p
     command = ["export", run.storage.root, "--to", str(to), "--promote"]
     line = "publish.error_rate: 33.3 % of the queries failed (1 of 3), at most 1.0 %"
     end = f"{run.record['run_id']} is exported and not promoted; look at the run, or set another bound"
-    refused = (1, "", [f"dmqr export: {line}; {end} (--set publish.error_rate=VALUE) [export-bound]"])
+    refused = (1, "", [f"dmqr export: {line}; {end} (--set publish.error_rate=VALUE) [export]"])
     assert typed(capfd, *command) == refused
     assert not (to / "current.json").exists()
     other = run_of(tmp_path / "other", run_id="other")

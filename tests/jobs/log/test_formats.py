@@ -328,7 +328,7 @@ def test_a_table_that_is_wrong_is_refused_with_its_line(
     assert words in fault.value.words
     error = refusal(str(path), tmp_path / "out")
     assert str(error).startswith(f"log file {path}{fault.value.at}: {fault.value.words}")
-    assert error.code == "log-unreadable"
+    assert error.code == "log-files"
     assert "\n" not in str(error)
 
 

@@ -75,7 +75,7 @@ def test_failures_are_sent_without_queries(job: str, hook: Webhook, monkeypatch:
     assert main(["run", job]) == 2
     assert hook.titles == ["failed", "failed"]
     assert "[stopped-failure]" in hook.bodies[0]["message"]
-    assert "[log-missing]" in hook.bodies[1]["message"]
+    assert "[log-files]" in hook.bodies[1]["message"]
     assert QUERIES[1] not in str(hook.bodies)
 
 

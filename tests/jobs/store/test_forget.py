@@ -233,7 +233,7 @@ def test_a_night_that_is_resumed_does_not_bring_it_back(nights: Nights, monkeypa
     store = Path("runs/store")
 
     def broken(*_: Any) -> Any:
-        raise ClusterError("storage-unwritable", "the disk is gone")
+        raise ClusterError("storage-refused", "the disk is gone")
 
     with monkeypatch.context() as patch:
         patch.setattr("jobs.chain.stages.score.Score.__call__", broken)

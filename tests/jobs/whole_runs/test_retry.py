@@ -145,7 +145,7 @@ def test_a_retry_that_was_stopped_goes_on(job: Job, llm: Llm, monkeypatch: pytes
     job.run()
 
     def broken(*_: Any) -> Any:
-        raise ClusterError("storage-unwritable", "the disk is gone")
+        raise ClusterError("storage-refused", "the disk is gone")
 
     with monkeypatch.context() as patch:
         patch.setattr("jobs.chain.stages.order.Order.__call__", broken)

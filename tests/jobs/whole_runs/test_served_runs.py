@@ -186,7 +186,7 @@ def test_an_index_of_another_encoder_is_refused(path: str, encoder: FakeModels) 
 @pytest.mark.parametrize(
     ("setting", "code", "words"),
     [
-        ("rerank.model=rerankr", "model-missing", "no such model; did you mean 'reranker'?"),
+        ("rerank.model=rerankr", "model", "no such model; did you mean 'reranker'?"),
         ("rerank.base_url=http://127.0.0.1:9/v1", "server-away", "no good answer: Connection refused"),
         ("rerank.api_key_env=NO_SUCH_KEY", "server-access", "the environment variable NO_SUCH_KEY (api_key_env) is not set"),
         ("rerank.max_length=100000", "", ""),

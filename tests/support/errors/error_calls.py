@@ -74,7 +74,7 @@ def a_broken_device(_: Patch) -> None:
 
 
 MODELS = [
-    Call("device", "not even one pair at a time", a_broken_device),
+    Call("cluster-small", "not even one pair at a time", a_broken_device),
 ]
 
 # ---------------------------------------------------------------- Elasticsearch, without one
@@ -251,7 +251,7 @@ RUNNING = [
     Call("stopped-errors", "queries have errors (", a_limit(), 1),
     Call("stopped-cost", "are spent, limits.max_cost_usd", a_limit(error_rate=1, max_cost_usd=1), 1),
     Call("stopped-stall", "(limits.stall_minutes)", a_stall, 1),
-    Call("stopped-lease", "taken this run over", lambda patch: drive(patch, lost=True), 1),
+    Call("run-held", "taken this run over", lambda patch: drive(patch, lost=True), 1),
     Call("interrupted", "go on with: dmqr run", lambda patch: drive(patch, received=signal.SIGTERM), 143),
 ]
 

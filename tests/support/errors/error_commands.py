@@ -107,20 +107,20 @@ CONFIG = [
     typed("argument", "one QUERY is sent; put it in quotes", "try", "job.yaml", "blue", "sky"),
     typed("config-file", "give a YAML file", "run", "none.yaml"),
     job("config-file", "not YAML: line", spoil=file("job.yaml", "name: [unclosed\n")),
-    job("config-key", "fuse.dept: unknown key", "fuse.dept=3"),
+    job("config-value", "fuse.dept: unknown key", "fuse.dept=3"),
     job("plugin", "there is no module own", "retrieve.retrievers={own: {kind: own:Own}}"),
-    job("config-key", "output: is missing", spoil=without_output),
+    job("config-value", "output: is missing", spoil=without_output),
     job("config-value", "should be", "fuse.k=seven"),
     job("prices", "needs prices", "limits.max_cost_usd=1"),
     job("judgements", "give another file", "evaluate.qrels=qrels.tsv"),
     job("judgements", "TREC's four columns", "evaluate.qrels=qrels.tsv", spoil=file("qrels.tsv", "a b\n")),
 ]
 LOG = [
-    job("log-missing", "lag.parquet: no such file", "log.path=lag.parquet"),
+    job("log-files", "lag.parquet: no such file", "log.path=lag.parquet"),
     job("log-empty", "or set log.allow_empty", spoil=table("log.parquet", id=[], query=[])),
     job("test-collection", "is no folder with queries.jsonl and corpus.jsonl", "log.path=beir:nowhere"),
-    job("log-missing", "no usable query", spoil=table("log.parquet", id=["a", "b"], query=[" ", None]), verb="plan"),
-    job("log-unreadable", "is it text or compressed?", spoil=file("log.parquet", "id,query\na,why is the sky blue\n")),
+    job("log-files", "no usable query", spoil=table("log.parquet", id=["a", "b"], query=[" ", None]), verb="plan"),
+    job("log-files", "is it text or compressed?", spoil=file("log.parquet", "id,query\na,why is the sky blue\n")),
     job("log-column", "no column 'querry'", "log.query_column=querry"),
     job("disk-space", "could not group the log", spoil=no_room, verb="plan"),
 ]
@@ -129,7 +129,7 @@ ENGINES = [
     job("prompt", "unknown step 'anwser'; did you mean 'answer'?", "answer.prompt=anwser"),
     job("selection", "'decompose' is not among rewrite.strategies", "rewrite.select=classified"),
     job("engine-setting", "base_url must be like", f"rewrite.engine={{{OPENAI}}}", "rewrite.engine.base_url=host:8000/v1"),
-    job("model-missing", "no model 'tiny'", spoil=server(models=["another"])),
+    job("model", "no model 'tiny'", spoil=server(models=["another"])),
     job("server-access", "refuses the key", spoil=server(more="api_key_env: TEA_KEY", key="right")),
     job("server-away", "start the server", f"rewrite.engine={{{OPENAI}, timeout_seconds: 5}}"),
     job("run-file", "line 2", spoil=file("recorded.jsonl", '{"query": "a", "completions": {}}\n{"query": \n')),
@@ -138,16 +138,16 @@ ENGINES = [
 INDEXES = [
     typed("corpus", "or --corpus", *INDEXING, "none.parquet"),
     job("index-missing", "there is no index", f"{INDEX}=nowhere"),
-    job("index-damaged", "build it again", spoil=file("index/index.json", "{")),
+    job("index-other", "build it again", spoil=file("index/index.json", "{")),
     job("run-file", "lost.run: cannot be read", MORE + "{kind: trec, path: lost.run}", "log.id_column=id"),
     job("index-other", "was built with analyzer", "retrieve.retrievers.bm25.analyzer=unicode"),
-    typed("index-busy", "is being built by another process", *INDEXING, "corpus.parquet", spoil=a_build_elsewhere),
-    job("model-missing", "or do without a reranker: --set rerank.kind=none", "rerank={model: nobody/none}", spoil=no_hub),
-    job("model-unfit", "labels, a reranker has 1", "rerank={model: ./model}", spoil=two_labels),
+    typed("run-held", "is being built by another process", *INDEXING, "corpus.parquet", spoil=a_build_elsewhere),
+    job("model", "or do without a reranker: --set rerank.kind=none", "rerank={model: nobody/none}", spoil=no_hub),
+    job("model", "labels, a reranker has 1", "rerank={model: ./model}", spoil=two_labels),
 ]  # fmt: skip
 FOLDERS = [
     job("storage-refused", "is not supported", "output=gs://bucket/runs"),
-    job("storage-unwritable", "cannot write to", "output=log.parquet/runs"),
+    job("storage-refused", "cannot write to", "output=log.parquet/runs"),
     job("storage-away", "try again later", spoil=failing(UnavailableError("s3://a: host answers 503 for 120 s")), exit_code=1),
     typed("run-missing", "no run lies there", "evaluate", "nowhere", "qrels.tsv"),
     typed("run-damaged", "another version of dmqr", "evaluate", "runs/a", "qrels.tsv", spoil=a_folder("{}")),
@@ -157,7 +157,7 @@ FOLDERS = [
 ]
 EXPORT = [
     typed(
-        "export-bound",
+        "export",
         "is exported and not promoted",
         "export",
         RUN,
@@ -167,7 +167,7 @@ EXPORT = [
         spoil=exported(10),
         exit_code=1,
     ),
-    typed("export-version", "an export that has 20 hits", "export", RUN, "--to", "out", spoil=exported(20)),
+    typed("export", "an export that has 20 hits", "export", RUN, "--to", "out", spoil=exported(20)),
 ]
 
 COMMANDS = [*CONFIG, *LOG, *ENGINES, *INDEXES, *FOLDERS, *EXPORT]
