@@ -1,8 +1,7 @@
 """The services that this process waits for: they fail, and requests to them are retried, after pauses that grow.
 
-Clients of a service call `failed` and `answered`; whoever shows the progress asks `outages`. How long is retried its clients
-say: `cluster/storage/s3_client.py`, `retrievers/elastic/failures.py`, `retrievers/served/server.py`. Standard library only:
-every package may import it, as `cluster.errors`.
+Clients of a service send their requests by `retried`, or call `failed`, and `answered`; whoever shows the progress asks
+`outages`. Standard library only: every package may import it, as `cluster.errors`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 SHORTEST = 2.0  # seconds: shorter ones are ordinary retries
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
@@ -29,6 +29,24 @@ class Outage(NamedTuple):
     """Seconds of retries before the waiting process gives up."""
 
 
+class Transient(Exception):
+    """A failure of a service after which the same request may succeed.
+
+    Attributes:
+        service: As in `Outage`.
+        wait: Seconds that the service asks to wait.
+        lasted: Seconds since the request failed first.
+    """
+
+    lasted = 0.0
+
+    def __init__(self, words: str, service: str, wait: float = 0.0) -> None:
+        """Sets the attributes."""
+        super().__init__(words)
+        self.service, self.wait = service, wait
+
+
+Value = TypeVar("Value")
 _lock = threading.Lock()
 _failing: dict[str, Outage] = {}  # service -> its failures since the last answer
 _latest: dict[str, float] = {}  # service -> when it failed last
@@ -47,6 +65,44 @@ def pause(failures: int, first: float | None = None, longest: float | None = Non
     """
     most = min(longest or LONGEST_PAUSE, (first or FIRST_PAUSE) * 2.0 ** min(failures - 1, 30))
     return random.uniform(least * most, most)
+
+
+def retried(
+    attempt: Callable[[], Value],
+    patience: float | Callable[[Transient], float],
+    stop: threading.Event | None = None,
+    first: float | None = None,
+    longest: float | None = None,
+) -> Value:
+    """Returns `attempt()`; calls it again while it is `Transient`, after pauses that are shown as an outage.
+
+    Args:
+        attempt: One request.
+        patience: Seconds of retries, from the first failure; or the function that gives them for a failure.
+        stop: Once set, ends the retries.
+        first: As in `pause`.
+        longest: As in `pause`.
+
+    Raises:
+        Transient: The last failure; the next attempt, or what the service asks to wait, would come too late.
+    """
+    failures, began = 0, 0.0
+    while True:
+        try:
+            return attempt()
+        except Transient as failure:
+            failures, began = failures + 1, began or time.monotonic()
+            failure.lasted = time.monotonic() - began
+            limit = patience(failure) if callable(patience) else patience
+            failed(failure.service, failure, limit)
+            left = limit - failure.lasted
+            if left <= 0 or failure.wait > left:
+                raise
+            seconds = min(failure.wait + pause(failures, first, longest), left)
+            if stop is None:
+                time.sleep(seconds)
+            elif stop.wait(seconds):
+                raise
 
 
 def failed(service: str, reason: object, patience: float) -> None:

@@ -168,10 +168,9 @@ def open_file(url: str, etag: str | None = None) -> BinaryIO:
     """
     if not remote(url):
         return Path(url).open("rb")
-    from cluster.storage.s3_file import RangedFile
+    from cluster.storage.s3_file import STREAMED, S3File
 
-    bucket, _, key = url.removeprefix("s3://").partition("/")
-    return io.BufferedReader(RangedFile(bucket, key, etag), 1 << 16)
+    return io.BufferedReader(S3File(url, etag, STREAMED), 1 << 16)
 
 
 def probe_key() -> str:

@@ -25,10 +25,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from cluster.errors import ClusterError
+from cluster.outages import pause
 from cluster.storage import Entry
 from cluster.storage.prefetch import prefetch
-from cluster.storage.s3_client import PreconditionFailed, call, pause
-from cluster.storage.s3_file import RangedFile, ranged
+from cluster.storage.s3_client import FIRST_WAIT, LONGEST_WAIT, PreconditionFailed, call
+from cluster.storage.s3_file import S3File, ranged
 
 SCHEME = "s3://"
 TOKEN = "dmqr-put"  # metadata: which put made the object
@@ -99,7 +100,7 @@ class S3Storage:
                 raise
             else:
                 return True
-            time.sleep(pause(refused))  # it existed, and is gone
+            time.sleep(pause(refused, FIRST_WAIT, LONGEST_WAIT))  # it existed, and is gone
         raise OSError(errno.EIO, "is said to be there, and is not", self.url(key))
 
     def put(self, key: str, data: bytes) -> None:
@@ -148,8 +149,7 @@ class S3Storage:
 
     def open(self, key: str) -> pa.NativeFile:
         """Opens the object; reads are ranged requests."""
-        named = self._named(key)
-        return pa.PythonFile(RangedFile(named["Bucket"], named["Key"]), mode="r")
+        return pa.PythonFile(S3File(self.url(key)), mode="r")
 
     def stat(self, key: str) -> Entry | None:
         """Returns the entry of exactly this key, or None."""

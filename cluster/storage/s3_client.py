@@ -13,19 +13,19 @@ import functools
 import os
 import re
 import threading
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from cluster import outages
 from cluster.errors import ClusterError, UnavailableError
+from cluster.outages import Transient, answered, retried
 from cluster.storage import traffic
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30  # READ_SECONDS: without a byte; several attempts fit into RETRY_SECONDS
 RETRY_SECONDS = 120.0  # of one request, from its first failure
 SHORT_RETRY_SECONDS = 15.0  # the same, while the address or the credentials may be wrong, or after the store was given up
-LONGEST_WAIT = 8.0  # seconds between two attempts
+FIRST_WAIT, LONGEST_WAIT = 0.1, 8.0  # seconds between two attempts
 CONNECTIONS = 32
 
 _NOT_FOUND = {"NoSuchKey", "NotFound", "404"}
@@ -122,54 +122,56 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
         UnavailableError: Still a transient error after `RETRY_SECONDS`. No error is chained to botocore's: a worker's error
             is logged with its causes, and a server's text may hold secrets.
     """
-    failures, since = 0, 0.0  # since: when the first attempt failed
-    while True:
-        where = None
-        try:
-            where = client()
-            value = operation(where)
-        except Exception as error:
-            failure = _translated(error, url, where)
-            if failure is None:
-                raise
-        else:
-            _answered.add(where.meta.endpoint_url)
-            _unavailable.discard(where.meta.endpoint_url)
-            outages.answered(f"S3 at {_host(where.meta.endpoint_url)}")
-            return value
-        endpoint = where.meta.endpoint_url if where else ""
-        if not isinstance(failure, _Transient):
-            if where:
-                _answered.add(endpoint)
-            raise failure
-        since = since or time.monotonic()
-        outages.failed(f"S3 at {_host(endpoint)}" if endpoint else "S3", failure, RETRY_SECONDS)
-        misconfigured = failure.suspect is not None and endpoint not in _answered
-        if time.monotonic() - since >= (SHORT_RETRY_SECONDS if misconfigured or endpoint in _unavailable else RETRY_SECONDS):
-            if misconfigured:
-                raise ClusterError(
-                    "storage-refused",
-                    f"{url}: " + _MISCONFIGURED[str(failure.suspect)].format(host=_host(endpoint), failure=failure),
-                )
-            _unavailable.add(endpoint)
-            raise UnavailableError(f"{url}: {failure} for {time.monotonic() - since:.0f} s")
-        if failure.suspect == "credentials":
-            _client.cache_clear()  # a client never looks for credentials again
-        failures += 1
-        time.sleep(pause(failures))
+    try:
+        return retried(partial(_attempt, url, operation), _patience, first=FIRST_WAIT, longest=LONGEST_WAIT)
+    except _Away as away:
+        failure = away
+    if _misconfigured(failure):
+        words = _MISCONFIGURED[str(failure.suspect)].format(host=_host(failure.endpoint), failure=failure)
+        raise ClusterError("storage-refused", f"{url}: {words}")
+    _unavailable.add(failure.endpoint)
+    raise UnavailableError(f"{url}: {failure} for {failure.lasted:.0f} s")
 
 
-def pause(failures: int) -> float:
-    """Returns the seconds to wait after so many failures in a row."""
-    return outages.pause(failures, 0.1, LONGEST_WAIT, 0.5)
-
-
-class _Transient(Exception):
+class _Away(Transient):
     """An error that a retry may mend. `suspect`: key of _MISCONFIGURED, what else may be wrong."""
 
-    def __init__(self, words: str, suspect: str | None = None) -> None:
-        super().__init__(words)
-        self.suspect = suspect
+    def __init__(self, words: str, endpoint: str, suspect: str | None = None) -> None:
+        super().__init__(words, f"S3 at {_host(endpoint)}" if endpoint else "S3")
+        self.endpoint, self.suspect = endpoint, suspect
+
+
+def _attempt(url: str, operation: Callable[[Any], Value]) -> Value:
+    """Returns `operation(client)`, with botocore's errors translated."""
+    where = None
+    try:
+        where = client()
+        value = operation(where)
+    except Exception as error:
+        failure = _translated(error, url, where)
+        if failure is None:
+            raise
+    else:
+        endpoint = where.meta.endpoint_url
+        _answered.add(endpoint)
+        _unavailable.discard(endpoint)
+        answered(f"S3 at {_host(endpoint)}")
+        return value
+    if where and not isinstance(failure, _Away):
+        _answered.add(where.meta.endpoint_url)
+    if isinstance(failure, _Away) and failure.suspect == "credentials":
+        _client.cache_clear()  # a client never looks for credentials again
+    raise failure
+
+
+def _misconfigured(failure: _Away) -> bool:
+    return failure.suspect is not None and failure.endpoint not in _answered
+
+
+def _patience(failure: Transient) -> float:
+    assert isinstance(failure, _Away)
+    short = _misconfigured(failure) or failure.endpoint in _unavailable
+    return SHORT_RETRY_SECONDS if short else RETRY_SECONDS
 
 
 def _translated(error: Exception, url: str, where: Any) -> Exception | None:
@@ -180,29 +182,29 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
     from botocore import exceptions as of
     from urllib3.exceptions import SSLError as BrokenAnswer
 
-    host, region = (_host(where.meta.endpoint_url), where.meta.region_name) if where else ("S3", None)
+    endpoint = where.meta.endpoint_url if where else ""
+    host, region = (_host(endpoint), where.meta.region_name) if where else ("S3", None)
     if isinstance(error, of.ClientError):
-        return _refused(error, url, host, region)
+        return _refused(error, url, endpoint, region)
     known: list[tuple[Any, Exception]] = [
-        (of.SSLError, _insecure(error, url, host)),
-        (BrokenAnswer, _insecure(error, url, host)),  # botocore passes it on as it is, of a body
+        (of.SSLError | BrokenAnswer, _insecure(error, url, endpoint)),  # botocore passes the second on as it is, of a body
         (of.ParamValidationError | of.UnsupportedS3ArnError, ClusterError(
             "storage-refused", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
         )),
         (of.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
         (
             of.NoCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError | of.MetadataRetrievalError,
-            _Transient("no credentials for S3", "credentials"),
+            _Away("no credentials for S3", endpoint, "credentials"),
         ),
         (
             of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError,
-            _Transient(f"no answer from {host}", "address"),
+            _Away(f"no answer from {host}", endpoint, "address"),
         ),
         # a login page has no ETag, and a redirect to one goes in circles
-        (KeyError | RecursionError if where else (), _Transient(f"what answers at {host} is no S3", "address")),
+        (KeyError | RecursionError if where else (), _Away(f"what answers at {host} is no S3", endpoint, "address")),
         (
             of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
-            _Transient(f"{host} broke off ({type(error).__name__})"),
+            _Away(f"{host} broke off ({type(error).__name__})", endpoint),
         ),
         (of.BotoCoreError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
     ]  # fmt: skip
@@ -211,19 +213,19 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
     return next((failure for kinds, failure in known if isinstance(error, kinds)), None)
 
 
-def _insecure(error: Exception, url: str, host: str) -> Exception:
+def _insecure(error: Exception, url: str, endpoint: str) -> Exception:
     """Returns our exception for an error of TLS: only a certificate stays wrong; a handshake also breaks off in a restart."""
-    words = f"no secure connection to {host} ({_short(error)})"
+    words = f"no secure connection to {_host(endpoint)} ({_short(error)})"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return ClusterError("storage-refused", f"{url}: {words}; set AWS_CA_BUNDLE, or correct the address")
-    return _Transient(words, "tls")
+    return _Away(words, endpoint, "tls")
 
 
-def _refused(error: Any, url: str, host: str, region: str | None) -> Exception:
-    answer = error.response.get("ResponseMetadata", {})
+def _refused(error: Any, url: str, endpoint: str, region: str | None) -> Exception:
+    host, answer = _host(endpoint), error.response.get("ResponseMetadata", {})
     code, status = str(error.response.get("Error", {}).get("Code", "")), int(answer.get("HTTPStatusCode", 0))
     if code in _BUSY or (status >= 500 and status != 501) or status in (408, 429):
-        return _Transient(f"{host} answers {status} {code}")
+        return _Away(f"{host} answers {status} {code}", endpoint)
     if status == 412:
         return PreconditionFailed(url)
     words = _REFUSED.get(code) or _REFUSED.get(str(status))

@@ -9,6 +9,7 @@ DuckDB's reader, 17 CPU s and 1,216 MB through a pyarrow dataset, 17 CPU s and 4
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -20,7 +21,7 @@ import fsspec
 
 from cluster.errors import LogError, UnavailableError
 from cluster.storage.copies import cache_folder, work_folder
-from cluster.storage.s3_file import BLOCK, PerThread
+from cluster.storage.s3_file import S3File
 
 _MACROS = """
 CREATE MACRO rows_of(files) AS TABLE FROM read_parquet(files, hive_partitioning = false);
@@ -34,7 +35,22 @@ class _Bounds(NamedTuple):
     memory: str
     threads: int
     ordered: bool
-    block: int
+
+
+class _File(S3File):
+    """A file with a position for each thread: DuckDB calls `seek` and `read` from several."""
+
+    def __init__(self, url: str) -> None:
+        self._own = threading.local()
+        super().__init__(url, block=1)  # DuckDB itself reads ahead and caches
+
+    @property
+    def loc(self) -> int:
+        return getattr(self._own, "at", 0)
+
+    @loc.setter
+    def loc(self, position: int) -> None:
+        self._own.at = position
 
 
 class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
@@ -43,16 +59,14 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
     protocol = "s3"
     cachable = False
 
-    def __init__(self, block: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._block = block
         self._opened: dict[str, tuple[int, datetime]] = {}  # url -> size, last modified
 
-    def _open(self, path: str, mode: str = "rb", **_: Any) -> PerThread:
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> _File:
         if mode != "rb":
             raise OSError(f"s3://{path}: is read only here")
-        bucket, _slash, key = self._strip_protocol(path).partition("/")
-        file = PerThread(bucket, key, self._block)
+        file = _File(f"s3://{self._strip_protocol(path)}")
         self._opened[file.url] = file.size, file.modified
         return file
 
@@ -70,13 +84,13 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [path]
 
 
-def open_duckdb(config: Mapping[str, str | int | bool] | None = None, block: int = BLOCK) -> duckdb.DuckDBPyConnection:
+def open_duckdb(config: Mapping[str, str | int | bool] | None = None) -> duckdb.DuckDBPyConnection:
     """Opens an in-memory DuckDB that reads s3://; sends no request before a query does.
 
     DuckDB would draw a progress bar on standard output, which has results only, when a query takes two seconds.
     """
     connection = _quiet(duckdb.connect(config=dict(config or {})))
-    connection.register_filesystem(_Files(block))
+    connection.register_filesystem(_Files())
     connection.execute(_MACROS)
     return connection
 
@@ -119,33 +133,25 @@ def kept_duckdb() -> Iterator[None]:
 
 
 @contextmanager
-def bounded_duckdb(
-    memory: str, threads: int, *, ordered: bool = False, block: int = BLOCK
-) -> Iterator[duckdb.DuckDBPyConnection]:
+def bounded_duckdb(memory: str, threads: int, *, ordered: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """Opens `open_duckdb` in bounded memory; it spills to a temporary folder.
 
     Args:
         memory: The limit, as DuckDB has it.
         threads: Their number.
         ordered: Whether rows come in the order of the files.
-        block: Bytes that are fetched of an object on S3 at a time, at least.
     """
-    bounds, kept = _Bounds(memory, threads, ordered, block), _kept.get()
+    bounds, kept = _Bounds(memory, threads, ordered), _kept.get()
     with _bounded(bounds) if kept is None else kept.cursor(bounds) as connection:
         yield connection
 
 
 @contextmanager
 def _bounded(bounds: _Bounds) -> Iterator[duckdb.DuckDBPyConnection]:
-    memory, threads, ordered, block = bounds
-    with (
-        work_folder() as folder,
-        open_duckdb(
-            {"memory_limit": memory, "temp_directory": str(folder), "threads": threads, "preserve_insertion_order": ordered},
-            block,
-        ) as connection,
-    ):
-        yield connection
+    with work_folder() as folder:
+        limits = {"memory_limit": bounds.memory, "threads": bounds.threads}
+        with open_duckdb(limits | {"temp_directory": str(folder), "preserve_insertion_order": bounds.ordered}) as connection:
+            yield connection
 
 
 def no_room(what: str, error: duckdb.Error, memory: str, remedy: str) -> LogError:

@@ -26,7 +26,6 @@ from cluster.errors import ClusterError, LogError
 from cluster.run.shards import File, Shard
 from cluster.run.spread import spread
 from cluster.storage import Storage, remote
-from cluster.storage.s3_file import BLOCK
 from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
 from jobs.log.parts import PLAN, DedupTask, PartFiles, count_range, merge_range, query, read_part
@@ -37,7 +36,6 @@ from jobs.log.tiers import tiers
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
 PART_FILES = 256  # at most, opened one after the other: where files have a few rows, at 30 ms each on an object store
 RANGE_ROWS, RANGE_BYTES = 1 << 18, 1 << 25  # of texts and forms, grouped at a time by phase two
-LEAST_BLOCK = 1 << 18  # bytes: about a row group of texts
 MAX_TOTAL = 2**63 - 1  # log_count is an int64
 CHECK_THREADS = 2  # 20 million ids: 2 need 128 MB, 4 need more than 160 MB and are no faster
 # Hashes first: they have a fixed size and can be grouped on disk.
@@ -114,9 +112,8 @@ def dedup(
         forms = [piece.forms for piece in pieces if piece.forms.rows]
         named = [storage.url(file.key) for file in texts]
         ranges = _ranges([*texts, *forms])
-        found = task._replace(block=_block([*texts, *forms], ranges))
-        merge = partial(merge_range, found, named, [storage.url(file.key) for file in forms])
-        counts = spread(partial(count_range, found, named), ranges, local=local, worked=worked.append)
+        merge = partial(merge_range, task, named, [storage.url(file.key) for file in forms])
+        counts = spread(partial(count_range, named), ranges, local=local, worked=worked.append)
         traffic, cuts = tiers(counts)
         merged = spread(merge, list(zip(ranges, cuts, strict=True)), local=local, worked=worked.append)
         head, rest = ([file for range_ in merged for file in range_[tier]] for tier in (0, 1))
@@ -158,16 +155,6 @@ def _ranges(files: Sequence[File]) -> list[tuple[str, str]]:
     number = 1 + max(rows // RANGE_ROWS, size // RANGE_BYTES)
     bounds = [*(f"{(place << 32) // number:08x}" for place in range(number)), "g"]
     return list(pairwise(bounds))
-
-
-def _block(files: Sequence[File], ranges: Sequence[tuple[str, str]]) -> int:
-    """Returns how much of a part's file to fetch at a time: half of what a range has in it, which is read of every file.
-
-    In blocks of 4 MiB 191 parts times 338 ranges, of 100 million rows, were 13 MB a pair, a hundred times their rows; of half a
-    million rows (two parts, nine ranges) 417 MB in 308 requests, and 170 MB in 510 in blocks of half a share.
-    """
-    share = sum(file.size for file in files) // max(1, len(files) * len(ranges))
-    return max(LEAST_BLOCK, min(BLOCK, share // 2))
 
 
 def _check(files: Sequence[LogFile], columns: LogColumns, pieces: Sequence[PartFiles]) -> dict[str, int]:

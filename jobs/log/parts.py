@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 from cluster.run.shards import File
 from cluster.storage import open_storage
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room
-from cluster.storage.s3_file import BLOCK
 from jobs.log.check import LogColumns, RowGroup
 from jobs.log.rejections import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
 from jobs.log.rows import read_rows
@@ -54,7 +53,6 @@ class DedupTask(NamedTuple):
     attempt: str  # unique to this call
     columns: LogColumns
     shard_size: int
-    block: int = BLOCK  # bytes that phase two fetches of a part's file at a time, on S3
 
 
 def put(task: DedupTask, table: str, name: str, rows: pa.Table, **options: Any) -> File:
@@ -73,10 +71,10 @@ def put(task: DedupTask, table: str, name: str, rows: pa.Table, **options: Any) 
     return File(key, len(rows), len(data))
 
 
-def query(sql: str, params: dict[str, Any], threads: int, block: int = BLOCK) -> pa.Table:
+def query(sql: str, params: dict[str, Any], threads: int) -> pa.Table:
     """Returns the result of a DuckDB query; raises LogError if memory or disk space is used up."""
     try:
-        with bounded_duckdb(MEMORY, threads, block=block) as connection:
+        with bounded_duckdb(MEMORY, threads) as connection:
             return connection.sql(sql, params=params).to_arrow_table()
     except duckdb.Error as error:
         remedy = "lower log.max_chars, or leave out log.id_column"
@@ -208,10 +206,10 @@ GROUP BY query_id, "column"
 """
 
 
-def count_range(task: DedupTask, texts: list[str], bounds: tuple[str, str]) -> dict[int, int]:
+def count_range(texts: list[str], bounds: tuple[str, str]) -> dict[int, int]:
     """Returns, of the queries in a range of query_ids: times asked -> how many queries were."""
     low, high = bounds
-    found = query(COUNTS, {"texts": texts, "low": low, "high": high}, threads=1, block=task.block)
+    found = query(COUNTS, {"texts": texts, "low": low, "high": high}, threads=1)
     return {one["asked"]: one["queries"] for one in found.to_pylist()}
 
 
@@ -224,7 +222,7 @@ def merge_range(
     """
     bounds, cut = range_
     low, high = bounds
-    found = query(MERGE, {"texts": texts, "low": low, "high": high}, threads=1, block=task.block)
+    found = query(MERGE, {"texts": texts, "low": low, "high": high}, threads=1)
     normalised = normal_forms(found.column("query").combine_chunks())
     found = found.append_column("normalised", normalised).select(STORED["queries"].names)
     for name, column in _more(task, found, forms, bounds).items():
@@ -261,7 +259,7 @@ def _shown(task: DedupTask, query_ids: pa.ChunkedArray, forms: list[str], bounds
     if not forms:
         return [pa.nulls(len(query_ids), pa.string())] * (1 + values)
     low, high = bounds
-    found = query(SHOWN, {"forms": forms, "low": low, "high": high}, threads=1, block=task.block)
+    found = query(SHOWN, {"forms": forms, "low": low, "high": high}, threads=1)
     shown = []
     for column in range(CONTEXT, CONTEXT + 1 + values):
         own = found.filter(pc.equal(found.column("column"), column)).combine_chunks()

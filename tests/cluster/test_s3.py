@@ -32,7 +32,7 @@ def one_proxy(s3_there: S3Server) -> Iterator[tuple[Proxy, str]]:
 def proxy(one_proxy: tuple[Proxy, str], s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     """The environment names the proxy in place of the server; waits are short."""
     proxy, address = one_proxy
-    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
+    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
     proxy.faults = []
     proxy.requests.clear()
@@ -97,7 +97,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(s3_client, "time", made)
+    monkeypatch.setattr("cluster.outages.time", made)
     monkeypatch.setattr(s3_client, "_unavailable", set())
     return made
 

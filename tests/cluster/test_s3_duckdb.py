@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.storage import Storage, open_storage, s3_client
+from cluster.storage import Storage, open_storage
 from cluster.storage.copies import cache_folder
 from cluster.storage.s3_duckdb import bounded_duckdb, kept_duckdb, open_duckdb, reason
 from tests.support.cluster.s3_proxy import Fault, proxied
@@ -100,7 +100,7 @@ def test_file_names_are_those_that_were_given(connection: duckdb.DuckDBPyConnect
 def test_faults_on_the_way_change_nothing(
     connection: duckdb.DuckDBPyConnection, store: Storage, s3: S3Server, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
+    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         proxy.faults = [Fault(kind, method="GET", times=3, every=3) for kind in ("cut", "reset")]

@@ -61,7 +61,7 @@ def tls(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
                 threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
-    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
+    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"https://localhost:{terminator.port}")
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

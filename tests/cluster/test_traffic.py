@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import STORAGE, STORAGE_REQUESTS
-from cluster.storage import s3_client
 from cluster.storage.s3 import PART, S3Storage
 from cluster.storage.s3_duckdb import open_duckdb
 from cluster.storage.traffic import add_traffic, count_answer, count_request, take_traffic
@@ -20,7 +19,7 @@ from tests.support.cluster.s3_server import S3Server
 
 @pytest.fixture
 def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
+    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         take_traffic()
