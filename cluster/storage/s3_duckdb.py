@@ -149,8 +149,9 @@ def bounded_duckdb(memory: str, threads: int, *, ordered: bool = False) -> Itera
 @contextmanager
 def _bounded(bounds: _Bounds) -> Iterator[duckdb.DuckDBPyConnection]:
     with work_folder() as folder:
-        limits = {"memory_limit": bounds.memory, "threads": bounds.threads}
-        with open_duckdb(limits | {"temp_directory": str(folder), "preserve_insertion_order": bounds.ordered}) as connection:
+        limits: dict[str, str | int | bool] = {"memory_limit": bounds.memory, "threads": bounds.threads}
+        config = limits | {"temp_directory": str(folder), "preserve_insertion_order": bounds.ordered}
+        with open_duckdb(config) as connection:
             yield connection
 
 
