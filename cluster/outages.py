@@ -34,16 +34,15 @@ class Transient(Exception):
 
     Attributes:
         service: As in `Outage`.
-        wait: Seconds that the service asks to wait.
         lasted: Seconds since the request failed first.
     """
 
     lasted = 0.0
 
-    def __init__(self, words: str, service: str, wait: float = 0.0) -> None:
+    def __init__(self, words: str, service: str) -> None:
         """Sets the attributes."""
         super().__init__(words)
-        self.service, self.wait = service, wait
+        self.service = service
 
 
 Value = TypeVar("Value")
@@ -84,7 +83,7 @@ def retried(
         longest: As in `pause`.
 
     Raises:
-        Transient: The last failure; the next attempt, or what the service asks to wait, would come too late.
+        Transient: The last failure.
     """
     failures, began = 0, 0.0
     while True:
@@ -96,9 +95,9 @@ def retried(
             limit = patience(failure) if callable(patience) else patience
             failed(failure.service, failure, limit)
             left = limit - failure.lasted
-            if left <= 0 or failure.wait > left:
+            if left <= 0:
                 raise
-            seconds = min(failure.wait + pause(failures, first, longest), left)
+            seconds = min(pause(failures, first, longest), left)
             if stop is None:
                 time.sleep(seconds)
             elif stop.wait(seconds):

@@ -74,8 +74,6 @@ def submit(
     job = submission(*configured(config, settings, {}, date, label), verb, again, packages)
     server = JobServer(address)
     sent = send(server, job)
-    if sent.lost is not None:
-        face.note(f"{sent.lost[0]} is said to run, but its driver is gone: the lease of {sent.lost[1]} is stale")
     face.note(f"job {sent.job_id} {'submitted' if sent.is_new else 'is working already'} at {server.address}")
     if detach:
         values = {"job": sent.job_id, "address": server.address, "submitted": sent.is_new}

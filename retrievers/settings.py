@@ -112,8 +112,6 @@ class ServerSettings(Settings):
     """Of a server: texts per request, fewer where it takes fewer; documents per request for a query."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
     """Of a server: for one attempt of a request."""
-    attempts: Annotated[int, Field(gt=0), NOT_IDENTITY] = 5
-    """Of a server: of a request that times out or is answered badly."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """Of a server: how long a request waits while it is overloaded or away."""
 

@@ -1,6 +1,7 @@
 """The pool: strategies by their names, read from YAML.
 
-A strategy is named by a file of `strategies/` (`rag_fusion`) or by the path of a file of the user (`./medical.yaml`). With
+A strategy is named by a file of `strategies/` (`rag_fusion`), by an entry point of an installed package, whose value is the
+package that has `NAME.yaml`, or by the path of a file of the user (`./medical.yaml`). With
 parameters, `{rag_fusion: {n: 2}}`, it is another strategy with a name of its own, `rag_fusion(n=2)`, which may stand beside
 the first. A parameter is a field of the strategy, a decoding setting, a variable that the file declares, or one of its
 variants (`{decompose: {interpret: true}}`).
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
+from cluster.plugins import PluginError, entry_points, imported
 from cluster.settings import REQUIRED
 from rewriters.marks import Marks
 from rewriters.reading.answer import label_key
@@ -27,6 +30,8 @@ from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, Words, p
 Entry = str | Mapping[str, Mapping[str, Any]]
 """A strategy as the config names it: a name, a path, or one of them with parameters."""
 
+GROUP = "dmqr.strategies"
+"""Of entry points."""
 OF_THE_QUERY = "the language of the query"
 CONTEXT_BLOCK = """\
 Earlier turns of the conversation, oldest first; what the query leaves out or points back to is found there:
@@ -213,9 +218,15 @@ def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], st
     if is_path(wanted.source):
         where = wanted.source
     else:
-        if wanted.source in RESERVED or wanted.source not in shipped():
-            raise RewriterError("strategy", f"unknown strategy {wanted.source!r}{nearest(wanted.source, shipped())}")
-        where, read = f"strategies/{wanted.source}.yaml", lambda _: read_local(str(_FOLDER / f"{wanted.source}.yaml"))
+        packaged, name = entry_points(GROUP), wanted.source
+        known = [*shipped(), *packaged]
+        if name in RESERVED or name not in known:
+            raise RewriterError("strategy", f"unknown strategy {name!r}{nearest(name, known)}")
+        try:
+            folder = _FOLDER if name in shipped() else Path(str(files(imported(packaged[name]))))
+        except PluginError as error:
+            raise RewriterError("plugin", f"strategy {name!r}: {error}") from error
+        where, read = f"strategies/{name}.yaml", lambda _: read_local(str(folder / f"{name}.yaml"))
     fields = read_yaml("strategy", where, lambda: read(wanted.source), "correct the path, or the file")
     if not isinstance(fields, dict):
         raise RewriterError("strategy", f"{where}: should hold the fields of a strategy, found {type(fields).__name__}")

@@ -163,3 +163,9 @@ def s3(s3_there: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch) -> s3_serv
     for name, value in s3_there.environment.items():
         monkeypatch.setenv(name, value)
     return s3_there
+
+
+@pytest.fixture(autouse=True)
+def _two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has requests that a server answers badly fail soon."""
+    monkeypatch.setattr("cluster.http.ATTEMPTS", 2)

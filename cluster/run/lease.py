@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import ClusterError, HeldError
-from cluster.run.own_job import submission_id
 from cluster.storage import Storage
 
 HEARTBEAT_SECONDS = 5.0
@@ -40,7 +39,6 @@ class Holder(NamedTuple):
     heartbeat: float  # the last one
     released: bool
     alive: bool  # not released, and its process lives or its last heartbeat is not stale
-    job: str | None = None  # id of the submitted job that it drives
 
 
 class Lease:
@@ -66,7 +64,7 @@ class Lease:
         if _elsewhere(seen.body):
             _watch(storage, seen, OBSERVED_SECONDS)  # this machine's clock may be ahead
         number = seen.number
-        body = {**_this_process(), "job": submission_id(), "began": now(), "beat": now(), "released": False}
+        body = {**_this_process(), "began": now(), "beat": now(), "released": False}
         if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
             raise HeldError("run-held", f"{storage.root}: another driver has just started on this run; wait for it")
         return cls(storage, number + 1, body)
@@ -131,7 +129,7 @@ def holder(storage: Storage, now: float) -> Holder | None:
 
 def _holder(number: int, body: dict[str, Any], now: float) -> Holder:
     alive = not body["released"] and _alive(body, now)
-    return Holder(number, body["host"], body["pid"], body["began"], body["beat"], body["released"], alive, body.get("job"))
+    return Holder(number, body["host"], body["pid"], body["began"], body["beat"], body["released"], alive)
 
 
 class Watched(NamedTuple):

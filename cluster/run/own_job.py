@@ -10,7 +10,6 @@ from typing import Any
 
 COMMAND = "dmqr_command"
 """Key of a submitted job's metadata: the command that submits it again."""
-_ID = "job_submission_id"  # key of the metadata that Ray adds
 _VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # so named by ray/_private/runtime_env/constants.py
 
 
@@ -25,12 +24,7 @@ def submission() -> dict[str, Any] | None:
 
 def submitting_command() -> str | None:
     """Returns the command that submits this job again; None: no `dmqr submit` has submitted it."""
-    return _metadata(COMMAND)
-
-
-def submission_id() -> str | None:
-    """Returns the id of the submitted job that this process drives, as the job server knows it; None: none."""
-    return _metadata(_ID)
+    return ((submission() or {}).get("metadata") or {}).get(COMMAND)
 
 
 def working_folder_has(modules: Sequence[str]) -> bool:
@@ -41,7 +35,3 @@ def working_folder_has(modules: Sequence[str]) -> bool:
     """
     shipped = bool(((submission() or {}).get("runtime_env") or {}).get("working_dir"))
     return shipped and {Path(module).resolve().parent for module in modules} == {Path.cwd().resolve()}
-
-
-def _metadata(key: str) -> str | None:
-    return ((submission() or {}).get("metadata") or {}).get(key)

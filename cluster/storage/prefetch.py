@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-PATIENCE_SECONDS = 10.0  # requests to storage are repeated for minutes
-
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -29,14 +27,6 @@ def begin(function: Callable[..., Value], *arguments: Any) -> Future[Value]:
 
     threading.Thread(target=work, name="prefetch", daemon=True).start()
     return future
-
-
-def within(seconds: float, work: Callable[[], Value], late: Value) -> Value:
-    """Returns what a function returns; `late` if that takes longer than so many seconds: it then goes on."""
-    try:
-        return begin(work).result(seconds)
-    except TimeoutError:
-        return late
 
 
 def prefetch(function: Callable[[Item], Value], items: Iterable[Item], most: int) -> Iterator[Value]:

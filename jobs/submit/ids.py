@@ -72,11 +72,6 @@ def metadata(config: Config, command: str) -> dict[str, str]:
     return {_NAME: config.name, _LABEL: config.shown_label or "", _OUTPUT: config.output, COMMAND: command}
 
 
-def run_of(job: SubmittedJob) -> tuple[str | None, str | None, str | None]:
-    """Returns name, label and output of a job's run; None: it has none, or no `dmqr submit` has submitted it."""
-    return job.metadata.get(_NAME), job.metadata.get(_LABEL) or None, job.metadata.get(_OUTPUT)
-
-
 def attempts(jobs: Iterable[SubmittedJob], base: str) -> list[SubmittedJob]:
     """Returns the jobs that were submitted under an id, the first attempt first."""
     return sorted((job for job in jobs if base_of(job.id) == base), key=lambda job: attempt_of(job.id))

@@ -102,8 +102,6 @@ class _Paths:
         values: dict[str, Any] = self._part(self._values, Field(Config))
         for arm in (ablate := values.get("ablate", {})).get("arms", {}).values():
             arm |= {key: self._at(key, value, arm) for key, value in arm.items()}
-        for sections in ablate.get("sets", {}).values():
-            sections |= {key: self._part(one, Field(Config).inside(key)) for key, one in sections.items()}
         if "runs" in ablate:
             ablate["runs"] = {name: self._path(path, Names.TEXT) for name, path in ablate["runs"].items()}
         for key, several in ablate.get("grid", {}).items():

@@ -23,7 +23,6 @@ from jobs.job.steps import asked_steps
 from jobs.log.judgements import local_qrels, read_answers, read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.sent_config import SentConfig, as_sent, named_texts, sent_config, write_package
-from jobs.submit.storage import lost_run
 from rewriters.rewriter import Rewriter
 
 _TRIES = 5  # at an id of its own, while others submit the same job
@@ -58,8 +57,6 @@ class Submitted:
     job_id: str
     is_new: bool
     """False: it was there already, and works."""
-    lost: tuple[str, str] | None = None
-    """The job in whose place it was submitted, which the server says works, and its run, whose driver is gone."""
 
 
 def submission(config: Config, config_path: str, verb: Verb, command: str, packages: Mapping[str, Sequence[str]]) -> Submission:
@@ -119,19 +116,16 @@ def _check_truth(config: Config) -> None:
 
 
 def submit(server: JobServer, job: Submission) -> Submitted:
-    """Sends a job, unless one of its attempts works already: by the job server, and by the lease of its run.
+    """Sends a job, unless one of its attempts works already, as the job server says.
 
     Raises:
         ClusterError: The server refuses it.
     """
     for _ in range(_TRIES):
         jobs = server.jobs()
-        lost = None
         working = next((one for one in reversed(attempts(jobs, job.base)) if not one.ended), None)
         if working is not None:
-            if (run := lost_run(working)) is None:
-                return Submitted(working.id, is_new=False)
-            lost = working.id, run
+            return Submitted(working.id, is_new=False)
         job_id = next_id(jobs, job.base)
         with work_folder() as folder:
             path = Path(job.config_path)
@@ -139,7 +133,7 @@ def submit(server: JobServer, job: Submission) -> Submitted:
             environment = {"working_dir": str(folder), **{name: list(listed) for name, listed in job.packages.items()}}
             entrypoint = shlex.join(["python", "-m", "jobs", job.verb, place])
             if server.submit(job_id, entrypoint, environment, job.metadata):
-                return Submitted(job_id, is_new=True, lost=lost)
+                return Submitted(job_id, is_new=True)
     raise ConfigError(
         "run-held", f"{job.base}: others submit this job at the same time; follow theirs with: dmqr logs {job.base}"
     )
@@ -168,16 +162,11 @@ def package_lists(pip: Sequence[str] | None, uv: Sequence[str] | None) -> dict[s
 
 
 def _requirements(name: str, given: str) -> list[str]:
-    """Returns the lines of a file of requirements, or the requirement itself."""
-    path = Path(given)
-    if not path.is_file():
-        if given.endswith(".txt") or "/" in given.partition("://")[0].partition("@")[0]:
-            raise ConfigError(
-                "argument", f"--{name} {given}: there is no such file; give a file of requirements, or a requirement"
-            )
+    """Returns the lines of a file of requirements, whose name ends with .txt, or the requirement itself."""
+    if not given.endswith(".txt"):
         return [given]
     try:
-        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in Path(given).read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("argument", f"--{name} {given}: cannot be read: {error}; give a text file in UTF-8") from error
     if any(re.match(r"(-r|--requirement|-c|--constraint|-e|--editable)\b", line) for line in lines):

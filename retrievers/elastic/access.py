@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -45,12 +44,8 @@ def read_access(where: str, settings: ElasticSettings) -> Access:
     `where` is the place in the config, for messages.
 
     Raises:
-        RetrieverError: A variable is not set or holds no address; no such ca_file.
+        RetrieverError: A variable is not set or holds no address.
     """
-    if settings.ca_file and not Path(settings.ca_file).is_file():
-        raise RetrieverError(
-            "server-access", f"{where}.ca_file: {settings.ca_file}: no such file; name the PEM file of the server's CA"
-        )
     hosts, user = _hosts(where, settings.url_env)
     if key := settings.api_key_env:
         return Access(hosts, _variable(where, "api_key_env", key), None, [key])

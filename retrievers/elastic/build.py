@@ -209,11 +209,10 @@ class ElasticBuild:
         self._request("PUT", f"/{self._index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
 
     def apply_final_settings(self) -> None:
-        """Sets replicas and the usual refresh and block writing, where they are not set yet."""
-        replicas, there = self._settings.replicas, self._existing.settings if self._existing else {}
-        found = there.get("number_of_replicas"), there.get("refresh_interval"), (there.get("blocks") or {}).get("write")
-        if found != (str(replicas), None, "true"):
-            wanted = {"number_of_replicas": replicas, "refresh_interval": None, "blocks.write": True}
+        """Sets the usual replicas and refresh and blocks writing, where this is not done yet."""
+        there = self._existing.settings if self._existing else {}
+        if there.get("refresh_interval") is not None or (there.get("blocks") or {}).get("write") != "true":
+            wanted = {"number_of_replicas": None, "refresh_interval": None, "blocks.write": True}
             self._request("PUT", f"/{self._index}/_settings", {"index": wanted})
 
     def note_source(self) -> None:
@@ -268,7 +267,7 @@ class ElasticBuild:
             made, settings = int(previous.settings["creation_date"]), found["settings"]["index"]
             older = int(settings["creation_date"]) < made and name != self._index
             if note.get("alias") == self._alias and not found["aliases"] and older:
-                self._connection.request("DELETE", f"/{quote(name, safe='')}", missing=True)
+                self._connection.request("DELETE", f"/{quote(name, safe='')}", allow=(404,))
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         try:

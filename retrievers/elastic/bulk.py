@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from cluster.errors import RetrieverError
@@ -98,7 +98,8 @@ class BulkLoader:
                 client, list(left.values()), chunk_size=_DOCUMENTS, max_chunk_bytes=_BYTES, raise_on_error=False,
                 index=self._index, filter_path=_FILTER,
             )  # fmt: skip
-            with closing(results):  # by this thread: the library's OpenTelemetry span would end in another context
+            # Closed by this thread: the library's span would end in another context. An answer may be a login page.
+            with closing(results), suppress(KeyError, TypeError):
                 for created, result in results:
                     item = result["create"]
                     kind = (item.get("error") or {}).get("type")

@@ -1,11 +1,12 @@
 """A connection to Elasticsearch: sends requests, tells their failures apart, repeats those that may succeed later.
 
 The client's own retries are off: they do not pause, and they ignore single items of a bulk or msearch answer. Single requests
-are repeated by `failures.repeated`; `bulk`, `documents` and `search` find the items of an answer that must be sent again.
+are repeated by `retry`; `bulk`, `documents` and `search` find the items of an answer that must be sent again.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
 from cluster.http import Refusals
-from cluster.outages import answered, failed
+from cluster.outages import answered, failed, retried
 from retrievers.elastic.access import read_access
-from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, repeated, transport_words
+from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, transport_words
 from retrievers.elastic.settings import ElasticSettings
 
 PRODUCT = "Elasticsearch"
@@ -49,7 +50,7 @@ class Connection:
                 does not answer; otherwise it is refused within seconds.
 
         Raises:
-            RetrieverError: an environment variable is not set or is no URL; no such ca_file; the client is missing.
+            RetrieverError: an environment variable is not set or is no URL; the client is missing.
         """
         self.where = where
         self.timeout, self.patience = settings.timeout_seconds, 60 * settings.patience_minutes
@@ -62,7 +63,7 @@ class Connection:
         self._service = f"{PRODUCT} at {self.address}"
         options = access.options
         if any(host.startswith("https:") for host in access.hosts):
-            options["ca_certs"] = settings.ca_file
+            options["ca_certs"] = os.environ.get("SSL_CERT_FILE")
         self._client = _client(where, access.hosts, options | {"connections_per_node": max(1, in_flight)})
         self._slots = threading.Semaphore(max(1, in_flight))
 
@@ -89,7 +90,7 @@ class Connection:
         except TlsError as error:
             raise self._tls_failure(error) from None
         except SerializationError:
-            raise self._unavailable("an answer that is not JSON or was cut short") from None
+            raise self._not_elasticsearch() from None
         except TransportError as error:
             raise self._unavailable(transport_words(error), overloaded=isinstance(error, ConnectionTimeout)) from None
         except UnsupportedProductError:
@@ -111,7 +112,7 @@ class Connection:
         lines: bool = False,
         params: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        missing: bool = False,
+        allow: Collection[int] = (),
     ) -> ServerResponse:
         """Send a request once.
 
@@ -121,8 +122,8 @@ class Connection:
             body: JSON values, or bytes that are sent as they are.
             lines: the body is lines of JSON (msearch).
             params: of the query string.
-            timeout: seconds; None: the connection's own.
-            missing: a 404 is an answer.
+            timeout: as `client`.
+            allow: as `client`.
 
         Raises:
             ServerUnavailable: as `client`.
@@ -132,8 +133,10 @@ class Connection:
         headers = {"accept": "application/json"}
         if body is not None:
             headers["content-type"] = "application/x-ndjson" if lines else "application/json"
-        with self.client(f"{method} {path}", timeout=timeout, allow=(404,) if missing else ()) as client:
+        with self.client(f"{method} {path}", timeout=timeout, allow=allow) as client:
             answer = client.perform_request(method, path, params=params, headers=headers, body=body)
+        if isinstance(answer.body, str):  # a login page; the client looks at the first answer alone
+            raise self._not_elasticsearch()
         return ServerResponse(answer.meta.status, answer.body)
 
     def request(
@@ -149,13 +152,21 @@ class Connection:
         return self.retry(lambda: self.send(method, path, body, **options), seconds)
 
     def retry(self, send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
-        """Returns what `send` returns, as `repeated` does.
+        """Returns what `send` returns, as `retried` does.
 
         Raises:
             RetrieverError: the server stayed unavailable.
         """
+
+        def attempt() -> T:
+            try:
+                return send()
+            except ServerUnavailable as failure:
+                failure.service = self._service
+                raise
+
         try:
-            return repeated(send, patience, stop)
+            return retried(attempt, patience, stop)
         except ServerUnavailable as error:
             raise self.unavailable(error) from None
 
@@ -175,7 +186,7 @@ class Connection:
         """
         from elasticsearch import __version__ as client
 
-        answer = self.retry(self._root, self.opening_patience)
+        answer = self.request("GET", "/", patience=self.opening_patience, timeout=10, allow=(403,))
         if answer.status == 403:
             return None
         version = str((answer.body.get("version") or {}).get("number") or "")
@@ -188,27 +199,6 @@ class Connection:
             raise self._wrong_version(f"Elasticsearch {version}")
         return version
 
-    def _root(self) -> ServerResponse:
-        """``GET /``, through the transport: the client would ask for answers of its own major, unknown to an older server."""
-        from elastic_transport import SerializationError, TlsError, TransportError
-
-        headers = {**self._client._headers, "accept": "application/json"}
-        try:
-            meta, body = self._client.transport.perform_request("GET", "/", headers=headers, request_timeout=10, max_retries=0)
-        except TlsError as error:
-            raise self._tls_failure(error) from None
-        except SerializationError:
-            raise self._not_elasticsearch() from None
-        except TransportError as error:
-            raise ServerUnavailable(transport_words(error)) from None
-        if meta.status in BUSY:
-            raise ServerUnavailable(f"status {meta.status}")
-        if meta.status == 401:
-            raise self._unauthorized()
-        if meta.headers.get("x-elastic-product") != PRODUCT or not isinstance(body, dict):
-            raise self._not_elasticsearch()
-        return ServerResponse(meta.status, body)
-
     def _unavailable(self, words: str, *, overloaded: bool = False) -> ServerUnavailable:
         """The error for a failure after which the same request may succeed."""
         failed(self._service, words, self.patience)
@@ -218,8 +208,8 @@ class Connection:
         """The error for an answer with an error status."""
         kind, reason = body_words(content)
         reason = redacted(reason, self._access.secrets, _TEXT)
-        if status in BUSY:
-            return self._unavailable(f"status {status} {kind} {reason}".strip(), overloaded=True)
+        if status >= 500 or status in BUSY:
+            return self._unavailable(f"status {status} {kind} {reason}".strip(), overloaded=status in BUSY)
         if status == 401:
             return self._unauthorized()
         if kind == _OTHER_MAJOR:
@@ -265,10 +255,14 @@ class Connection:
         words = redacted(transport_words(error), self._access.secrets, _TEXT)
         return RetrieverError(
             "server-access",
-            f"{self.where}: no secure connection to {self.address}: {words}; correct ca_file or {self._url_env}",
+            f"{self.where}: no secure connection to {self.address}: {words}; name its authority's file in SSL_CERT_FILE, or "
+            f"correct {self._url_env}",
         )
 
-    def _not_elasticsearch(self) -> RetrieverError:
+    def _not_elasticsearch(self) -> RetrieverError | ServerUnavailable:
+        """The error for an answer of something else; one to retry if Elasticsearch has answered before."""
+        if self._authenticated:
+            return self._unavailable("an answer that is not Elasticsearch's, or was cut short")
         return RetrieverError(
             "elastic-refused", f"{self.where}: what answers at {self.address} is not Elasticsearch; correct {self._url_env}"
         )

@@ -1,37 +1,30 @@
-"""Failures of requests to Elasticsearch: those after which the same request is sent again, and those that are final.
-
-`repeated` is the loop of single requests and bulks; searches, which are also sent smaller and fewer at a time, have theirs in
-`retrievers/elastic/search.py`.
-"""
+"""Failures of requests to Elasticsearch: those after which the same request is sent again, and those that are final."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from cluster.errors import RetrieverError
 from cluster.http import encodable
-from cluster.outages import pause
-
-T = TypeVar("T")
+from cluster.outages import Transient
 
 BUSY = (429, 502, 503, 504)
 """Statuses, of a request or of an item, after which the same may succeed later."""
 
 
-class ServerUnavailable(Exception):
+class ServerUnavailable(Transient):
     """The server was not reached, was too busy, or broke off: the same request may succeed later.
 
     Attributes:
         overloaded: The server lacked resources for the request; a smaller one may succeed.
+        of_item: One search may have caused it.
     """
 
-    def __init__(self, message: str, *, overloaded: bool = False) -> None:
+    def __init__(self, message: str, *, overloaded: bool = False, of_item: bool = False) -> None:
         """Keeps what happened in a few words."""
-        super().__init__(message)
-        self.overloaded = overloaded
+        super().__init__(message, "Elasticsearch")
+        self.overloaded, self.of_item = overloaded, of_item
 
 
 class RequestRefused(RetrieverError):
@@ -48,27 +41,6 @@ class RequestRefused(RetrieverError):
         self.status, self.kind = status, kind
         self.said = f"{kind}: {reason}" if reason else kind
         super().__init__("elastic-refused", f"{where}: {self.said}; correct the config")
-
-
-def repeated(send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
-    """Returns what `send` returns; it is called again, after pauses that grow, while it raises `ServerUnavailable`.
-
-    Args:
-        send: A request.
-        patience: Seconds from the first call, after which no further one is made.
-        stop: Once set, ends the wait and the repetitions.
-
-    Raises:
-        ServerUnavailable: The server stayed unavailable.
-    """
-    failures, began = 0, time.monotonic()
-    while True:
-        try:
-            return send()
-        except ServerUnavailable:
-            failures += 1
-            if time.monotonic() - began >= patience or (stop or threading.Event()).wait(pause(failures)):
-                raise
 
 
 def transport_words(error: Any) -> str:

@@ -14,7 +14,7 @@ from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings
 
-_SHARED = {key: key for key in ("shards", "replicas", "url_env", "api_key_env", "ca_file")}
+_SHARED = {key: key for key in ("shards", "url_env", "api_key_env")}
 _OF_A_FIELD = {  # key of the config -> attribute
     "field": "searched_field", "analyzer": "analyzer", "similarity": "bm25_constants", "encoder": "encoder",
     "vector": "vectors",

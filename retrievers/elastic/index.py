@@ -72,7 +72,7 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     """
     if not name or name.startswith(("_", "-", "+")) or set(name) & set('*?,"<>|/\\ #:'):
         raise RetrieverError("config-value", f"{connection.where}.index: {name!r} is no name of one index or alias; correct it")
-    answer = connection.request("GET", f"/{quote(name, safe='')}", patience=connection.opening_patience, missing=True)
+    answer = connection.request("GET", f"/{quote(name, safe='')}", patience=connection.opening_patience, allow=(404,))
     if answer.status == 404:
         return None
     if len(answer.body) > 1:

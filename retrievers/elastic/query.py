@@ -21,6 +21,12 @@ from retrievers.retriever import JoinedText
 SLACK = 8
 """Hits requested beyond the depth where the server does not order equal scores by doc_id; the client orders and cuts."""
 
+MAX_TERMS = 100
+"""Texts with more different words are searched with this many of the most telling ones."""
+
+FORM = {"type": "best_fields", "max_terms": MAX_TERMS, "minimum_should_match": None}
+"""The part of a query's identity that no key sets."""
+
 MOST_CLAUSES = 1024
 """Terms of a query that every server allows; more with more memory (indices.query.bool.max_clause_count)."""
 
@@ -58,24 +64,23 @@ def envelope(depth: int, ordered: bool) -> dict[str, Any]:
 def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
     """Returns a BM25 query over `field`, or over `query.fields` (field -> boost).
 
-    A text of more than `max_terms` different words, or more than `MOST_CLAUSES` in all, is searched with its words of highest
-    tf-idf only, each once, selected by each shard: a search's cost grows with its words, and a pseudo-answer has hundreds. Such
-    a query searches each field separately, so `cross_fields` acts as `most_fields`.
+    A text of more than `MAX_TERMS` different words, or more than `MOST_CLAUSES` in all, is searched with its words of highest
+    tf-idf only, each once, selected by each shard: a search's cost grows with its words, and a pseudo-answer has hundreds.
     """
     fields = dict(query.fields) or {field: 1.0}
-    if len(set(words(text))) > query.max_terms or sum(map(_most_terms, text.split())) > MOST_CLAUSES:
-        return _over_fields([_top_terms(text, name, boost, query.max_terms) for name, boost in fields.items()], query.type)
+    if len(set(words(text))) > MAX_TERMS or sum(map(_most_terms, text.split())) > MOST_CLAUSES:
+        return _best([_top_terms(text, name, boost) for name, boost in fields.items()])
     if not query.fields:
         return {"match": {field: {"query": text}}}
     boosted = [f"{name}^{boost:g}" for name, boost in fields.items()]
-    return {"multi_match": {"query": text, "fields": boosted, "type": query.type}}
+    return {"multi_match": {"query": text, "fields": boosted, "type": FORM["type"]}}
 
 
 def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dict[str, Any]:
     """Returns the BM25 query of a query's texts searched as one, over `field`, or over `query.fields`.
 
     Each different word is one clause, boosted by how often it occurs: that is the score of the repeated text, which would have
-    a clause for each repetition. Every text may bring `max_terms` words, and together they may have `MOST_CLAUSES` terms, the
+    a clause for each repetition. Every text may bring `MAX_TERMS` words, and together they may have `MOST_CLAUSES` terms, the
     least that a server allows. Longer texts are searched as `bm25_query` would: the original, boosted by its repetitions, and
     the rewrites with their most telling words, each counted once.
 
@@ -83,9 +88,9 @@ def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dic
     """
     fields = dict(query.fields) or {field: 1.0}
     counts = Counter(joined_text(text).split())
-    most_words = query.max_terms * len(text.texts)
+    most_words = MAX_TERMS * len(text.texts)
     if len(counts) <= most_words and sum(_most_terms(word) for word in counts) <= MOST_CLAUSES:
-        return _over_fields([_counted_words(counts, name, boost) for name, boost in fields.items()], query.type)
+        return _best([_counted_words(counts, name, boost) for name, boost in fields.items()])
     rewrites = bm25_query(" ".join(rewrite.text for rewrite in text.rewrites), field, query)
     if text.original is None:
         return rewrites
@@ -103,21 +108,18 @@ def _most_terms(word: str) -> int:
     return max(1, len(_TERM.findall(word)))
 
 
-def _over_fields(parts: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """Returns the query of all fields, of one query for each."""
-    if len(parts) == 1:
-        return parts[0]
-    return {"dis_max": {"queries": parts}} if kind == "best_fields" else {"bool": {"should": parts}}
+def _best(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return parts[0] if len(parts) == 1 else {"dis_max": {"queries": parts}}
 
 
-def _top_terms(text: str, field: str, boost: float, terms: int) -> dict[str, Any]:
+def _top_terms(text: str, field: str, boost: float) -> dict[str, Any]:
     return {
         "more_like_this": {
             "fields": [field],
             "like": textwrap.wrap(text, _PARSED, break_on_hyphens=False),
             "min_term_freq": 1,
             "min_doc_freq": 1,
-            "max_query_terms": terms,
+            "max_query_terms": MAX_TERMS,
             "minimum_should_match": 1,
             "boost": boost,
         }

@@ -20,6 +20,7 @@ from retrievers.elastic.documents import ElasticDocuments, text_field
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
 from retrievers.elastic.query import (
+    FORM,
     SLACK,
     bm25_query,
     cosines,
@@ -45,6 +46,8 @@ from retrievers.retriever import (
     error_context,
     no_heartbeat,
 )
+
+BATCH = 64  # searches per request; of dense ones half as many
 
 
 class _ElasticSearch:
@@ -98,7 +101,7 @@ class ElasticDense(_ElasticSearch):
         encoder: TextEncoder,
     ) -> None:  # fmt: skip
         """Searches an index, as its settings say, with the encoder's vectors, half a batch at a time."""
-        super().__init__(connection, index, settings, identity, max(1, settings.batch // 2))
+        super().__init__(connection, index, settings, identity, BATCH // 2)
         self._similarity = str((field_of(index.fields, settings.searched_field) or {}).get("similarity", "cosine"))
         self._vectors = RecentVectors(encoder)
 
@@ -138,7 +141,7 @@ def open_retriever(
     identity = _identity(name, settings, index, connection, patient=patient)
     check_planned(f"retrieve.retrievers.{name}: index {index.name}", expect_identity, identity)
     if settings.encoder is None:
-        return ElasticBM25(connection, index, settings, identity, settings.batch)
+        return ElasticBM25(connection, index, settings, identity, BATCH)
     encoder = open_encoder(settings.encoder, device, patient=patient)
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:
@@ -227,7 +230,7 @@ def _identity(
             _check_built(where, "similarity.", built, settings.bm25_constants.model_dump())
         _check_query_fields(connection, index, settings)
         _try_query(connection, index, "query", bm25_query("two words", field, settings.bm25_query))
-        return same | {"query": settings.bm25_query.model_dump() | {"minimum_should_match": None}}
+        return same | {"query": {"fields": settings.bm25_query.fields} | FORM}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         stored = index.note["encoder"] if index.note else None
         encoder = encoder_identity(settings.encoder, patient=patient)

@@ -1,27 +1,26 @@
 """Many searches in few `_msearch` requests, several in flight; rejected searches are sent again.
 
 Elasticsearch answers a search that it has no capacity for with an item of status 429 inside an answer of status 200, which no
-client retries. Such items are sent again in rounds: each in smaller requests, fewer at a time, after a backoff; rounds without
-failures raise both again, slowly. An unreachable server is retried with requests of the same size.
+client retries. Such items are sent again, after a pause, in smaller requests. An unreachable server is retried with requests of
+the same size.
 """
 
 from __future__ import annotations
 
 import threading
-import time
+from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
-from cluster.outages import pause
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, error_words
 from retrievers.elastic.index import gone
 from retrievers.retriever import Alive, no_heartbeat
 
 _TRIES = 5  # of an item that is answered 500, or 429 even alone: the cause is usually the node, sometimes this very search
-_ROUNDS = 4  # requests per slot in a round while the server is overloaded, so that the next round adapts soon
 _TOO_LARGE = "circuit_breaking_exception"  # 429 like a full queue, but for the memory that this one search needs
+_ALIVE_SECONDS = 5.0  # between two heartbeats while the server is waited for
 _PARTS = (
     "status", "error", "timed_out", "_shards.failed", "_shards.failures", "hits.hits.sort", "hits.hits._id", "hits.hits._score",
 )  # fmt: skip
@@ -39,103 +38,73 @@ class SearchHits(NamedTuple):
 
 
 class MultiSearch:
-    """Searches one index; one thread calls it."""
+    """Searches one concrete index, with `batch` searches per request and `in_flight` requests at a time; one thread calls it.
+
+    Where `ordered`, hits carry `[score, doc_id]` (`query.envelope`).
+    """
 
     def __init__(self, connection: Connection, index: str, in_flight: int, batch: int, ordered: bool) -> None:
-        """Starts with the largest requests: `batch` searches each, `in_flight` of them at a time, over the concrete index.
-
-        Where `ordered`, hits carry `[score, doc_id]` (`query.envelope`).
-        """
-        self._connection, self._index = connection, index
-        self._max_in_flight, self._max_batch, self._ordered = in_flight, batch, ordered
-        self._in_flight, self._batch = in_flight, batch
+        """Sends nothing."""
+        self._connection, self._index, self._in_flight, self._batch = connection, index, in_flight, batch
+        self._ordered = ordered
         unused = ("hits.hits._id", "hits.hits._score") if ordered else ("hits.hits.sort",)
         self._filter = ",".join(f"responses.{part}" for part in _PARTS if part not in unused)
 
     def run(self, searches: Sequence[bytes], alive: Alive = no_heartbeat) -> list[SearchHits]:
-        """Returns the hits of each search (two lines of JSON); calls `alive` after every request and every backoff.
+        """Returns the hits of each search (two lines of JSON); calls `alive` now and then.
 
         Raises:
             SearchRefused: The server refuses a search.
-            RetrieverError: No search succeeded for the connection's patience; the index is gone.
+            RetrieverError: No answer for the connection's patience; the index is gone.
         """
-        found: list[SearchHits | None] = [None] * len(searches)
-        left = list(range(len(searches)))
-        tries = dict.fromkeys(left, 0)
-        failed, last_success = 0, time.monotonic()  # failed: rounds in a row
-        while left:
-            unlimited = (self._batch, self._in_flight) == (self._max_batch, self._max_in_flight)
-            now = left if unlimited else left[: _ROUNDS * self._batch * self._in_flight]
-            failures = self._round(searches, now, found, tries, alive)
-            before, left = len(left), [place for place in left if found[place] is None]
-            if len(left) < before:
-                last_success = time.monotonic()
-                failed = failed if len(failures) > before - len(left) else 0
-            if not failures:
-                self._batch = min(self._max_batch, self._batch + max(1, self._max_batch // 8))
-                self._in_flight = min(self._max_in_flight, self._in_flight + 1)
-                continue
-            if time.monotonic() - last_success > self._connection.patience:
-                raise self._connection.unavailable(next(iter(failures.values())))
-            if any(failure.overloaded for failure in failures.values()):
-                self._batch, self._in_flight = max(1, self._batch // 2), max(1, self._in_flight // 2)
-            failed += 1
-            time.sleep(pause(failed))
-            alive()
-        return [hits for hits in found if hits is not None]
-
-    def _round(
-        self, searches: Sequence[bytes], left: list[int], found: list[SearchHits | None], tries: dict[int, int], alive: Alive
-    ) -> dict[int, ServerUnavailable]:
-        """Sends searches once, enters their hits in `found` and returns the failures.
-
-        A request that fails as a whole ends the round: with an unreachable server all others would fail, too.
-        """
-        parts = [left[start : start + self._batch] for start in range(0, len(left), self._batch)]
-        stop = threading.Event()
-        failures: dict[int, ServerUnavailable] = {}
-
-        def send(part: list[int]) -> None:
-            if stop.is_set():
-                return
+        found: dict[int, SearchHits] = {}
+        stop = threading.Event()  # else a thread that has waited for the server would begin to wait for the next part
+        parts = [range(start, min(start + self._batch, len(searches))) for start in range(0, len(searches), self._batch)]
+        with ThreadPoolExecutor(max(1, min(self._in_flight, len(parts))), "search") as pool:
+            left = {pool.submit(self._search, searches, part, found, stop) for part in parts}
             try:
-                items = self._send([searches[place] for place in part])
+                while left:
+                    done, left = wait(left, _ALIVE_SECONDS, FIRST_COMPLETED)
+                    alive()
+                    for one in done:
+                        one.result()
+            finally:
+                stop.set()
+        return [found[place] for place in range(len(searches))]
+
+    def _search(self, searches: Sequence[bytes], part: range, found: dict[int, SearchHits], stop: threading.Event) -> None:
+        """Enters the hits of a part of the searches; sends fewer at a time while the server lacks room for them."""
+        size, tries = len(part), Counter[int]()
+
+        def send() -> None:
+            nonlocal size
+            places, failures = [place for place in part if place not in found][:size], dict[int, ServerUnavailable]()
+            try:
+                items = self._send([searches[place] for place in places])
             except ServerUnavailable as failure:
-                if failure.overloaded and len(part) == 1 and any(found):  # the search itself: others were answered
-                    self._count_try(tries, part[0], str(failure))
-                stop.set()
-                failures.update(dict.fromkeys(part, failure))
-                return
-            except BaseException:
-                stop.set()
-                raise
-            for place, item in zip(part, items, strict=True):
+                alone = failure.overloaded and len(places) == 1 and found  # the search itself: others were answered
+                failure.of_item = bool(alone)
+                items, failures = [], {places[0]: failure}
+            for place, item in zip(places, items, strict=False):
                 try:
-                    found[place] = self._hits(item, tries, place)
+                    found[place] = self._hits(item)
                 except ServerUnavailable as failure:
                     failures[place] = failure
+            for place, failed in failures.items():
+                tries[place] += failed.of_item and not (failed.overloaded and len(places) > 1)
+                if tries[place] >= _TRIES:
+                    raise SearchRefused(f"{failed}, {_TRIES} times")
+            if any(failed.overloaded for failed in failures.values()):
+                size = max(1, len(places) // 2)
+            if failures:
+                raise next(iter(failures.values()))
 
-        if len(parts) == 1 or self._in_flight == 1:
-            for part in parts:
-                send(part)
-                alive()
-        else:
-            with ThreadPoolExecutor(min(self._in_flight, len(parts)), "search") as pool:
-                for _ in pool.map(send, parts):
-                    alive()
-        return failures
-
-    def _count_try(self, tries: dict[int, int], place: int, message: str) -> None:
-        """Counts a failure that this very search may have caused.
-
-        Raises:
-            SearchRefused: It was the last try.
-        """
-        tries[place] += 1
-        if tries[place] >= _TRIES:
-            raise SearchRefused(f"{message}, {_TRIES} times")
+        while not stop.is_set() and any(place not in found for place in part):
+            self._connection.retry(send, self._connection.patience, stop)
+            size = min(len(part), 2 * size)
 
     def _send(self, lines: list[bytes]) -> list[Any]:
+        """Returns the items of an answer; searches that are too large together are sent in two requests."""
         path, params = f"/{self._index}/_msearch", {"filter_path": self._filter}
         try:
             answer = self._connection.send("POST", path, b"".join(lines), lines=True, params=params)
@@ -149,26 +118,22 @@ class MultiSearch:
             raise ServerUnavailable("an answer that lacks searches")
         return items
 
-    def _hits(self, item: dict[str, Any], tries: dict[int, int], place: int) -> SearchHits:
+    def _hits(self, item: dict[str, Any]) -> SearchHits:
         """Returns the hits of one item.
 
         Raises:
-            ServerUnavailable: No capacity, or some shards failed, so that hits are missing.
-            SearchRefused: The server refuses it, or has failed too often.
+            ServerUnavailable: No capacity, the server failed on it, or some shards failed, so that hits are missing.
+            SearchRefused: The server refuses it.
         """
         if "error" in item:
             kind, reason = error_words(item["error"]) if isinstance(item["error"], dict) else ("", str(item["error"]))
-            status = int(item.get("status", 500))
+            status, reason = int(item.get("status", 500)), " ".join(reason.split())[:200]
             said = f"a search was answered {status} {kind}".strip()
             if status in BUSY:
-                if kind == _TOO_LARGE and self._batch == 1:
-                    self._count_try(tries, place, said)
-                raise ServerUnavailable(said, overloaded=True)
+                raise ServerUnavailable(said, overloaded=True, of_item=kind == _TOO_LARGE)
             if status < 500:
-                refused = SearchRefused(f"{kind}: {' '.join(reason.split())[:200]}")
-                raise gone(self._connection, self._index, kind) or refused
-            self._count_try(tries, place, f"{said}: {' '.join(reason.split())[:200]}")
-            raise ServerUnavailable(said)
+                raise gone(self._connection, self._index, kind) or SearchRefused(f"{kind}: {reason}")
+            raise ServerUnavailable(f"{said}: {reason}", of_item=True)
         shards = item.get("_shards") or {}
         if shards.get("failed"):
             failures = shards.get("failures") or [{}]

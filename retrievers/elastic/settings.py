@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cluster.settings import NOT_IDENTITY, Names, Settings
+from cluster.settings import NOT_IDENTITY, Settings
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings, Bm25Settings, bm25_or_dense
 
@@ -25,11 +25,7 @@ class QuerySettings(Settings):
     """The form of a BM25 query."""
 
     fields: dict[str, Annotated[float, Field(gt=0)]] = {}
-    """Field -> boost; {}: the retriever's `field` alone."""
-    type: Literal["best_fields", "most_fields", "cross_fields"] = "best_fields"
-    """How the scores of several fields become one. Of texts beyond `max_terms` cross_fields is as most_fields."""
-    max_terms: Annotated[int, Field(gt=0, le=1024)] = 100
-    """Texts with more different words are searched with this many of the most telling ones."""
+    """Field -> boost, of which the best counts; {}: the retriever's `field` alone."""
 
 
 class VectorSettings(Settings):
@@ -51,18 +47,12 @@ class ElasticSettings(RetrieverSettings):
     """Name of the environment variable with the address, or several, separated by commas; it may have user and password."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable that holds an API key; null: the server asks for none."""
-    ca_file: Annotated[str | None, NOT_IDENTITY, Names.FILE] = None
-    """PEM file of the authority that has signed the server's certificate; null: the usual ones."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Hits of its lists with a lower score take no part in fusion; null: all do."""
     shards: Annotated[int, Field(gt=0), NOT_IDENTITY] = 1
     """Of the index that is built; another number is another index: one built here with another is refused."""
-    replicas: Annotated[int, Field(ge=0), NOT_IDENTITY] = 1
-    """Of the index; set on one that is there."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
     """Requests of the whole job at a time."""
-    batch: Annotated[int, Field(gt=0, le=1000), NOT_IDENTITY] = 64
-    """Searches per request; half of it for dense ones."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
     """For one request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10

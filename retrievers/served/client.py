@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 class ModelServer(Server):
     """A server and one of its models. Threads may share it."""
 
+    waits_patience = True
+
     def __init__(self, what: str, settings: ServerSettings, *, patient: bool = False) -> None:
         """Reads the key from the environment; sends nothing.
 

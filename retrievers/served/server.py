@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import urllib3
 from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 
+from cluster import http
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
 from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, meant_status, parsed_json, retry_after
@@ -24,6 +25,7 @@ from retrievers.served.http import connections, error_text, reason
 _CONNECT_TIMEOUT = 10.0  # seconds
 _BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
 _BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
+_PART = 1 << 16  # bytes of a read
 _TEXT = 200  # characters of a server's message that are shown
 
 Result = TypeVar("Result")
@@ -47,10 +49,6 @@ class ReachedBy(Protocol):
     @property
     def timeout_seconds(self) -> float:
         """Returns the longest time of an attempt."""
-
-    @property
-    def attempts(self) -> int:
-        """Returns the attempts of a request that times out or is answered badly."""
 
     @property
     def patience_minutes(self) -> float:
@@ -104,6 +102,9 @@ def bearer(key: str) -> dict[str, str]:
 
 class Server:
     """A server. Threads may share it."""
+
+    waits_patience = False
+    """Whether a server that asks for a longer wait than the patience is asked again at its end, in place of given up."""
 
     def __init__(
         self,
@@ -184,11 +185,11 @@ class Server:
                 sends, bad = sends + 1, bad + failure.uses_attempt
                 left = self._failed(failure, patience) + patience - (now := time.monotonic())
                 first = first or now
-                if left <= 0 or failure.wait > left:
+                if left <= 0 or (failure.wait > left and not self.waits_patience):
                     words = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
                     answers = str(failure).startswith("HTTP ")
                     raise ServerAway("server-away", words, failure.reason, answers) from None
-                if bad >= self._settings.attempts or now - first >= patience:
+                if bad >= http.ATTEMPTS or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):
                     raise TextRefused(self.what, "stopped, since another request failed", reason="stopped") from None
@@ -235,19 +236,20 @@ class Server:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         seconds = self._settings.timeout_seconds
         headers = self._headers | (self._key_header(self._key.value) if self._key.value else {})
-        timeout = urllib3.Timeout(connect=min(_CONNECT_TIMEOUT, seconds), read=seconds)
+        timeout, deadline = urllib3.Timeout(min(_CONNECT_TIMEOUT, seconds), seconds), time.monotonic() + seconds
         try:
             answer = self._pool.request(
                 "GET" if content is None else "POST", url, body=content, headers=headers, timeout=timeout,
-                retries=False, redirect=False,
+                retries=False, redirect=False, preload_content=False,
             )  # fmt: skip
-        except ReadTimeoutError:
+            received = _body(answer, deadline)
+        except (ReadTimeoutError, TimeoutError):
             raise _Failure(f"no answer in {seconds:g} s", "timeout", uses_attempt=True) from None
         except DecodeError as error:
             raise _Failure(f"its body is broken: {reason(error)}", "bad_answer", uses_attempt=True) from None
         except (HTTPError, OSError) as error:
             raise _Failure(reason(error), "unavailable", uses_attempt=False) from None
-        return meant_status(answer.status, answer.data), answer.headers, answer.data
+        return meant_status(answer.status, received), answer.headers, received
 
     def _failed(self, failure: _Failure, patience: float) -> float:
         """Notes a failure; returns the time of the first one since the latest good answer."""
@@ -263,3 +265,15 @@ class Server:
         answered(self._service)
         with self._lock:
             self._failing = (0.0, float("-inf"))
+
+
+def _body(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """Returns the body of an answer; TimeoutError once the deadline has passed: urllib3's own timeout is of each read."""
+    parts = []
+    while part := answer.read1(_PART):
+        parts.append(part)
+        if time.monotonic() > deadline:
+            answer.close()
+            raise TimeoutError
+    answer.release_conn()
+    return b"".join(parts)

@@ -51,8 +51,6 @@ class WebSettings(WithoutIndex):
     """Requests of the whole job at a time."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 30
     """For one attempt of a search."""
-    attempts: Annotated[int, Field(gt=0), NOT_IDENTITY] = 3
-    """Of a search that times out or is answered badly."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 5
     """How long a search waits for a server that is overloaded or away; then its query goes on without it."""
 

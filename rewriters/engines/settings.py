@@ -169,8 +169,6 @@ class ServerEngineSettings(EngineSettings):
     """Requests of one worker at a time, at most; AIMD finds how many below it."""
     timeout_seconds: Annotated[float, Field(ge=0.001), NOT_IDENTITY] = 60
     """For one attempt of a request."""
-    attempts: Annotated[int, Field(gt=0), NOT_IDENTITY] = 5
-    """Of a request that times out or is answered badly."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """How long a request waits for a server that is overloaded or away."""
     tokenizer: Annotated[str | None, NOT_IDENTITY, Names.MODEL] = None

@@ -155,10 +155,10 @@ def nights(
     monkeypatch.chdir(tmp_path)
     log(QUERIES)
     values["rewrite"] = {
-        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address, "attempts": 1}, "strategies": ["general"]
+        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address}, "strategies": ["general"]
     }  # fmt: skip
     values["retrieve"] |= {"retrievers": {"bm25": bm25}}
     values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
     with FakeModels("vllm", "reranker", score=score) as reranker:
-        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3, "attempts": 2}
+        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3}
         yield Nights(config_file(values), llm, reranker)

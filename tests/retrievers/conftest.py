@@ -80,7 +80,7 @@ def elastic_blocks(
     new_name: Callable[[], str],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """The blocks of a BM25 and of exact dense retrievers whose indexes are there."""
-    same, flat = {"kind": "elastic", "index": new_name(), "replicas": 0}, {"type": "flat"}
+    same, flat = {"kind": "elastic", "index": new_name()}, {"type": "flat"}
     blocks = {
         "bm25": dict(same),
         "dense": same | {"encoder": encoder_block, "vector": flat},

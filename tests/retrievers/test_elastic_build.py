@@ -35,7 +35,7 @@ def alias(elasticsearch: str, new_name: Callable[[], str]) -> str:
 
 
 def block(alias: str, **more: Any) -> dict[str, Any]:
-    return {"kind": "elastic", "index": alias, "replicas": 0} | more
+    return {"kind": "elastic", "index": alias} | more
 
 
 def build(corpus: Any, *blocks: dict[str, Any], **more: Any) -> ElasticSummary:
@@ -90,9 +90,9 @@ def test_replicas_come_after_loading(alias: str, corpus: Path, elasticsearch: st
 
     with Proxy(elasticsearch, look) as proxy:
         monkeypatch.setenv("PROXY_URL", proxy.url)
-        build(corpus, block(alias, replicas=2, url_env="PROXY_URL"))
+        build(corpus, block(alias, url_env="PROXY_URL"))
     assert [(one["number_of_replicas"], one["refresh_interval"]) for one in seen] == [("0", "-1")]
-    assert next(iter(ask("GET", f"/{alias}").values()))["settings"]["index"]["number_of_replicas"] == "2"
+    assert next(iter(ask("GET", f"/{alias}").values()))["settings"]["index"]["number_of_replicas"] == "1"
 
 
 def served(name: str) -> tuple[str, str | None, str | None]:
@@ -115,9 +115,9 @@ def test_a_kill_at_the_end_leaves_no_index_that_seems_done(
 
     monkeypatch.setattr(ElasticBuild, "_request", killed)
     with pytest.raises(KeyboardInterrupt):
-        build(corpus, block(alias, replicas=1))
+        build(corpus, block(alias))
     monkeypatch.setattr(ElasticBuild, "_request", asked)
-    made = build(corpus, block(alias, replicas=1))
+    made = build(corpus, block(alias))
     assert (made.built, made.counts) == (True, LoadCounts(present=13))
     assert served(made.name) == ("1", None, "true")
 
@@ -125,9 +125,9 @@ def test_a_kill_at_the_end_leaves_no_index_that_seems_done(
 def test_what_is_otherwise_on_an_index_that_is_there_is_set(alias: str, corpus: Path) -> None:
     made = build(corpus, block(alias))
     ask("PUT", f"/{made.name}/_settings", {"index": {"blocks.write": False, "refresh_interval": "-1"}})
-    again = build(corpus, block(alias, replicas=2))
+    again = build(corpus, block(alias))
     assert (again.name, again.built) == (made.name, False)
-    assert served(made.name) == ("2", None, "true")
+    assert served(made.name) == ("1", None, "true")
 
 
 def test_another_number_of_shards_is_another_index(alias: str, corpus: Path) -> None:
@@ -407,7 +407,7 @@ def test_indexes_of_a_config() -> None:
         ):
             elastic_indexes({name: typed(one) for name, one in (retrievers | {"second": block("docs", **more)}).items()})
     elastic_indexes(
-        {name: typed(one) for name, one in (retrievers | {"second": block("docs", query={"max_terms": 2})}).items()}
+        {name: typed(one) for name, one in (retrievers | {"second": block("docs", query={"fields": {"title": 2}})}).items()}
     )  # searches otherwise, that is all
 
 

@@ -15,7 +15,6 @@ from elasticsearch import helpers
 
 from cluster import outages
 from cluster.errors import RetrieverError
-from retrievers.elastic import failures
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.passages import CorpusLoader
@@ -190,8 +189,8 @@ def test_the_library_s_loop_ends_in_the_thread_that_began_it(server: Server, mon
 )
 def test_patience_is_counted_in_minutes(server: Server, monkeypatch: pytest.MonkeyPatch, fault: Fault, words: str) -> None:
     clock = Clock()
-    monkeypatch.setattr(failures, "time", clock)
-    monkeypatch.setattr(failures, "pause", clock.pause)
+    monkeypatch.setattr(outages, "time", clock)
+    monkeypatch.setattr(outages, "pause", clock.pause)
     proxy, began = server(lambda request: fault), clock.now
     with pytest.raises(RetrieverError, match=rf"no good answer from http\S+: {words}.*; start the server, or correct PROXY"):
         load(connected(patience_minutes=0.02), DOCUMENTS[:512])

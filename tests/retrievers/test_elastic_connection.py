@@ -54,7 +54,7 @@ def test_a_key_from_the_environment(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("SAFE_URL", secured_server.url.replace("//", f"//elastic:{PASSWORD}@"))
-    block = BLOCK | {"index": new_name(), "replicas": 0}
+    block = BLOCK | {"index": new_name()}
     (fields,) = elastic_indexes({"bm25": typed(block)}).values()
     build_elastic_index(fields, corpus)
     key = secured_server.key(block["index"])
@@ -118,7 +118,6 @@ def test_a_key_with_a_secret_in_the_servers_words(elasticsearch: str, monkeypatc
             {"SAFE_URL": "http://h"},
             "bm25.api_key_env: the environment has no SAFE_KEY; set it there",
         ),
-        ({"ca_file": "none.pem"}, {"SAFE_URL": "https://h"}, "bm25.ca_file: none.pem: no such file; name the PEM file"),
     ],
 )
 def test_refused_before_anything_is_sent(
@@ -152,7 +151,10 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_secure_connection(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAFE_URL", elasticsearch.replace("http:", "https:"))
-    assert re.search(r"no secure connection to https://\S+: .*; correct ca_file or SAFE_URL$", refusal(BLOCK))
+    assert re.search(
+        r"no secure connection to https://\S+: .*; name its authority's file in SSL_CERT_FILE, or correct SAFE_URL$",
+        refusal(BLOCK),
+    )
 
 
 @pytest.mark.parametrize("version", ["10.0.0", "7.17.29"])
@@ -177,7 +179,7 @@ def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypa
     )
     monkeypatch.setenv("SAFE_URL", elasticsearch)
     said = refusal(BLOCK)
-    assert "is Elasticsearch 8.19." in said
+    assert "is of another major version, the client" in said
     assert said.endswith(
         "the client installed here is 9.1.0, for servers 9.x and 10.x; take such a server, or the client of this package: "
         "pip install 'elasticsearch>=8.19,<9'"

@@ -37,7 +37,7 @@ def test_vectors_are_those_of_a_local_build(
     model = str(make_encoder(tmp_path / "model", kind, texts, pooling, prompts=PROMPTS, **more))
     here = {"kind": "local", "index": str(tmp_path / "index"), "encoder": {"model": model}}
     alias = new_name()
-    there = {"kind": "elastic", "index": alias, "replicas": 0, "encoder": {"model": model}, "vector": {"type": "flat"}}
+    there = {"kind": "elastic", "index": alias, "encoder": {"model": model}, "vector": {"type": "flat"}}
     ((path, fields),) = local_indexes({"dense": typed(here)}).items()
     build_local_index(path, corpus, fields)
     (loaded,) = elastic_indexes({"dense": typed(there)}).values()

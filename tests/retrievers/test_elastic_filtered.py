@@ -99,7 +99,7 @@ def test_an_alias_that_routes_its_searches_is_refused(foreign: str, new_name: Na
 def test_an_alias_that_is_moved_to_a_new_index_keeps_its_filter(
     elasticsearch: str, new_name: Name, write_corpus: Callable[..., Path]
 ) -> None:
-    block = typed({"kind": "elastic", "index": new_name(), "replicas": 0})
+    block = typed({"kind": "elastic", "index": new_name()})
     (fields,) = elastic_indexes({"r": block}).values()
     first = build_elastic_index(fields, write_corpus(pa.table({"doc_id": ["a", "b"], "text": ["the sea", "the moon"]})))
     alias_of(first.name, block.index, filter={"match": {"text": "sea"}})

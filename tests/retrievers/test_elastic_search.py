@@ -14,7 +14,6 @@ import pytest
 from cluster import outages
 from cluster.errors import RetrieverError
 from retrievers.elastic import connection as elastic_connection
-from retrievers.elastic import search
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import text_field
 from retrievers.elastic.index import ElasticIndex
@@ -39,12 +38,13 @@ def behind(
     """Opens a retriever whose server is behind a proxy."""
     proxies: list[Proxy] = []
 
-    def opened(meddle: Callable[[Request], Fault | None], kind: str = "bm25", **block: Any) -> tuple[Retriever, Proxy]:
+    def opened(meddle: Callable[[Request], Fault | None], batch: int = 64, **block: Any) -> tuple[Retriever, Proxy]:
+        monkeypatch.setattr("retrievers.elastic.retriever.BATCH", batch)
         proxy = Proxy(elasticsearch, meddle)
         proxy.__enter__()
         proxies.append(proxy)
         monkeypatch.setenv("PROXY_URL", proxy.url)
-        return open_retriever("under_test", typed(elastic_blocks[kind] | {"url_env": "PROXY_URL"} | block)), proxy
+        return open_retriever("under_test", typed(elastic_blocks["bm25"] | {"url_env": "PROXY_URL"} | block)), proxy
 
     yield opened
     for proxy in proxies:
@@ -98,9 +98,10 @@ def test_requests_that_come_to_no_answer_are_sent_again(behind: Any, calm: Any, 
     assert 125 <= proxy.items["_msearch"] <= 200
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 200])
 def test_busy_answers_to_the_whole_are_sent_again(behind: Any, calm: Any, status: int) -> None:
-    fault = Fault(kind="answer", status=status, body={"error": {"type": "circuit_breaking_exception"}})
+    kind = "html" if status == 200 else "answer"  # a proxy's login page
+    fault = Fault(kind=kind, status=status, body={"error": {"type": "circuit_breaking_exception"}})
     retriever, _ = behind(only_searches(lambda request: fault if request.number <= 2 else None))
     assert rows(retriever.search(TEXTS, 5)) == calm
 
@@ -118,7 +119,8 @@ def test_partial_failures_of_shards_are_no_short_lists(behind: Any, calm: Any) -
 
 def test_patience_comes_to_an_end_in_one_line(behind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(search, "time", clock)
+    monkeypatch.setattr(outages, "time", clock)
+    monkeypatch.setattr(outages, "pause", clock.pause)
     fault = only_searches(lambda request: Fault(items=frozenset({0})))
     retriever, proxy = behind(fault, patience_minutes=0.01)
     began = clock.now
@@ -279,13 +281,13 @@ def test_where_the_texts_of_an_index_of_others_lie(block: Any, source: Any, name
 # the form of a query
 
 
-def test_a_long_text_is_searched_by_its_most_telling_words(elastic_blocks: Any) -> None:
+def test_a_long_text_is_searched_by_its_most_telling_words(elastic_blocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the sea and the moon, waves, Fresnel and his lens"
-    block = elastic_blocks["bm25"] | {"query": {"max_terms": 2}}
-    (hits,) = rows(open_retriever("under_test", typed(block)).search([SearchText(text)], 5))
-    assert [doc_id for doc_id, _ in hits] == ["d02"]  # the two words that stand in one document only
     assert "match" in bm25_query(text, "text", QuerySettings())
-    assert bm25_query(text, "text", QuerySettings(max_terms=2))["more_like_this"]["max_query_terms"] == 2
+    monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 2)
+    (hits,) = rows(open_retriever("under_test", typed(elastic_blocks["bm25"])).search([SearchText(text)], 5))
+    assert [doc_id for doc_id, _ in hits] == ["d02"]  # the two words that stand in one document only
+    assert bm25_query(text, "text", QuerySettings())["more_like_this"]["max_query_terms"] == 2
 
 
 LONG = " ".join(f"{word}{number} {word}" for word in WORDS for number in range(150))  # 1,510 different words

@@ -86,18 +86,21 @@ def test_fields_have_their_boosts_and_are_searched_one_by_one() -> None:
     assert [each["match"]["title"]["boost"] for each in two["bool"]["should"]] == [5.0, 2.5]
 
 
-def test_texts_with_too_many_words_keep_the_weight_of_the_original() -> None:
+def test_texts_with_too_many_words_keep_the_weight_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     rewrites = [" ".join(f"w{number}x{place}" for place in range(40)) for number in range(3)]
     text = joined("sea lamp", *rewrites)
-    assert "should" in joined_bm25_query(text, "text", QuerySettings(max_terms=31))["bool"]
-    original, others = joined_bm25_query(text, "text", QuerySettings(max_terms=30))["bool"]["should"]
-    assert original["bool"] == {"must": bm25_query("sea lamp", "text", QuerySettings(max_terms=30)), "boost": 12}
+    monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 31)
+    assert "should" in joined_bm25_query(text, "text", QuerySettings())["bool"]
+    monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 30)
+    original, others = joined_bm25_query(text, "text", QuerySettings())["bool"]["should"]
+    assert original["bool"] == {"must": bm25_query("sea lamp", "text", QuerySettings()), "boost": 12}
     assert others["more_like_this"]["max_query_terms"] == 30
 
 
 @pytest.mark.parametrize("long", [" ".join(f"w{n}" for n in range(1100)), "東" * 1100, "a-" * 1100 + "b"])
-def test_no_query_has_more_clauses_than_a_server_allows(long: str) -> None:
-    query = joined_bm25_query(joined("sea", long, "lamp"), "text", QuerySettings(max_terms=1024))
+def test_no_query_has_more_clauses_than_a_server_allows(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 1024)
+    query = joined_bm25_query(joined("sea", long, "lamp"), "text", QuerySettings())
     assert len(words(long)) > MOST_CLAUSES or "-" in long
     assert [list(one) for one in query["bool"]["should"]] == [["bool"], list(bm25_query(f"{long} lamp", "text",
-        QuerySettings(max_terms=1024)))]  # fmt: skip
+        QuerySettings()))]  # fmt: skip

@@ -59,12 +59,12 @@ def score(query: str, texts: Sequence[str]) -> list[float]:
 
 
 def encoder_at(fake: FakeModels, **more: Any) -> OpenaiEncoder:
-    given = {"kind": "openai", "model": "tiny", "base_url": fake.address, "attempts": 2, "patience_minutes": 5} | more
+    given = {"kind": "openai", "model": "tiny", "base_url": fake.address, "patience_minutes": 5} | more
     return OpenaiEncoder(OpenaiEncoderSettings(**given))
 
 
 def reranker_at(fake: FakeModels, **more: Any) -> ServerReranker:
-    given = {"kind": "server", "model": "tiny", "base_url": fake.address, "attempts": 2, "patience_minutes": 5} | more
+    given = {"kind": "server", "model": "tiny", "base_url": fake.address, "patience_minutes": 5} | more
     return ServerReranker(RerankSettings(**given))
 
 
@@ -235,7 +235,7 @@ NAN = float("nan")
 )
 def test_vectors_that_are_none_are_refused(spoil: Callable[[Any], Any], words: str) -> None:
     with FakeModels(embed=embed) as fake:
-        encoder = encoder_at(fake, attempts=1)
+        encoder = encoder_at(fake)
         fake.spoil = lambda answer: answer | {"data": spoil(answer["data"]) if len(answer["data"]) > 1 else []}
         with pytest.raises(TextRefused):
             encoder.encode(searches("a", "b"))
@@ -256,7 +256,7 @@ def test_vectors_that_are_none_are_refused(spoil: Callable[[Any], Any], words: s
 )
 def test_scores_that_are_none_are_refused(spoil: Callable[[Any], Any]) -> None:
     with FakeModels(score=score) as fake:
-        reranker = reranker_at(fake, attempts=1)
+        reranker = reranker_at(fake)
         fake.spoil = lambda answer: answer | {"results": spoil(answer["results"])}
         with pytest.raises(TextRefused, match="HTTP 200, but"):
             reranker.score(["q"] * 2, ["a", "b"])
@@ -265,7 +265,7 @@ def test_scores_that_are_none_are_refused(spoil: Callable[[Any], Any]) -> None:
 @pytest.mark.slow
 def test_a_slow_answer_uses_up_an_attempt() -> None:
     with FakeModels("tei", embed=embed) as fake:
-        patient = encoder_at(fake, timeout_seconds=1, attempts=30)  # a busy machine may be slow once more
+        patient = encoder_at(fake, timeout_seconds=1)  # a busy machine may be slow once more
         fake.fail("slow", Said(200, b"{}", seconds=20.0), 1)
         assert patient.encode(searches("slow")).shape == (1, 3)
         assert fake.texts.count("slow") >= 2
@@ -274,11 +274,27 @@ def test_a_slow_answer_uses_up_an_attempt() -> None:
             encoder_at(fake, timeout_seconds=1).encode(searches("stuck"))
 
 
+def test_an_answer_that_drips_has_the_time_of_one_attempt() -> None:
+    with FakeModels("tei", embed=embed) as fake:
+        fake.fail("drips", Said(200, b" " * 60, drip=0.05))
+        began = time.monotonic()
+        with pytest.raises(TextRefused, match=r"no answer in 0\.5 s; sent 2 times"):
+            encoder_at(fake, timeout_seconds=0.5).encode(searches("drips"))
+        assert time.monotonic() - began < 2.9, "of 3 s for each whole answer"
+
+
+def test_a_wait_beyond_the_patience_is_an_outage_that_may_end() -> None:
+    with FakeModels("tei", embed=embed) as fake:
+        encoder = encoder_at(fake, patience_minutes=0.01)
+        fake.fail("late", Said(429, b"", {"Retry-After": "86400"}), 1)
+        assert encoder.encode(searches("late")).shape == (1, 3)
+
+
 @waited_for
 def test_an_error_inside_a_good_answer_is_the_status_that_it_names(
     embedding: FakeModels, reranking: FakeModels, content: bytes
 ) -> None:
-    encoder, reranker = encoder_at(embedding, attempts=1), reranker_at(reranking, attempts=1)
+    encoder, reranker = encoder_at(embedding), reranker_at(reranking)
     for fake in (embedding, reranking):
         fake.fail("late", Said(200, content), 2)
     assert encoder.encode(searches("late")).shape == (1, 3)
@@ -471,7 +487,7 @@ def test_a_document_that_is_refused_ends_the_build_and_is_named(
     embedding.fail("bad", fault)
     texts = ["one", "", "two", "one", "bad", *(f"text {n}" for n in range(20)), "bad"]
     corpus = write_corpus({"doc_id": [f"d{n:02}" for n in range(len(texts))], "text": texts})
-    encoder = {"kind": "openai", "model": "tiny", "base_url": embedding.address, "attempts": 2, "batch": 8}
+    encoder = {"kind": "openai", "model": "tiny", "base_url": embedding.address, "batch": 8}
     with pytest.raises(RetrieverError, match=rf"corpus: document 'd04' is refused by the encoder tiny at .*: {words}; change"):
         build_local_index(tmp_path / "index", corpus, index_fields(None, encoder))
 

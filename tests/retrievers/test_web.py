@@ -116,7 +116,7 @@ def test_nothing_found_by_engines_that_did_not_answer_is_no_answer() -> None:
     with WebServer("searxng") as server:
         silent = {"query": "x", "results": [], "unresponsive_engines": [["google", "CAPTCHA"]]}
         server.always = Told(200, json.dumps(silent).encode())
-        found = failure(web(server, attempts=2))
+        found = failure(web(server))
         assert found.reason == "bad_answer"
         assert "none of its engines answered" in found.message
         assert len(server.texts) == 2
@@ -124,14 +124,14 @@ def test_nothing_found_by_engines_that_did_not_answer_is_no_answer() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reason", "sends"),
-    [("500", "server_error", 3), ("html", "bad_answer", 3), ("half", "bad_answer", 3), ("huge", "bad_answer", 3),
-     ("other", "bad_answer", 3), ("400", "refused", 1), ("hang", "timeout", 3)],
+    [("500", "server_error", 2), ("html", "bad_answer", 2), ("half", "bad_answer", 2), ("huge", "bad_answer", 2),
+     ("other", "bad_answer", 2), ("400", "refused", 1), ("hang", "timeout", 2)],
 )  # fmt: skip
 def test_a_search_that_fails_is_given_up_and_the_others_are_answered(
     server: WebServer, fault: str, reason: str, sends: int
 ) -> None:
     server.fail("bread", fault)
-    opened = web(server, attempts=3, timeout_seconds=0.5 if fault == "hang" else 30)
+    opened = web(server, timeout_seconds=0.5 if fault == "hang" else 30)
     found = answers(opened, "bread", "tide", "beer")
     assert isinstance(found["bread"], FailedSearch)
     assert found["bread"].reason == reason
@@ -145,7 +145,7 @@ def test_a_search_is_sent_again_when_the_server_was_busy_or_fell_over(server: We
     server.fail("tide", "500", 1)
     server.fail("beer", "503", 1)
     sent: list[str] = []
-    found = dict(web(server, attempts=2).find(["bread", "tide", "beer"], sent.append))
+    found = dict(web(server).find(["bread", "tide", "beer"], sent.append))
     assert all(not isinstance(one, FailedSearch) for one in found.values())
     assert sorted(sent) == sorted(server.texts) == ["beer"] * 2 + ["bread"] * 3 + ["tide"] * 2
 
@@ -153,7 +153,7 @@ def test_a_search_is_sent_again_when_the_server_was_busy_or_fell_over(server: We
 @waited_for
 def test_an_error_inside_a_good_answer_is_the_status_that_it_names(server: WebServer, content: bytes) -> None:
     server.fail("bread", Told(200, content), 2)
-    assert not isinstance(answers(web(server, attempts=1), "bread")["bread"], FailedSearch)
+    assert not isinstance(answers(web(server), "bread")["bread"], FailedSearch)
     assert server.texts == ["bread"] * 3
 
 
@@ -251,7 +251,7 @@ def test_the_identity_has_what_decides_the_hits_alone() -> None:
     plain = settings(provider="brave", api_key_env="A")
     assert plain.identity == {"kind": "web", "version": 1, "provider": "brave", "results": 10}
     assert plain.base_url == "https://api.search.brave.com"
-    same = {"max_in_flight": 1, "timeout_seconds": 1, "base_url": "http://proxy", "attempts": 1}
+    same = {"max_in_flight": 1, "timeout_seconds": 1, "base_url": "http://proxy"}
     assert settings(provider="brave", api_key_env="B", **same).identity == plain.identity
     others = ({"results": 5}, {"args": {"country": "DE"}}, {"args": {"a": 1}})
     assert len({json.dumps(settings(provider="brave", api_key_env="A", **other).identity) for other in others}) == 3

@@ -14,6 +14,11 @@ from tests.support.rewriters.fake_server import FakeServer
 Opened = Callable[..., OpenaiEngine]
 
 
+@pytest.fixture(autouse=True)
+def _three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.http.ATTEMPTS", 3)
+
+
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
     with FakeServer() as running:
@@ -26,7 +31,7 @@ def opened() -> Iterator[Opened]:
     engines: list[OpenaiEngine] = []
 
     def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
-        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 60, "attempts": 3, "patience_minutes": 5}
+        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 60, "patience_minutes": 5}
         engines.append(OpenaiEngine(OpenaiSettings(kind="openai", **known | changes)))
         return engines[-1]
 

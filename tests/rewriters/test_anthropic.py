@@ -35,7 +35,7 @@ def opened(server: MessagesServer) -> Iterator[Opened]:
     engines = []
 
     def open_one(**changes: Any) -> AnthropicEngine:
-        known: dict[str, Any] = {"model": "claude-a", "base_url": server.address, "attempts": 3, "patience_minutes": 5}
+        known: dict[str, Any] = {"model": "claude-a", "base_url": server.address, "patience_minutes": 5}
         engine = open_engine(AnthropicSettings(kind="anthropic", **known | changes))
         assert isinstance(engine, AnthropicEngine)
         engines.append(engine)
@@ -152,7 +152,7 @@ def test_an_error_inside_a_good_answer_is_the_status_that_it_names(
     server: MessagesServer, opened: Opened, content: bytes
 ) -> None:
     server.fail(SHARED + "tides", Reply(content=content), times=2)
-    (tides,) = answers(opened(attempts=1), asked("tides"))
+    (tides,) = answers(opened(), asked("tides"))
     assert (tides.text is None, tides.attempts) == (False, 3)
 
 

@@ -64,7 +64,6 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dic
     ("key", "value"),
     [
         ("max_in_flight", 0),
-        ("attempts", 0),
         ("timeout_seconds", 0.0005),
         ("patience_minutes", 0),
         ("patience_minutes", math.nan),

@@ -40,7 +40,7 @@ def test_answers_without_a_choice_are_paid_for_as_the_server_says(server: FakeSe
 @waited_for
 def test_an_error_inside_a_good_answer_is_the_status_that_it_names(server: FakeServer, opened: Opened, content: bytes) -> None:
     server.fail("tea", Reply(content=content), times=2)
-    tea = outcome(opened(server, attempts=1), "tea")["tea"]
+    tea = outcome(opened(server), "tea")["tea"]
     assert (tea.text, tea.attempts) == ("answer to: tea", 3)
 
 
@@ -56,7 +56,7 @@ def test_no_access_ends_the_run_whatever_the_status(server: FakeServer, opened: 
 def test_an_error_of_no_status_is_a_bad_answer(server: FakeServer, opened: Opened, error: object) -> None:
     server.fail("tea", Reply(content=json.dumps(completion(None) | {"error": error}).encode()))
     server.fail("coffee", Reply(content=json.dumps(completion("fine") | {"error": error}).encode()))
-    done = outcome(opened(server, attempts=2), "tea", "coffee")
+    done = outcome(opened(server), "tea", "coffee")
     assert (done["tea"].error_reason, done["tea"].attempts, done["coffee"].text) == ("bad_answer", 2, "fine")
     assert done["tea"].error_message == "HTTP 200, but it holds an error: strange"
 
@@ -112,7 +112,7 @@ HALF = '{"error": {"message": "cut: \\ud83d"}}'  # as JavaScript writes a text t
 @pytest.mark.parametrize("status", [200, 400, 403, 500])
 def test_half_a_surrogate_in_a_servers_words_is_replaced(server: FakeServer, opened: Opened, status: int) -> None:
     server.fail("bad", Reply(status, HALF.encode()))
-    engine = opened(server, attempts=1)
+    engine = opened(server)
     outcome(engine, "good")
     message = outcome(engine, "bad")["bad"].error_message
     assert message is not None

@@ -245,7 +245,7 @@ class World:
             return value
         kind = value.get("kind")
         if kind in _LLMS:
-            return {"kind": "openai", "model": value["model"], "base_url": self.llm.address, "attempts": 2}
+            return {"kind": "openai", "model": value["model"], "base_url": self.llm.address}
         if kind in ("local", "elastic"):
             kept = {key: one for key, one in value.items() if key == "together"}
             return kept | {"kind": "local", "index": "index"} | ({"encoder": self.encoder} if "encoder" in value else {})

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from cluster import http
 from cluster.errors import RewriterError
 from cluster.http import OF_ONE, Refusals
 from cluster.outages import answered, failed, pause
@@ -87,7 +88,7 @@ class OpenaiEngine:
         self._model, self._args = settings.model, _checked_args(settings)
         self._server = ChatServer(settings, self.protocol)
         self._service = f"LLM server {self._server.base}"
-        self._attempts, self._patience = settings.attempts, 60 * settings.patience_minutes
+        self._patience = 60 * settings.patience_minutes
         self._counter, self._warned_of_usage = TokenCounter(settings.model, settings.tokenizer), False
         self._omitted: frozenset[str] = frozenset()  # what this server refuses (`fields.py`)
         self._accepted: frozenset[str] = frozenset()  # what it has taken at least once
@@ -231,7 +232,7 @@ class OpenaiEngine:
         delay = asked + pause(state.sends, longest=LONGEST_BACKOFF, least=0)
         if failure.uses_attempt:
             state.attempts_used += 1
-            return delay if state.attempts_used < self._attempts and asked <= self._patience else None
+            return delay if state.attempts_used < http.ATTEMPTS and asked <= self._patience else None
         patience_left = state.first_sent + self._patience - time.monotonic()
         if patience_left <= 0 or asked > patience_left:
             return None

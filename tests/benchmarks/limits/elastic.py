@@ -159,7 +159,7 @@ def contests(searches: int) -> list[Contest]:
 
 
 def sizes(what: str, vector: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    same = {"kind": "elastic", "index": f"dmqr-rate-{what}-{uuid.uuid4().hex[:8]}", "replicas": 0}
+    same = {"kind": "elastic", "index": f"dmqr-rate-{what}-{uuid.uuid4().hex[:8]}"}
     return {"bm25": same, "dense": same | {"encoder": ENCODER, "vector": vector}}
 
 

@@ -48,7 +48,7 @@ def build(alias: str, tmp_path: Path) -> Callable[[dict[str, str]], str]:
 
     def made(documents: dict[str, str]) -> str:
         pq.write_table(pa.table({"doc_id": list(documents), "text": list(documents.values())}), tmp_path / "corpus.parquet")
-        (fields,) = elastic_indexes({"bm25": typed({"kind": "elastic", "index": alias, "replicas": 0})}).values()
+        (fields,) = elastic_indexes({"bm25": typed({"kind": "elastic", "index": alias})}).values()
         return build_elastic_index(fields, tmp_path / "corpus.parquet").name
 
     return made
@@ -59,8 +59,8 @@ def job(alias: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Val
     """Two retrievers that share the index; rewrites and reranking are left out."""
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"query": ["sea"]}), "log.parquet")
-    same = {"kind": "elastic", "index": alias, "replicas": 0}
-    values["retrieve"]["retrievers"] = {"bm25": same, "strict": same | {"query": {"max_terms": 2}}}
+    same = {"kind": "elastic", "index": alias}
+    values["retrieve"]["retrievers"] = {"bm25": same, "strict": same | {"query": {"fields": {"text": 2}}}}
     return values | {"rewrite": {"strategies": []}, "rerank": {"kind": "none"}}
 
 
@@ -149,7 +149,7 @@ def test_a_run_whose_alias_has_moved_is_told_how_it_goes_on(job: Values, build: 
     assert again.run_id == begun.run_id
     check_indexes_unchanged(again)
 
-    other = job | {"retrieve": {"retrievers": {name: block | {"query": {"max_terms": 7}} for name, block in
+    other = job | {"retrieve": {"retrievers": {name: block | {"query": {"fields": {"text": 7}}} for name, block in
                                                job["retrieve"]["retrievers"].items()}}}  # fmt: skip
     check_indexes_unchanged(prepared(other))  # searches otherwise: another run
 

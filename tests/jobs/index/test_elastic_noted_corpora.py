@@ -133,7 +133,7 @@ def test_an_index_in_elasticsearch(
     load: Load, elasticsearch: str, new_name: Callable[[], str], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = new_name()
-    elastic = {"kind": "elastic", "index": name, "replicas": 0}
+    elastic = {"kind": "elastic", "index": name}
     config, other = load(bm25=elastic), load("corpus.path=other.parquet", bm25=elastic)
     index(config, [], silent())
     with monkeypatch.context() as unread:

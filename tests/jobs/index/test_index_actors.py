@@ -49,7 +49,7 @@ def test_actors_build_the_index(
 ) -> None:
     monkeypatch.setattr("retrievers.elastic.build._BATCH", 4)
     pq.write_table(pa.table({"doc_id": [f"d{i:02d}" for i in range(16)], "text": TEXTS}), tmp_path / "corpus.parquet")
-    blocks = {"dense": {"kind": "elastic", "index": new_name(), "replicas": 0, "encoder": ENCODER, "vector": {"type": "flat"}}}
+    blocks = {"dense": {"kind": "elastic", "index": new_name(), "encoder": ENCODER, "vector": {"type": "flat"}}}
     config = a_config(values, blocks)
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
     made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=ActorLoader(config))
@@ -71,7 +71,7 @@ def test_workers_share_the_requests_in_flight(
 ) -> None:
     many = pa.table({"doc_id": [f"d{i:05d}" for i in range(8192)], "text": [f"sea {i}" for i in range(8192)]})
     pq.write_table(many, tmp_path / "corpus.parquet")
-    blocks = {"bm25": {"kind": "elastic", "index": new_name(), "replicas": 0, "url_env": "PROXY_URL", "max_in_flight": 4}}
+    blocks = {"bm25": {"kind": "elastic", "index": new_name(), "url_env": "PROXY_URL", "max_in_flight": 4}}
 
     def load(loader: Any, batches: Any) -> Iterator[LoadCounts]:
         """Two workers, two blocks each, as the actors would."""

@@ -57,7 +57,7 @@ def test_an_index_that_gives_fewer_hits_than_are_asked_for_is_refused(serve: Any
     proxy = serve(fake_index(max_result_window="50"))
     gives, remedy = "index docs gives at most 50 hits (index.max_result_window), and", "or raise the setting of the index"
     assert refusal(job) == f"retrieve.retrievers.bm25: {gives} retrieve.depth is 100; lower retrieve.depth, {remedy}"
-    hybrid = {"both": {"kind": "hybrid", "of": {"a": BM25, "b": BM25 | {"query": {"max_terms": 9}}}, "depth": 51}}
+    hybrid = {"both": {"kind": "hybrid", "of": {"a": BM25, "b": BM25 | {"query": {"fields": {"text": 9}}}}, "depth": 51}}
     key = "retrieve.retrievers.both.depth"
     line = refusal(job, f"retrieve.retrievers={json.dumps(hybrid)}", "retrieve.depth=500")
     assert line == f"retrieve.retrievers.both.of.a: {gives} {key} is 51; lower {key}, {remedy}"

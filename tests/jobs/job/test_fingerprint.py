@@ -30,13 +30,11 @@ APART = {
     "CollectionSettings": {"corpus"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
-        "base_url", "api_key_env", "api_key_file", "max_in_flight", "timeout_seconds", "attempts", "patience_minutes",
+        "base_url", "api_key_env", "api_key_file", "max_in_flight", "timeout_seconds", "patience_minutes",
         "tokenizer",
     },
     "ElasticSettings": {
-        "url_env", "api_key_env", "ca_file", "replicas",
-        "max_in_flight", "batch",
-        "timeout_seconds", "patience_minutes",
+        "url_env", "api_key_env", "max_in_flight", "timeout_seconds", "patience_minutes",
     },
 }  # fmt: skip
 APART["AnthropicSettings"] = APART["OpenaiSettings"]
@@ -47,7 +45,6 @@ SERVER = {
     "max_in_flight",
     "batch",
     "timeout_seconds",
-    "attempts",
     "patience_minutes",
 }
 APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER | {"store"}}

@@ -138,7 +138,7 @@ def test_never_more_requests_at_once_than_the_job_may_have(
     pq.write_table(pa.table({"doc_id": ids, "text": [f"sea {i}" for i in range(4000)]}), tmp_path / "corpus.parquet")
     with Proxy(elasticsearch, lambda request: time.sleep(0.03)) as proxy:
         monkeypatch.setenv("PROXY_URL", proxy.url)
-        more = {"index": name, "url_env": "PROXY_URL", "max_in_flight": 2, "replicas": 0}
+        more = {"index": name, "url_env": "PROXY_URL", "max_in_flight": 2}
         config = a_config(values, **more)
         (fields,) = elastic_indexes({"bm25": config.retrieve.retrievers["bm25"]}).values()
         build_elastic_index(fields, tmp_path / "corpus.parquet")

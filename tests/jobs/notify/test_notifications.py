@@ -138,7 +138,7 @@ def test_an_interrupted_run(job: str, number: signal.Signals, code: int, seconds
     pq.write_table(pa.table({"query": [f"tide {row}" for row in range(120)]}), "log.parquet")
     models = None if at_work else FAULTS["hang"]
     with FakeServer(seconds=0.5, models=models, text=lambda _: '{"general": "it"}') as llm, Webhook(seconds=seconds) as hook:
-        engine = f"rewrite.engine={{kind: openai, model: tiny, base_url: '{llm.address}', attempts: 1}}"
+        engine = f"rewrite.engine={{kind: openai, model: tiny, base_url: '{llm.address}'}}"
         command = [sys.executable, "-m", "jobs", "run", job, "--set", engine, "--set", "cluster.grace_seconds=0.2"]
         environment = os.environ | {"HOOKS": hook.url, "PYTHONPATH": str(ROOT)}
         run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

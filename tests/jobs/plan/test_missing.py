@@ -77,13 +77,13 @@ def night(
     log(QUERIES)
     Path("prices.yaml").write_text(PRICES)
     values["rewrite"] = {
-        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address, "attempts": 1},
+        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address},
         "strategies": ["general", "keyword"],
     }
     values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": served_dense}, "depth": 4}
     values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 4}}
     with FakeModels("vllm", "reranker", score=score) as reranker:
-        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3, "attempts": 2}
+        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3}
         path = config_file(values)
         yield lambda label, *settings: prepared_job(path, f"label={label}", *settings)
 

@@ -1,11 +1,9 @@
-"""Followers of jobs that are lost with their machine or their head, and what is submitted in their place; at the wire."""
+"""Followers of jobs that are lost with their machine or their head; at the wire."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +24,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def job(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def job(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     return config_file(values)
 
@@ -112,42 +110,3 @@ def test_that_the_server_is_away_is_said(server: FakeJobServer, job: str, capsys
         assert said == [f"the job server {server.address} does not answer; it is asked again for 0.6 s"]
     finally:
         server.__enter__()
-
-
-# ---------------------------------------------------------------- submitted again
-
-
-def lease(folder: Path, job_id: str, *, beat: float, began: float) -> None:
-    """Writes the lease of a job's driver on another machine."""
-    (folder / "lease").mkdir(parents=True)
-    held = {"job": job_id, "machine": "elsewhere", "host": "elsewhere", "pid": 1, "pid_began": "0", "released": False}
-    (folder / "lease" / "000001.json").write_text(json.dumps(held | {"began": began, "beat": beat}))
-
-
-@pytest.mark.parametrize(
-    ("beat", "began", "is_lost"),
-    [(-400, -500, True), (-5, -500, False), (-4000, -5000, False)],
-    ids=["stale since", "works", "an earlier start's"],
-)
-def test_a_job_that_is_said_to_run_and_whose_lease_is_stale_is_submitted_again(
-    server: FakeJobServer, job: str, tmp_path: Path, beat: float, began: float, is_lost: bool,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    first, now = detached(server, job), time.time()
-    server.jobs[first].started = now - 1000
-    lease(tmp_path / "runs" / "small-0123456789ab", first, beat=now + beat, began=now + began)
-    capsys.readouterr()
-    assert submitted(server, job, "--detach") == 0
-    seen = capsys.readouterr()
-    assert list(server.jobs) == ([first, f"{first}-2"] if is_lost else [first])
-    assert seen.out.strip() == (f"{first}-2" if is_lost else first)
-    assert ("is working already" in seen.err) != is_lost
-    assert (f"{first} is said to run, but its driver is gone" in seen.err) == is_lost
-
-
-def test_a_stale_lease_of_another_job_of_the_name_does_not_count(server: FakeJobServer, job: str, tmp_path: Path) -> None:
-    first, now = detached(server, job), time.time()
-    server.jobs[first].started = now - 1000
-    lease(tmp_path / "runs" / "small-0123456789ab", "small-ba9876543210", beat=now - 400, began=now - 500)
-    assert submitted(server, job, "--detach") == 0
-    assert list(server.jobs) == [first]

@@ -313,7 +313,7 @@ def test_a_stopped_job_ends_the_following_with_143(server: FakeJobServer, job: s
         (["--set", "fuse.kk=1"], "unknown key"),
         (["--set", "rewrite.strategies=[./none.yaml]"], "none.yaml"),
         (["--set", "limits.max_cost_usd=1"], "there is no prices.yaml"),
-        (["--pip", "none.txt"], "there is no such file"),
+        (["--pip", "none.txt"], "No such file or directory"),
         (["--pip", "six", "--uv", "six"], "one of them"),
         (["--date", "yesterday"], "is not a date"),
     ],

@@ -47,7 +47,7 @@ def job(
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gold.tsv").write_text("yeast\tgas\nyeast\tso they say\nspring tide\tmoon\n")
-    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine, "labels": {"by": "rank"}}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query"}
     return job_in_process(tmp_path, values, bm25, config_file)

@@ -37,7 +37,7 @@ def job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine, "labels": {"by": "rank"}}
     return job_in_process(tmp_path, values, bm25, config_file)
 

@@ -55,7 +55,7 @@ def job(
 ) -> str:  # fmt: skip
     """Rounds, grades and the judge ask the same model the same of a document."""
     monkeypatch.chdir(tmp_path)
-    engine = {"kind": "openai", "model": MODEL, "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": MODEL, "base_url": server.address}
     labels = {"by": "llm", "grades": {"engine": engine}}
     values["iterate"] = {"by": "bm25", "below": 2.0, "prompt": "refine", "documents": 3, "labels": labels, "engine": engine}
     values["grade"] = {"documents": 2, "against": "query", "engine": engine}

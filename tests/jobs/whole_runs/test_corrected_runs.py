@@ -51,9 +51,9 @@ def job(
     monkeypatch.chdir(tmp_path)
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
-    engine = {"kind": "openai", "model": "grader-8b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "grader-8b", "base_url": server.address}
     values["grade"] = {"documents": 3, "engine": engine, "question": {"engine": engine}, "strips": {"engine": engine}}
-    values["web"] = {"search": {**web.block(), "attempts": 1, "patience_minutes": 0.001}, "documents": HITS, "engine": engine}
+    values["web"] = {"search": {**web.block(), "patience_minutes": 0.001}, "documents": HITS, "engine": engine}
     values["answer"] = {"documents": 5, "engine": engine}
     return job_in_process(tmp_path, values, bm25, config_file)
 

@@ -52,7 +52,7 @@ def job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    engine = {"kind": "openai", "model": "rewriter-8b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "rewriter-8b", "base_url": server.address}
     values["rewrite"] |= {"engine": engine, "gate": {"by": "bm25", "below": BELOW}}
     path = job_in_process(tmp_path, values, bm25, config_file)
     values["rewrite"]["strategies"] = ["general", "keyword"]

@@ -36,7 +36,7 @@ from tests.support.jobs.workers import retriever as worker
 from tests.support.retrievers.blocks import index_fields
 
 Values = dict[str, Any]
-ELASTIC = {"kind": "elastic", "index": "docs", "api_key_env": "ES_KEY", "ca_file": "ca.pem", "max_in_flight": 6}
+ELASTIC = {"kind": "elastic", "index": "docs", "api_key_env": "ES_KEY", "max_in_flight": 6}
 
 
 @pytest.fixture
@@ -113,13 +113,12 @@ def test_paths_are_absolute_for_workers_and_for_what_is_sent(
     values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("index", "ca.pem"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "index").mkdir()
     parts = {"a": {"kind": "local", "index": "index"}, "b": ELASTIC}
     values["retrieve"] = {"retrievers": {"both": {"kind": "hybrid", "of": parts}}}
     config = Config.model_validate(values)
     found = absolute(config.retrieve.retrievers["both"]).of  # type: ignore[union-attr]
-    assert (found["a"].index, found["b"].ca_file) == (f"{tmp_path}/index", f"{tmp_path}/ca.pem")
+    assert (found["a"].index, found["b"].index) == (f"{tmp_path}/index", "docs")
     sent = sent_config(config).values["retrieve"]["retrievers"]["both"]["of"]
     assert (sent["a"]["index"], sent["b"]["index"]) == (f"{tmp_path}/index", "docs")
 

@@ -54,7 +54,7 @@ def job(
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     Path("gold.tsv").write_text("".join(f"{query}\t{one}\n" for query, of in GOLD.items() for one in of))
-    engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine}
     values["judge"] = {"engine": engine, "accuracy": {}, "criteria": {}}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query"}

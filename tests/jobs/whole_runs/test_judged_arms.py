@@ -82,7 +82,7 @@ def job(
     monkeypatch.chdir(tmp_path)
     Path("gold.tsv").write_text("".join(f"{query}\tx\n" for query in QUERIES[:4]))
     Path("criteria.yaml").write_text(OWN_CRITERIA)
-    engine = {"kind": "openai", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine | {"model": "answerer-8b"}}
     values["judge"] = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 2}, "accuracy": {},
                        "criteria": {"prompt": "./criteria.yaml"}}  # fmt: skip

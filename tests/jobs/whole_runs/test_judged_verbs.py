@@ -55,7 +55,7 @@ def job(
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prices.yaml").write_text("tokens: {judge-70b: {completion: 100}}\n")
-    engine = {"kind": "openai", "base_url": server.address, "attempts": 1, "max_in_flight": 2}
+    engine = {"kind": "openai", "base_url": server.address, "max_in_flight": 2}
     values["answer"] = {"documents": 1, "engine": engine | {"model": "answerer-8b"}}
     judge = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 2}, "accuracy": {}}
     values["judge"] = judge

@@ -60,7 +60,7 @@ def job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address}
     values["judge"] = {"engine": engine, "relevance": {"documents": 3}}
     return job_in_process(tmp_path, values, bm25, config_file)
 

@@ -60,7 +60,7 @@ def job(
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in GOLD))
-    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine, "prompt": "short_answer"}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query", "slices": ["words"]}
     return job_in_process(tmp_path, values, bm25, config_file)
@@ -147,7 +147,7 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
 
 
 def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: FakeServer) -> None:
-    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
     asks = {"answer.engine": engine, "answer.prompt": "short_answer"}
     arms = {"one": {"answer.documents": 1, **asks}, "two": {"answer.documents": 2, **asks}}
     run = finished(prepared_work(job, ["answer=null"], {"arms": arms}))

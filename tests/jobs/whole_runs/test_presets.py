@@ -80,7 +80,7 @@ def servers(monkeypatch: pytest.MonkeyPatch, place: Path) -> Iterator[FakeServer
 
 def settings(server: FakeServer) -> list[str]:
     """What is set of the preset."""
-    engine = json.dumps({"kind": "openai", "model": "one-8b", "base_url": server.address, "attempts": 1})
+    engine = json.dumps({"kind": "openai", "model": "one-8b", "base_url": server.address})
     found = [f"{section}.engine={engine}" for section in ENGINES]
     found += ["cluster.address=none", "limits.error_rate=1", "evaluate.qrels=null", f"output=runs/{os.getpid()}"]
     return [*found, "rerank.model=reranker", "rerank.max_length=128"]

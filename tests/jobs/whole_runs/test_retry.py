@@ -81,7 +81,7 @@ def job(
 ) -> Job:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"query": [*QUERIES, QUERIES[0]]}), "log.parquet")
-    engine = {"kind": "openai", "model": "tiny", "base_url": llm.server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "tiny", "base_url": llm.server.address}
     values["rewrite"] = {"engine": engine, "strategies": ["general", "keyword"], "retries": 0}
     values["retrieve"] |= {"retrievers": {"bm25": bm25}}
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}

@@ -54,7 +54,7 @@ def job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address, "attempts": 1}
+    engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address}
     values["iterate"] = {"by": "bm25", "below": BELOW, "documents": 2, "merge": "best", "engine": engine}
     return job_in_process(tmp_path, values, bm25, config_file)
 
@@ -126,7 +126,7 @@ def test_a_query_on_which_the_reranker_failed_stays_as_it_was_fused(job: str, se
     failed = QUERIES[2]
     plain = finished(prepared_work(job, ["iterate=null", "name=plain", "store=null"], None))
     reranker.fail(failed, INFERENCE_FAILED)
-    settings = [*reranked(reranker, attempts=1), "store=null", "iterate.below=1e9"]
+    settings = [*reranked(reranker), "store=null", "iterate.below=1e9"]
     run = finished(prepared_work(job, [*settings, "iterate.by=rerank", "name=one"], None))
     assert asked(server) == Counter(set(QUERIES) - {failed})  # its best score is not known
     assert results(run)[failed] == results(plain)[failed]

@@ -60,7 +60,7 @@ def path(
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
     pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
-    common = {"attempts": 2, "patience_minutes": 0.02}
+    common = {"patience_minutes": 0.02}
     dense = {"kind": "openai", "model": "org/encoder", "base_url": encoder.address} | common
     values["rewrite"] = {"strategies": []}
     values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": {"kind": "local", "index": "vectors", "encoder": dense}}}

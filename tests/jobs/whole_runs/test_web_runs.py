@@ -76,9 +76,9 @@ def path(
     lines = [{"query": query, "completions": {"general": text}} for query, text in QUERIES.items()]
     (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     values["rewrite"] |= {"strategies": ["general"], "calls": "separate"}
-    values["retrieve"] |= {"retrievers": {"bm25": bm25, "web": server.block(attempts=2, patience_minutes=0.02)}}
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "web": server.block(patience_minutes=0.02)}}
     values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 5, "combine": "replace",
-                        "attempts": 2, "patience_minutes": 0.02}  # fmt: skip
+                        "patience_minutes": 0.02}  # fmt: skip
     values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
     return config_file(values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from cluster import outages
+from cluster.outages import pause as PAUSE
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
         with self._lock:
             self.now += seconds
 
-    def pause(self, failures: int) -> float:
+    def pause(self, failures: int, *_: float | None) -> float:
         """The pause after so many failures, which is over at once: none is left to wait."""
-        self.sleep(outages.pause(failures))
+        self.sleep(PAUSE(failures))
         return 0.0

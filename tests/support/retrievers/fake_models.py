@@ -22,12 +22,13 @@ Score = Callable[[str, Sequence[str]], Sequence[float]]
 
 @dataclass(frozen=True)
 class Said:
-    """What the server says instead of a good answer; seconds: that it takes."""
+    """What the server says instead of a good answer; seconds: that it takes; drip: seconds before each byte of the body."""
 
     status: int = 200
     content: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    drip: float = 0.0
 
 
 def tei_error(status: int, words: str, kind: str) -> Said:
@@ -122,7 +123,12 @@ class FakeModels:
                 for name, value in {"Content-Length": str(len(said.content)), **said.headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(said.content)
+                if not said.drip:
+                    self.wfile.write(said.content)
+                    return
+                for byte in said.content:
+                    time.sleep(said.drip)
+                    self.wfile.write(bytes([byte]))
 
             def log_message(self, *_: object) -> None:
                 pass
