@@ -73,17 +73,11 @@ def retried(
     first: float | None = None,
     longest: float | None = None,
 ) -> Value:
-    """Returns `attempt()`; calls it again while it is `Transient`, after pauses that are shown as an outage.
-
-    Args:
-        attempt: One request.
-        patience: Seconds of retries, from the first failure; or the function that gives them for a failure.
-        stop: Once set, ends the retries.
-        first: As in `pause`.
-        longest: As in `pause`.
+    """Returns `attempt()`; calls it again while it is `Transient`, after pauses (`pause`) that are shown as an outage.
 
     Raises:
-        Transient: The last failure.
+        Transient: The last failure, after the patience (seconds from the first failure, or their function of a failure), or
+            once `stop` is set.
     """
     failures, began = 0, 0.0
     while True:

@@ -12,14 +12,10 @@ LOOK_SECONDS = 60.0  # a node that starts no process within it is not judged
 
 
 def check_shared(storage: Storage, what: str, look: Callable[[Path], Mapping[str, bool]] | None = None) -> None:
-    """Checks that all nodes of the connected cluster see what this process writes to a folder; storage on S3 always is shared.
+    """Checks that all nodes of the connected cluster see what this process writes to a folder, which the key `what` names.
 
-    Nodes that join later are not looked at.
-
-    Args:
-        storage: The folder.
-        what: The config key of the folder, for the message.
-        look: Returns node -> whether it sees a file; None: by a task on every node but this one.
+    Storage on S3 always is shared; nodes that join later are not looked at. `look` returns node -> whether it sees a file;
+    None: by a task on every node but this one.
 
     Raises:
         ClusterError: A node does not see it.

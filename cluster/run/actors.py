@@ -24,12 +24,8 @@ def map_on_actors(
     If a worker dies, Ray restarts it and repeats its calls, up to three times. An exception of a worker is raised here as
     it is.
 
-    Args:
-        worker: A class, built once per actor from `settings` and called with one table at a time.
-        settings: Keyword arguments of the class.
-        pool: The number of actors, and the CPUs and GPUs of each.
-        tables: The next one is taken only when an actor can be called with it.
-        tables_per_worker: Calls in flight per actor.
+    `worker` is a class, built once per actor from `settings`. The next table is taken only when an actor, with fewer than
+    `tables_per_worker` calls, can be called with it.
     """
     import ray
     from ray.util import ActorPool

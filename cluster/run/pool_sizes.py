@@ -60,23 +60,14 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolRequest:
-    """A pool as the config requests it; None: sized to the cluster.
+    """A pool as the config requests it; None: sized to the cluster."""
 
-    Attributes:
-        workers: Their number, or (minimum, maximum) of a pool that grows.
-        cpus: Of each worker.
-        gpus: Of each worker.
-        can_use_gpu: Whether a worker can use a GPU.
-        takes_spare_gpus: Whether the pool has workers on all GPUs that no other pool takes.
-        max_workers: Upper bound if `workers` is None.
-    """
-
-    workers: int | tuple[int, int] | None = None
-    cpus: float | None = None
+    workers: int | tuple[int, int] | None = None  # (minimum, maximum): it grows
+    cpus: float | None = None  # of each worker, as the GPUs
     gpus: float | None = None
     can_use_gpu: bool = False
-    takes_spare_gpus: bool = False
-    max_workers: int | None = None
+    takes_spare_gpus: bool = False  # has workers on all GPUs that no other pool takes
+    max_workers: int | None = None  # where `workers` is None
 
 
 class Resources(NamedTuple):

@@ -58,14 +58,8 @@ def copied(
 ) -> Path | None:
     """Returns the folder on this machine with these objects under their keys.
 
-    Args:
-        storage: Where the objects are.
-        entries: The objects.
-        version: Differs for a later set of objects under the same keys.
-        more: Files to write beside them: name -> content.
-        name: The object's, where it alone is copied.
-        there_only: Return None instead of making a copy.
-        on_progress: Called now and then while a copy is made.
+    `version` differs for a later set of objects under the same keys; `more` (name -> content) is written beside them. Where an
+    object alone is copied, `name` is its own. With `there_only` no copy is made: None.
 
     Raises:
         ClusterError: Too little space, or the folder cannot be written.

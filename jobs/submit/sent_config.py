@@ -34,15 +34,10 @@ MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the me
 
 
 class SentConfig(NamedTuple):
-    """What is sent of a config.
-
-    Attributes:
-        values: The config as YAML holds it.
-        files: Place in what is sent -> file of this machine.
-    """
+    """What is sent of a config."""
 
     values: dict[str, Any]
-    files: dict[str, Path]
+    files: dict[str, Path]  # place in what is sent -> file of this machine
 
 
 def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:

@@ -31,23 +31,14 @@ _LOGIN = re.compile(r"://[^/\s@]+@")  # user or password in an address
 
 @dataclass(frozen=True)
 class Submission:
-    """A checked job, ready to be sent.
+    """A checked job, ready to be sent."""
 
-    Attributes:
-        base: The id of its first attempt.
-        sent: The config, and the files that go with it.
-        config_path: The config's file.
-        verb: What the job does with it.
-        metadata: What is kept with the job.
-        packages: `pip` or `uv` -> packages that the nodes install for this job.
-    """
-
-    base: str
+    base: str  # the id of its first attempt
     sent: SentConfig
     config_path: str
     verb: Verb
     metadata: Mapping[str, str]
-    packages: Mapping[str, Sequence[str]]
+    packages: Mapping[str, Sequence[str]]  # `pip` or `uv` -> what the nodes install for this job
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,12 @@ from retrievers.elastic.settings import ElasticSettings
 
 
 class Access(NamedTuple):
-    """Addresses and credentials.
+    """Addresses and credentials."""
 
-    Attributes:
-        hosts: Addresses without user and password.
-        api_key: None: there is none.
-        basic_auth: User and password.
-        keys: Names of the variables that hold secrets.
-    """
-
-    hosts: list[str]
+    hosts: list[str]  # without user and password
     api_key: str | None
-    basic_auth: tuple[str, str] | None
-    keys: list[str]
+    basic_auth: tuple[str, str] | None  # user and password
+    keys: list[str]  # names of the variables that hold secrets
 
     @property
     def options(self) -> dict[str, Any]:

@@ -40,17 +40,13 @@ class Connection:
     """A server, or several nodes of one cluster. Threads may share it."""
 
     def __init__(self, where: str, settings: ElasticSettings, in_flight: int = 1, *, patient: bool = False) -> None:
-        """Read address and keys from the environment; sends nothing.
+        """Reads address and keys from the environment; sends nothing. `where` is the place in the config, for messages.
 
-        Args:
-            where: the place in the config, for messages.
-            settings: the retriever's.
-            in_flight: concurrent requests, at most; further threads wait.
-            patient: the run's plan has reached the server with this key, so even the first request waits for a server that
-                does not answer; otherwise it is refused within seconds.
+        At most `in_flight` requests are sent at a time. Where `patient`, the run's plan has reached the server with this key,
+        and even the first request waits for it; otherwise a server that does not answer is refused within seconds.
 
         Raises:
-            RetrieverError: an environment variable is not set or is no URL; the client is missing.
+            RetrieverError: An environment variable is not set or is no URL; the client is missing.
         """
         self.where = where
         self.timeout, self.patience = settings.timeout_seconds, 60 * settings.patience_minutes
@@ -69,17 +65,14 @@ class Connection:
 
     @contextmanager
     def client(self, asked: str, *, timeout: float | None = None, allow: Collection[int] = ()) -> Iterator[Any]:
-        """Lends the client for one request at a time and translates what it raises.
+        """Lends the client for one request (`asked`: method and path) and translates what it raises.
 
-        Args:
-            asked: method and path, for messages.
-            timeout: seconds; None: the connection's own.
-            allow: error statuses that count as answers.
+        Error statuses of `allow` are answers.
 
         Raises:
-            ServerUnavailable: not reached, too busy, broken off.
-            RequestRefused: another status than 2xx; 401 and 403 are RetrieverErrors.
-            RetrieverError: the key is refused; not Elasticsearch.
+            ServerUnavailable: Not reached, too busy, broken off.
+            RequestRefused: Another status than 2xx; 401 and 403 are RetrieverErrors.
+            RetrieverError: The key is refused; not Elasticsearch.
         """
         from elastic_transport import ConnectionTimeout, SerializationError, TlsError, TransportError
         from elasticsearch import ApiError, UnsupportedProductError
@@ -114,21 +107,9 @@ class Connection:
         timeout: float | None = None,
         allow: Collection[int] = (),
     ) -> ServerResponse:
-        """Send a request once.
+        """Sends a request once; options and errors are those of `client`.
 
-        Args:
-            method: of HTTP.
-            path: with a leading slash.
-            body: JSON values, or bytes that are sent as they are.
-            lines: the body is lines of JSON (msearch).
-            params: of the query string.
-            timeout: as `client`.
-            allow: as `client`.
-
-        Raises:
-            ServerUnavailable: as `client`.
-            RequestRefused: as `client`.
-            RetrieverError: as `client`.
+        The body is JSON values, or bytes that are sent as they are: with `lines`, lines of JSON (msearch).
         """
         headers = {"accept": "application/json"}
         if body is not None:
@@ -142,11 +123,11 @@ class Connection:
     def request(
         self, method: str, path: str, body: Any = None, *, patience: float | None = None, **options: Any
     ) -> ServerResponse:
-        """Send a request; repeats it while the server is unavailable, for ``patience`` seconds (None: the connection's own).
+        """Sends a request, again while the server is unavailable, for `patience` seconds (None: the connection's own).
 
         Raises:
-            RequestRefused: as `send`.
-            RetrieverError: as `send`; the server stayed unavailable.
+            RequestRefused: As `send`.
+            RetrieverError: As `send`; the server stayed unavailable.
         """
         seconds = self.patience if patience is None else patience
         return self.retry(lambda: self.send(method, path, body, **options), seconds)

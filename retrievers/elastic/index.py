@@ -22,25 +22,15 @@ BUILD = "dmqr index CONFIG"
 
 
 class ElasticIndex(NamedTuple):
-    """A concrete index.
+    """A concrete index."""
 
-    Attributes:
-        name: Of the index, no alias.
-        uuid: By Elasticsearch.
-        fields: The mapping's properties.
-        settings: Of the index.
-        note: What `build` wrote; None: the index was not built here.
-        source: The mapping's `_source`: which part of a document is kept.
-        only: The filter of the alias by which it was found; None: none.
-    """
-
-    name: str
+    name: str  # no alias
     uuid: str
-    fields: dict[str, Any]
+    fields: dict[str, Any]  # the mapping's properties
     settings: dict[str, Any]
-    note: dict[str, Any] | None
-    source: dict[str, Any]
-    only: dict[str, Any] | None = None
+    note: dict[str, Any] | None  # what `build` wrote; None: the index was not built here
+    source: dict[str, Any]  # the mapping's `_source`: which part of a document is kept
+    only: dict[str, Any] | None = None  # the filter of the alias by which it was found
 
     @property
     def most_hits(self) -> int:

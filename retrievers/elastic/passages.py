@@ -34,19 +34,12 @@ PassLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[L
 
 
 class LoadCounts(NamedTuple):
-    """Counts of loading.
-
-    Attributes:
-        loaded: Documents loaded.
-        present: Documents that were in the index already.
-        encoded: Texts encoded.
-        reused: Vectors taken from an index.
-    """
+    """Counts of loading."""
 
     loaded: int = 0
-    present: int = 0
-    encoded: int = 0
-    reused: int = 0
+    present: int = 0  # documents that were in the index already
+    encoded: int = 0  # texts
+    reused: int = 0  # vectors of an index
 
     def plus(self, other: LoadCounts) -> LoadCounts:
         """Returns the sums."""

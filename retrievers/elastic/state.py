@@ -21,9 +21,7 @@ def closed_to_writing(index: ElasticIndex) -> bool:
 
 
 def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the state of an index, as JSON values; while they are the same, so is what its searches find.
-
-    `only` is the filter of its searches; None: none.
+    """Returns the state of an index for searches with a filter: while it is the same, so is what they find.
 
     None: it was built here and is closed to writing.
 

@@ -8,29 +8,17 @@ from retrievers.elastic.passages import LoadCounts
 
 
 class ElasticSummary(NamedTuple):
-    """Summary of `build_elastic_index`.
+    """Summary of `build_elastic_index`."""
 
-    Attributes:
-        built: False where the alias stood for the same index already.
-        name: The concrete index.
-        documents: In the corpus.
-        duplicates: Documents whose text another one has, too.
-        content: Hash of the corpus.
-        counts: What was loaded.
-        without_text: Documents whose text is null or blank.
-        replaced: Documents of the index of another corpus for which the alias stood; None: for none.
-        looks: That the corpus is plainly of another language than BM25's analyzer, in words; None: it is not.
-    """
-
-    built: bool
-    name: str
+    built: bool  # False: the alias stood for the same index already
+    name: str  # of the concrete index
     documents: int
-    duplicates: int
-    content: str
+    duplicates: int  # documents whose text another one has, too
+    content: str  # hash of the corpus
     counts: LoadCounts
-    without_text: int
-    replaced: int | None
-    looks: str | None
+    without_text: int  # documents whose text is null or blank
+    replaced: int | None  # documents of the index of another corpus for which the alias stood
+    looks: str | None  # that the corpus is plainly of another language than BM25's analyzer
 
     @property
     def notes(self) -> list[str]:

@@ -26,31 +26,21 @@ def test_it_is_valid() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_an_image_is_pinned_and_its_server_is_asked_whether_it_works(name: str) -> None:
+def test_a_service_is_pinned_checked_local_and_without_secrets(name: str) -> None:
     service = SERVICES[name]
     assert re.search(r":v?\d+\.\d+\.\d+(@sha256:[0-9a-f]{64})?$", service["image"])
     check = service["healthcheck"]
-    assert check["test"][0] == "CMD"
+    assert (check["test"][0], check["retries"] > 1) == ("CMD", True)
     assert check["test"][-1].startswith("http://127.0.0.1:")
-    assert check["retries"] > 1
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_only_this_machine_reaches_it(name: str) -> None:
-    service = SERVICES[name]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    environment = service.get("environment", {})
     if service.get("network_mode") == "host":
-        assert "ports" not in service
-        said = [*service.get("command", []), *(f"{key}={value}" for key, value in service.get("environment", {}).items())]
+        said = [*service.get("command", []), *(f"{key}={value}" for key, value in environment.items())]
         assert any(re.fullmatch(r"--web.listen-address=127\.0\.0\.1:\d+|GF_SERVER_HTTP_ADDR=127\.0\.0\.1", one) for one in said)
     else:
-        assert service["ports"], "what cannot be reached is of no use"
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_no_secret_is_written_down(name: str) -> None:
-    for variable, value in SERVICES[name].get("environment", {}).items():
+        assert service["ports"]
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    for variable, value in environment.items():
         if re.search(r"(KEY|SECRET|TOKEN|PASSWORD)(_ID)?$", variable):
             assert value is None or re.fullmatch(r"\$\{\w+:\?.+\}", value), variable
 
