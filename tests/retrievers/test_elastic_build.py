@@ -284,16 +284,12 @@ def test_other_columns_are_kept_and_not_indexed(alias: str, write_corpus: Write)
     import datetime
 
     rows = {"doc_id": [1, 2], "text": ["a sea", "a lake"], "vector": [[1, 2], None], "day": [datetime.date(2026, 1, 2), None]}
-    build(write_corpus(rows), block(alias))
-    assert ask("GET", f"/{alias}/_doc/1")["_source"]["columns"] == {"vector": [1, 2], "day": "2026-01-02"}
+    build(write_corpus(rows | {"source": ["a.pdf", None], "page": [4, None]}), block(alias))
+    assert open_documents("under_test", typed(block(alias))).places(["2", "1"]) == ["", "a.pdf, page 4"]
+    assert ask("GET", f"/{alias}/_doc/1")["_source"]["columns"] == {
+        "vector": [1, 2], "day": "2026-01-02", "source": "a.pdf", "page": 4
+    }  # fmt: skip
     assert set(next(iter(ask("GET", f"/{alias}").values()))["mappings"]["properties"]) == {"columns", "doc_id", "text", "title"}
-
-
-def test_places_are_those_of_the_corpus(alias: str, write_corpus: Write) -> None:
-    rows = {"doc_id": [1, 2, 3], "text": ["a", "b", "c"], "source": ["a.pdf", "b.md", None], "page": [4, None, None]}
-    build(write_corpus(rows), block(alias))
-    places = open_documents("under_test", typed(block(alias))).places(["3", "1", "2"])
-    assert places == ["", "a.pdf, page 4", "b.md"]
 
 
 @pytest.mark.parametrize("only", [None, {"match_all": {}}])
@@ -304,22 +300,20 @@ def test_places_of_an_index_of_others_have_a_page(alias: str, only: dict[str, An
     assert places == ["", "a.pdf, page 4", "b.md"]
 
 
-@pytest.mark.parametrize(("doc_id", "words"), [("", "a doc_id is empty"), ("ü" * 300, "has 600 bytes")])
-def test_ids_that_elasticsearch_does_not_take(alias: str, write_corpus: Write, doc_id: str, words: str) -> None:
-    with pytest.raises(RetrieverError, match=f"{words}; Elasticsearch takes 1 to 512 bytes"):
-        build(write_corpus({"doc_id": [doc_id], "text": ["x"]}), block(alias))
-
-
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "doc_id", "words"),
     [
-        ({"analyzer": "klingon"}, r"refuses index .*analyzer \[klingon\] has not been configured"),
-        ({"index": "Upper"}, "refuses index Upper-.*must be lowercase"),
+        ({"analyzer": "klingon"}, "x", r"refuses index .*analyzer \[klingon\] has not been configured"),
+        ({"index": "Upper"}, "x", "refuses index Upper-.*must be lowercase"),
+        ({}, "", "a doc_id is empty; Elasticsearch takes 1 to 512 bytes"),
+        ({}, "ü" * 300, "has 600 bytes; Elasticsearch takes 1 to 512 bytes"),
     ],
 )
-def test_what_the_server_refuses_is_one_line(alias: str, corpus: Path, more: dict[str, Any], words: str) -> None:
+def test_what_the_server_does_not_take_is_one_line(
+    alias: str, write_corpus: Write, more: dict[str, Any], doc_id: str, words: str
+) -> None:
     with pytest.raises(RetrieverError, match=words) as refusal:
-        build(corpus, block(alias) | more)
+        build(write_corpus({"doc_id": [doc_id], "text": ["x"]}), block(alias) | more)
     assert "\n" not in str(refusal.value)
 
 
@@ -347,25 +341,15 @@ def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[
         ),
         (bm25 | {"similarity": {"k1": 0.4}}, "built with similarity.k1 1.2, the config asks for 0.4; set similarity.k1: 1.2"),
         (bm25 | {"shards": 7}, "built with shards 1, the config asks for 7; set shards: 1, or build it again"),
-        (dense | {"shards": 2}, "built with shards 1, the config asks for 2; set shards: 1, or build it again"),
+        (
+            bm25 | {"query": {"fields": {"text": 1, "columns": 1}}},
+            "has object in the field 'columns', no text or keyword",
+        ),
+        (bm25 | {"query": {"fields": {"vector": 1}}}, "has dense_vector in the field 'vector'"),
     ):
         with pytest.raises(RetrieverError) as refusal:
             retriever_identity("r", typed(wrong))
         assert words in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("query", "words"),
-    [
-        ({"fields": {"text": 1, "columns": 1}}, "has object in the field 'columns', no text or keyword; correct query.fields"),
-        ({"fields": {"vector": 1}}, "has dense_vector in the field 'vector'"),
-    ],
-)
-def test_a_query_that_the_server_would_refuse_is_refused_at_once(
-    elastic_blocks: dict[str, dict[str, Any]], query: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(RetrieverError, match=words):
-        retriever_identity("bm25", typed(elastic_blocks["bm25"] | {"query": query}))
 
 
 def test_an_index_that_others_have_built(alias: str) -> None:

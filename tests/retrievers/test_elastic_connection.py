@@ -7,7 +7,8 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,9 @@ def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypa
 
 
 def test_something_else_that_speaks_http(elastic_answers: Any) -> None:
-    block = elastic_answers(200, {"version": {"number": "2.19.0", "distribution": "opensearch"}}, product=None)
+    block = elastic_answers(
+        200, {"version": {"number": "2.19.0", "distribution": "opensearch"}}, headers={"Content-Type": "application/json"}
+    )
     assert re.search(r"what answers at http://\S+ is not Elasticsearch; correct SAFE_URL$", refusal(block))
 
 
@@ -203,66 +206,25 @@ def test_a_key_that_may_not_ask_for_the_version(elastic_answers: Any) -> None:
 
 
 @pytest.fixture
-def elastic_answers(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A tiny server that says of itself what no server here does; gives the block of a retriever on it."""
-    import http.server
-    import threading
+def elastic_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A server that says of itself what no server here does; gives the block of a retriever on it."""
+    with ExitStack() as stack:
 
-    servers: list[http.server.HTTPServer] = []
+        def answering(status: int, body: dict[str, Any], **more: Any) -> dict[str, Any]:
+            fault = Fault("answer", status=status, body=body, **more)
+            monkeypatch.setenv("SAFE_URL", stack.enter_context(Proxy("http://127.0.0.1:9", lambda _: fault)).url)
+            return dict(BLOCK)
 
-    def answering(status: int, body: dict[str, Any], product: str | None = "Elasticsearch") -> dict[str, Any]:
-        class Answers(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                if product:
-                    self.send_header("X-Elastic-Product", product)
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        servers.append(server)
-        monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
-        return dict(BLOCK)
-
-    yield answering
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield answering
 
 
 @pytest.fixture
-def firewall(monkeypatch: pytest.MonkeyPatch) -> Any:
+def firewall(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """A server that a firewall stands before, which refuses what holds "passwd"."""
-    import http.server
-    import threading
-
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            refused = b"passwd" in self.rfile.read(int(self.headers["Content-Length"]))
-            content = b"<html>blocked</html>" if refused else b'{"responses": []}'
-            self.send_response(403 if refused else 200)
-            self.send_header("Content-Type", "text/html" if refused else "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("X-Elastic-Product", "Elasticsearch")
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
-    yield dict(BLOCK)
-    server.shutdown()
-    server.server_close()
+    refused, answered = Fault("html", status=403), Fault("answer", status=200, body={"responses": []})
+    with Proxy("http://127.0.0.1:9", lambda request: refused if b"passwd" in request.body else answered) as proxy:
+        monkeypatch.setenv("SAFE_URL", proxy.url)
+        yield dict(BLOCK)
 
 
 def test_a_search_that_a_firewall_refuses_is_refused_alone(firewall: dict[str, Any]) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from retrievers.elastic.connection import Connection
 from retrievers.elastic.index import ElasticIndex
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.elastic.state import index_state
+from tests.support.retrievers.proxy import Fault, Proxy, Request
 
 WRITTEN = {"aggregations": {"written": {"count": 3, "max": 2.0, "sum": 3.0}}}
 FILTER = {"synonyms_set": "rewrites", "type": "synonym_graph", "updateable": True}
@@ -31,40 +29,18 @@ class Sets:
 def sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sets]:
     held = Sets()
 
-    class Answers(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.answer(200, WRITTEN)
+    def answer(request: Request) -> Fault:
+        if request.method == "POST":
+            return Fault("answer", status=200, body=WRITTEN)
+        held.asked += 1
+        rules = held.rules.get(request.kind)
+        if held.status != 200 or rules is None:
+            return Fault("answer", status=max(held.status, 404 if rules is None else 0), body={"error": {"type": "x"}})
+        return Fault("answer", status=200, body={"count": len(rules), "synonyms_set": rules[: held.most]})
 
-        def do_GET(self) -> None:
-            held.asked += 1
-            name = self.path.partition("?")[0].rpartition("/")[2]
-            if held.status != 200:
-                self.answer(held.status, {"error": {"type": "security_exception", "reason": "no"}, "status": held.status})
-            elif name not in held.rules:
-                self.answer(404, {"error": {"type": "resource_not_found_exception", "reason": "no"}, "status": 404})
-            else:
-                rules = held.rules[name]
-                self.answer(200, {"count": len(rules), "synonyms_set": rules[: held.most]})
-
-        def answer(self, status: int, body: dict[str, Any]) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("X-Elastic-Product", "Elasticsearch")
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    monkeypatch.setenv("SETS_URL", f"http://127.0.0.1:{server.server_address[1]}")
-    yield held
-    server.shutdown()
-    server.server_close()
+    with Proxy("http://127.0.0.1:9", answer) as proxy:
+        monkeypatch.setenv("SETS_URL", proxy.url)
+        yield held
 
 
 def state(*filters: dict[str, Any]) -> dict[str, Any] | None:

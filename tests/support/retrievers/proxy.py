@@ -48,6 +48,7 @@ class Fault:
     status: int = 429
     error: str = "es_rejected_execution_exception"
     body: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=lambda: _HEADERS)
 
 
 _HEADERS = {"Content-Type": "application/json", "X-Elastic-Product": "Elasticsearch"}
@@ -129,7 +130,7 @@ class Proxy:
         if fault.kind == "html":
             return self._reply(handler, fault.status, b"<html>please log in</html>", {"Content-Type": "text/html"})
         if fault.kind == "answer":
-            return self._reply(handler, fault.status, json.dumps(fault.body).encode(), _HEADERS)
+            return self._reply(handler, fault.status, json.dumps(fault.body).encode(), fault.headers)
         kept = [item for number, item in enumerate(items) if number not in fault.items]
         whole: dict[str, Any] = {"items": [], "responses": [], "errors": False}
         headers = _HEADERS
