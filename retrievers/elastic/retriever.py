@@ -1,4 +1,4 @@
-"""Retrievers of `kind: elastic`: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
+"""Retrievers of `kind: elastic`: BM25 or dense search through `_msearch`, documents' texts through `_search`.
 
 An index built by `build` is closed to writing, so its results do not change. One built elsewhere can be searched, also while it
 changes (`state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the client: that of
