@@ -38,6 +38,7 @@ from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import Fields, elastic_indexes
 from retrievers.elastic.passages import InProcessLoader
+from retrievers.elastic.retriever import BATCH
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 from tests.support.jobs.workers import job as job_work
 from tests.support.jobs.workers import rewritten
@@ -139,21 +140,20 @@ def contests(searches: int) -> list[Contest]:
     blocks = sizes("search", {"type": "int8_hnsw"})
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
     build_elastic_index(fields, shared() / "data" / "scifact" / "corpus.parquet", load=InProcessLoader(encode=random_vectors))
-    batch = 64
-    block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS, "batch": batch}}
+    block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS}}
     settings = typed(block["bm25"])
     opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}
     stage = Retrieve(replace(job_work(block), retrievers=opened, keep_lists=False), "cpu", "none", NO_STORE)
     tables = query_blocks(texts)
     bodies, index, filter_path = captured(stage._retrievers["bm25"], [SearchText(text) for text in texts])
-    bare = bare_loop(bodies, index, filter_path, batch, THREADS)
+    bare = bare_loop(bodies, index, filter_path, BATCH, THREADS)
     by_bm25 = Contest("BM25 stage", lambda: sum(stage(table).num_rows for table in tables), bare)
 
-    dense = open_retriever("dense", typed(blocks["dense"] | {"max_in_flight": THREADS, "batch": 2 * 32}))
+    dense = open_retriever("dense", typed(blocks["dense"] | {"max_in_flight": THREADS}))
     dense._vectors._encoder.encode = lambda texts: random_vectors([t.text for t in texts])  # type: ignore[attr-defined]
     asked = [SearchText(text) for text in texts]
     bodies, index, filter_path = captured(dense, asked)
-    bare = bare_loop(bodies, index, filter_path, 32, THREADS)
+    bare = bare_loop(bodies, index, filter_path, BATCH // 2, THREADS)
     dense.embed(asked)  # type: ignore[attr-defined]
     return [by_bm25, Contest("dense search", lambda: len(dense.search(asked, DEPTH).offsets) - 1, bare)]
 
