@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import pyarrow as pa
-
-from cluster.run.session import data_context
 from cluster.storage.traffic import add_traffic, take_traffic
 
 Item = TypeVar("Item")
@@ -45,31 +41,29 @@ def spread(
 
 def _on_ray(function: Callable[[Item], Result], items: Sequence[Item], worked: Callable[[float], object]) -> list[Result]:
     import ray
-    from ray.data import TaskPoolStrategy
 
-    data_context()
-    blocks = [pa.table({"number": [number], "value": [pickle.dumps(item)]}) for number, item in enumerate(items)]
-    data = ray.data.from_blocks(blocks).map_batches(
-        _call, fn_args=(function,), batch_size=None, batch_format="pyarrow", compute=TaskPoolStrategy(), num_cpus=1
-    )
+    call, shared = ray.remote(num_cpus=1)(_call), ray.put(function)
+    numbers = {call.remote(shared, item): number for number, item in enumerate(items)}
     results: dict[int, Result] = {}
-    for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        for row in batch.to_pylist():
-            results[row["number"]], error, seconds, traffic = pickle.loads(row["value"])
-            worked(seconds)
-            add_traffic(traffic)
-            if error is not None:
-                raise error
+    left = list(numbers)
+    while left:
+        (done,), left = ray.wait(left)
+        results[numbers[done]], error, seconds, traffic = ray.get(done)
+        worked(seconds)
+        add_traffic(traffic)
+        if error is not None:
+            for task in left:
+                ray.cancel(task)
+            raise error
     return [results[number] for number in range(len(items))]
 
 
-def _call(block: pa.Table, function: Callable[[Item], Result]) -> pa.Table:
-    """Returns a block with the result of a block's one item, or with its exception, which Ray would wrap in a traceback."""
-    (value,) = block.column("value").to_pylist()
+def _call(function: Callable[[Item], Result], item: Item) -> tuple[Result | None, Exception | None, float, dict[str, float]]:
+    """Returns the result for an item, or the exception, which Ray would wrap in a traceback; its seconds and requests to S3."""
     result, failed, began = None, None, time.perf_counter()
     try:
-        result = function(pickle.loads(value))
+        result = function(item)
     except Exception as error:
         failed = error
         failed.add_note(traceback.format_exc())
-    return block.set_column(1, "value", [[pickle.dumps((result, failed, time.perf_counter() - began, take_traffic()))]])
+    return result, failed, time.perf_counter() - began, take_traffic()
