@@ -225,10 +225,11 @@ def test_documents_come_once_each_and_in_order(behind: Any, elastic_blocks: Any,
     _, proxy = behind(lambda request: None)
     documents = open_documents("under_test", typed(elastic_blocks["bm25"] | {"url_env": "PROXY_URL"}))
     wanted = ["d04", "Ä1", "d04", "\U0001f30a", "e1"]
+    before = proxy.seen["_search"]
     rye = "Rye bread keeps for a week in a linen bag."
     wet = "Umlaute. Brot und Hefe, Mond und Meer."
     assert documents.texts(wanted) == [rye, wet, rye, "Waves. Wind over the sea makes waves.", "Blank. "]
-    assert proxy.seen["_search"] == 1
+    assert proxy.seen["_search"] == before + 1
 
 
 def test_documents_are_asked_for_again_missed_and_gone(behind: Any, elastic_blocks: Any) -> None:

@@ -108,7 +108,7 @@ def test_an_outage_is_waited_for_once(serve: Any, job: str, monkeypatch: pytest.
     documents = open_documents("bm25", typed(BM25 | {"patience_minutes": 1e-9, "max_in_flight": 2}))
     with pytest.raises(DmqrError, match="no good answer from"):
         documents.texts([f"d{number}" for number in range(5000)])  # 10 requests
-    assert proxy.seen["_search"] - before <= 2
+    assert proxy.seen["_search"] - before <= 4  # each of two threads asks once more
 
 
 def test_the_documented_config_of_an_index_of_others_works(serve: Any, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
