@@ -147,6 +147,11 @@ def _encodable(value: Any) -> Any:
     return value
 
 
+def may_repeat(attempts: int) -> bool:
+    """Returns whether a request is sent again that timed out or was answered badly in so many attempts."""
+    return attempts < ATTEMPTS
+
+
 class Refusals:
     """Tells refusals of single requests (a moderator's, a firewall's) from those that every request would get. Thread-safe.
 

@@ -15,10 +15,9 @@ from typing import Any, Protocol, TypeVar
 import urllib3
 from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 
-from cluster import http
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
-from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, meant_status, parsed_json, retry_after
+from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, may_repeat, meant_status, parsed_json, retry_after
 from cluster.outages import LONGEST_PAUSE, answered, failed, pause
 from retrievers.served.http import connections, error_text, reason
 
@@ -189,7 +188,7 @@ class Server:
                     words = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
                     answers = str(failure).startswith("HTTP ")
                     raise ServerAway("server-away", words, failure.reason, answers) from None
-                if bad >= http.ATTEMPTS or now - first >= patience:
+                if not may_repeat(bad) or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):
                     raise TextRefused(self.what, "stopped, since another request failed", reason="stopped") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
 from rewriters.strategy import variables
+from tests.support.plugins import installed
 from tests.support.rewriters.pools import FOUR, a_file, answered, rewriter
 
 JOINT: dict[str, Any] = {
@@ -213,3 +215,15 @@ def test_adding_a_strategy_is_one_file() -> None:
     for answer in (as_json, as_lines):
         made = answered(one, "who wrote it", answer)
         assert {rewrite.strategy: rewrite.text for rewrite in made.rewrites} == {"general": "a b", "sub_query": "c d"}
+
+
+def test_a_strategy_of_an_installed_package_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    again = "label: AGAIN\njoint: false\ndefinition: the query once more\nprompt: 'Say again: {query}'\n"
+    files = {"own_package/__init__.py": "", "own_package/again.yaml": again}
+    points = "[dmqr.strategies]\nagain = own_package\nlost = no_package\n"
+    with installed(tmp_path, "own-package", files, points):
+        assert (load("again").name, load("again").prompt) == ("again", "Say again: {query}")
+        with pytest.raises(RewriterError, match="strategy 'lost': there is no module no_package"):
+            load("lost")
+        with pytest.raises(RewriterError, match="unknown strategy 'agian'; did you mean 'again'"):
+            load("agian")

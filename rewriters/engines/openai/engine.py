@@ -21,9 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from cluster import http
 from cluster.errors import RewriterError
-from cluster.http import OF_ONE, Refusals
+from cluster.http import OF_ONE, Refusals, may_repeat
 from cluster.outages import answered, failed, pause
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
@@ -232,7 +231,7 @@ class OpenaiEngine:
         delay = asked + pause(state.sends, longest=LONGEST_BACKOFF, least=0)
         if failure.uses_attempt:
             state.attempts_used += 1
-            return delay if state.attempts_used < http.ATTEMPTS and asked <= self._patience else None
+            return delay if may_repeat(state.attempts_used) and asked <= self._patience else None
         patience_left = state.first_sent + self._patience - time.monotonic()
         if patience_left <= 0 or asked > patience_left:
             return None

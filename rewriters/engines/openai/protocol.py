@@ -66,25 +66,15 @@ class ChatResponse:
 
 @dataclass(frozen=True)
 class RequestFailure:
-    """Why one send of a request brought no completion.
+    """Why one send of a request brought no completion."""
 
-    Attributes:
-        reason: The error's name in the tables.
-        message: The server's or the system's words.
-        uses_attempt: False for failures due to the server's state, which are retried within the patience.
-        final: True if the request must not be retried.
-        retry_after: Seconds that the server asked to wait.
-        usage: The tokens that the server reports of it all the same: of the prompt, from its cache, of the completion.
-        tier: That these are billed by, as in `Completion`.
-    """
-
-    reason: str
-    message: str
-    uses_attempt: bool = True
-    final: bool = False
-    retry_after: float | None = None
-    usage: Usage | None = None
-    tier: str | None = None
+    reason: str  # the error's name in the tables
+    message: str  # the server's or the system's words
+    uses_attempt: bool = True  # False: due to the server's state, and retried within the patience
+    final: bool = False  # it must not be retried
+    retry_after: float | None = None  # seconds that the server asked to wait
+    usage: Usage | None = None  # the tokens that the server reports of it all the same
+    tier: str | None = None  # that these are billed by, as in `Completion`
 
 
 def request_body(
@@ -253,21 +243,13 @@ def _text(content: object) -> str:
 
 @dataclass(frozen=True)
 class ChatProtocol:
-    """How a kind of server is spoken to.
+    """How a kind of server is spoken to."""
 
-    Attributes:
-        path: Of completions, behind the base URL.
-        text_path: Of completions of a text that is no message; None: the server has none.
-        headers: The headers that carry a key, and what else each request has.
-        request_body: As `request_body`.
-        parse_response: As `parse_response`.
-    """
-
-    path: str
+    path: str  # of completions, behind the base URL
     headers: Callable[[str | None], dict[str, str]]
     request_body: Callable[[str, Request, Mapping[str, Any], Collection[str]], tuple[dict[str, Any], tuple[str, ...]]]
     parse_response: Callable[[int, Mapping[str, str], bytes], ChatResponse | RequestFailure]
-    text_path: str | None = None
+    text_path: str | None = None  # of completions of a text that is no message
 
     def path_of(self, request: Request) -> str:
         """Returns the path that a request goes to.
