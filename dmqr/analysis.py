@@ -24,8 +24,6 @@ def report(
     *,
     out: str | None = None,
     no_texts: bool = False,
-    samples: int | None = None,
-    all_requests: bool = False,
     qrels: Folder | None = None,
     key: Key | None = None,
     measures: Sequence[str] | None = None,
@@ -41,8 +39,6 @@ def report(
         run: a run's folder, or <output>/<name> for its newest finished run
         out: where to (default: report.html in the run's folder)
         no_texts: leave out every query, rewrite, prompt, answer, document
-        samples: queries shown at length (default: the config's, 100)
-        all_requests: show each request of these, not one of each kind
         qrels: judgements (default: the config's)
         key: as of `evaluate`.
         measures: as of `evaluate`.
@@ -60,21 +56,16 @@ def report(
     from jobs.measure.evaluate import measured_answers
     from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
-    from jobs.pages.report.judged_queries import measured
+    from jobs.pages.judged import measured
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.formats import unpriced
 
     face, folder = caller(), open_run(os.fspath(run))
     priced = prices_of_run(folder, prices)
-    _check_samples(samples)
     truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
     judgements, settings = truth.judgements, truth.settings(measures, baseline)
     texts, written = folder.config.report.texts and not no_texts, out or folder.storage.url(REPORT)
     if folder.is_ablation:
-        for name, given in (("samples", samples is not None), ("all_requests", all_requests)):
-            if given:
-                what = f"{folder.storage.root} is an ablation, whose page shows no sample queries"
-                raise ConfigError("argument", f"{name}: {what}; leave it out")
         found = compared(folder, judgements, settings, priced, truth.gold)
         if found.comparison is not None and truth.given:
             frame = found.comparison.frame
@@ -88,8 +79,7 @@ def report(
     measured_by_gold = measured_answers(folder, truth.gold)
     if evaluation is not None and truth.given:
         truth.check_matched(evaluation.warning, evaluation.not_committed, evaluation.left_out)
-    shown = {"texts": texts} | ({} if samples is None else {"samples": samples}) | ({"requests": "all"} if all_requests else {})
-    write_report(folder, priced, evaluation, judged, out, answers=measured_by_gold, **shown)
+    write_report(folder, priced, evaluation, judged, out, answers=measured_by_gold, texts=texts)
     for one in (evaluation, *measured_by_gold):
         if one is not None and one.warning is not None:
             face.note(one.warning)
@@ -220,7 +210,8 @@ def diff(
     from jobs.pages.diff import diff_page
     from jobs.runs.folder import open_run
 
-    _check_samples(samples)
+    if samples < 0:
+        raise ConfigError("argument", f"samples {samples}: is less than 0; give 0 or more")
     face, old, new = caller(), open_run(os.fspath(a)), open_run(os.fspath(b))
     for folder in (old, new):
         if folder.is_ablation:
@@ -287,8 +278,3 @@ def tune(
     found = Result(values, lambda: tuning_page(tuning, written), written, notes=face.notes)
     found.title = f"{folder.storage.root} ({folder.state})"
     return found
-
-
-def _check_samples(samples: int | None) -> None:
-    if samples is not None and samples < 0:
-        raise ConfigError("argument", f"samples {samples}: is less than 0; give 0 or more")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.measure.evaluate import AnswerQuality, Evaluation
-    from jobs.pages.report.judged_queries import Judged
+    from jobs.pages.judged import Judged
     from jobs.runs.folder import RunFolder
 
 
@@ -19,17 +19,19 @@ def write_report(
     judged: Judged | None,
     out: str | None = None,
     answers: Sequence[AnswerQuality] = (),
-    **shown: Any,
+    *,
+    texts: bool | None = None,
 ) -> None:
     """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
 
-    `shown`: `texts`, `samples` and `requests`, where they are not as the run's config has them.
+    `texts`: whether queries and texts are on it; None: as the run's config says.
     """
     from jobs.measure.evaluate import store_evaluation
-    from jobs.pages.report import report
+    from jobs.pages.run import report
     from jobs.runs.folder import REPORT
 
-    html = report(folder, prices, evaluation, judged=judged, answers=answers, **(folder.config.report.model_dump() | shown))
+    texts = folder.config.report.texts if texts is None else texts
+    html = report(folder, prices, evaluation, judged=judged, answers=answers, texts=texts)
     if out is not None:
         return write_page(out, html)
     store_evaluation(folder.storage, evaluation, answers, finished=folder.finished)

@@ -193,7 +193,7 @@ def run(
     from jobs.measure.answers import gold_answers
     from jobs.measure.evaluate import AnswerQuality, measured_answers
     from jobs.measure.judged import judged_relevance
-    from jobs.pages.report.judged_queries import measured
+    from jobs.pages.judged import measured
     from jobs.run.job import run_of
     from jobs.run.run import run as run_job
     from jobs.runs.folder import REPORT, open_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -44,20 +44,11 @@ class EvaluateSettings(Settings):
     """What `ablate` measures arms by, part by part: query_type, frequency, difficulty, words, language, or a log's column."""
 
 
-KINDS: Final = "kinds"
-"""Value of `report.requests`: one of each kind."""
-
-
 class ReportSettings(Settings):
     """Content of the HTML report."""
 
     texts: bool = True
     """false: the report holds no query, rewrite, prompt, answer or document, only ids, names and numbers."""
-    samples: Annotated[int, Field(ge=0)] = 100
-    """Number of queries shown with their rewrites, requests and hits."""
-    requests: Literal["kinds", "all"] = KINDS
-    """Which requests of these queries are shown, with their prompts where texts are. kinds: of each step one, such as that of
-    one document which was graded; all: each, which makes a long page."""
 
 
 Subsets = Literal["none", "all", "leave_one_out", "add_one"]

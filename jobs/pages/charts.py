@@ -1,113 +1,146 @@
-"""What all charts are made of: elements of SVG, and axes from values to places in a drawing, with ticks at round numbers."""
+"""Charts as static SVG: widths are percentages and texts are pixels, so that a chart is readable on a phone and a screen.
+
+Tried beside it: Altair with vl-convert takes 90 MB, 2.5 s for the first chart, and draws at one fixed width.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-SPAN = 20.0  # greatest over least value from which a logarithmic axis is drawn
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+from jobs.terminal.formats import shown
+
+HEIGHT, TOP, BOTTOM = 300.0, 12.0, 250.0  # pixels: of a drawing, and the ends of its upright axis
+LEFT, RIGHT = 12.0, 96.0  # percent of the width: the ends of its level axis
+LOGARITHMIC, MOST_RATIO = 20.0, 1e9  # ratios of greatest to least value between which an axis is logarithmic
+MOST_LABELS = 8
 
 
-@dataclass(frozen=True)
-class Axis:
-    """An axis between two places of a drawing; `start` is the place of `low`."""
+class Point(NamedTuple):
+    """A point with the words that tell it; `kind` is a class of the style sheet, and `label` is written beside it."""
+
+    x: float
+    y: float
+    words: str
+    kind: str = ""
+    label: str = ""
+
+
+class Axis(NamedTuple):
+    """An axis from `low`, which is drawn at `start`, to `high`, drawn at `end`."""
 
     low: float
     high: float
     start: float
     end: float
-    log: bool
-    ticks: tuple[float, ...]
-    words: Callable[[float], str]
+    is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Returns where a value is drawn; values beyond an end, and those below zero of a logarithmic axis, at that end."""
-        if self.log:
-            share = (math.log(max(value, self.low)) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
-        else:
-            share = (value - self.low) / (self.high - self.low)
-        return self.start + (self.end - self.start) * min(1.0, max(0.0, share))
+        """Returns where a value is drawn; beyond an end: at that end."""
+        scale = math.log if self.is_log else float
+        low, high = scale(self.low), scale(self.high)
+        share = (scale(max(value, self.low)) - low) / (high - low)
+        return self.start + (self.end - self.start) * min(1.0, share)
 
-    def across(self, top: float, bottom: float) -> Markup:
-        """Returns the lines of the ticks of an axis from left to right, with their words below `bottom`."""
-        return _joined(
-            element("line", class_="grid", x1=x, x2=x, y1=top, y2=bottom)
-            + element("text", self.words(tick), class_="tick", x=x, y=bottom + 17)
-            for tick in self.ticks
-            for x in (self.place(tick),)
-        )
-
-    def up(self, left: float, right: float) -> Markup:
-        """Returns the lines of the ticks of an axis from below, with their words at the left of `left`."""
-        return _joined(
-            element("line", class_="grid", x1=left, x2=right, y1=y, y2=y)
-            + element("text", self.words(tick).replace("-", "−"), class_="tick left", x=left - 7, y=y + 4)
-            for tick in self.ticks
-            for y in (self.place(tick),)
-        )
+    def ticks(self) -> Iterator[float]:
+        """Yields some round numbers between the ends."""
+        if self.is_log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            yield from (10.0**power for power in powers if self.low <= 10.0**power <= self.high)
+            return
+        rough = (self.high - self.low) / 5
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(unit * each for each in (1, 2, 5, 10) if unit * each >= rough * 0.999)
+        yield from (n * step for n in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1))
 
 
-def element(name: str, *inside: object, **attributes: object) -> Markup:
-    """Returns an element; what is inside is escaped where it is no markup.
+def axis(values: Iterable[float], start: float, end: float, *, zero: bool = False) -> Axis:
+    """Returns the axis of values, with a margin; logarithmic where they are far apart.
 
     Args:
-        name: of the element.
-        inside: texts and elements.
-        attributes: numbers get one decimal, None is left out; `_` stands for `-`, and is dropped at the end of a name.
+        values: at least one.
+        start: where the least is drawn.
+        end: where the greatest is drawn.
+        zero: whether 0 is on it, at its end if all values are on one side of it.
     """
-    said = [
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), f"{value:.1f}" if isinstance(value, float) else value)
-        for key, value in attributes.items()
-        if value is not None
-    ]
-    return Markup("<{0}{1}>{2}</{0}>").format(name, _joined(said), _joined(map(escape, inside)))
+    known = sorted([*values, *([0.0] if zero else [])])
+    low, high = known[0], known[-1]
+    if not zero and low > 0 and LOGARITHMIC < high / low < MOST_RATIO:
+        return Axis(low / 1.3, high * 1.3, start, end, True)
+    margin = 0.06 * (high - low) or 0.1 * abs(low) or 0.5
+    return Axis(low - margin * (not zero or low < 0), high + margin * (not zero or high > 0 or low == high), start, end)
 
 
-def drawing(width: float, height: float, *inside: Markup, label: str | None = None, **attributes: object) -> Markup:
-    """Returns a whole drawing, `label` its words for who does not see it."""
-    box = {"viewBox": f"0 0 {width:.0f} {height:.0f}", "role": "img", "aria_label": label}
-    return element("svg", *inside, **box, **attributes)
+def scatter(points: Sequence[Point], across: str, up: str, words: Callable[[float], str], line: Sequence[Point] = ()) -> Markup:
+    """Returns points by two values, with a line of stairs through some of them.
+
+    Args:
+        points: at least one, the most important first: where labels would cover each other the first is written.
+        across: title of the level axis.
+        up: title of the upright axis.
+        words: returns a value of the level axis in words.
+        line: points of the stairs, from left to right.
+    """
+    x, y = axis([one.x for one in points], LEFT, RIGHT), axis([one.y for one in points], BOTTOM, TOP + 12)
+    stairs = [(a, b) for a, b in zip(line, [*line[1:], None], strict=True)]
+    parts = [*_grid(x, y, words, across, up)]
+    for a, b in stairs:
+        end = RIGHT if b is None else x.place(b.x)
+        parts.append(_line("front", x.place(a.x), end, y.place(a.y), y.place(a.y)))
+        parts += [] if b is None else [_line("front", end, end, y.place(a.y), y.place(b.y))]
+    circle = '<circle class="{}" cx="{:.2f}%" cy="{:.1f}" r="5"><title>{}</title></circle>'
+    for one in reversed(points):
+        parts.append(Markup(circle).format(one.kind, x.place(one.x), y.place(one.y), shown(one.words)))
+    taken: list[tuple[float, float]] = []
+    for one in points:
+        at = x.place(one.x), y.place(one.y) - 9
+        free = all(abs(at[0] - other[0]) > 34 or abs(at[1] - other[1]) > 13 for other in taken)
+        if one.label and free and len(taken) < MOST_LABELS:
+            taken.append(at)
+            parts.append(_text("label", at[0], at[1], one.label, "start" if at[0] < 40 else "end" if at[0] > 70 else "middle"))
+    return _drawing(parts, f"{up} by {across} of {len(points)} arms")
 
 
-def _joined(parts: Iterable[Markup]) -> Markup:
-    return Markup("").join(parts)
+def gains(differences: Sequence[float], up: str) -> Markup:
+    """Returns differences as bars, the greatest first, on both sides of zero; `up` says of what."""
+    ordered = sorted(differences, reverse=True)
+    y, width = axis(ordered, BOTTOM, TOP + 12, zero=True), (RIGHT - LEFT) / len(ordered)
+    parts = [*_grid(None, y, str, f"{len(ordered):,} queries, the greatest gain first", up)]
+    bar = '<rect class="{}" x="{:.3f}%" width="{:.3f}%" y="{:.1f}" height="{:.1f}"/>'
+    for place, value in enumerate(ordered):
+        if value:
+            top, bottom = sorted((y.place(value), y.place(0)))
+            kind = "gain" if value > 0 else "loss"
+            parts.append(Markup(bar).format(kind, LEFT + place * width, width, top, bottom - top))
+    words = f"{sum(one > 0 for one in ordered):,} gained, {sum(one < 0 for one in ordered):,} lost"
+    return _drawing([*parts, _line("zero", LEFT, RIGHT, y.place(0), y.place(0))], f"{up}: {words}")
 
 
-def around_zero(ends: Sequence[float]) -> Axis:
-    """Returns the axis of drawn differences, in percent of its length: it holds 0 and these values, with a margin."""
-    low, high = min([0.0, *ends]), max([0.0, *ends])
-    margin = 0.05 * (high - low) or 0.01
-    return Axis(low - margin, high + margin, 0.0, 100.0, False, (), str)
+def _grid(x: Axis | None, y: Axis, words: Callable[[float], str], across: str, up: str) -> Iterator[Markup]:
+    for tick in y.ticks():
+        yield _line("grid", LEFT, RIGHT, y.place(tick), y.place(tick))
+        yield _text("tick", LEFT - 1.5, y.place(tick) + 4, f"{tick:.3g}".replace("-", "−"), "end")
+    for tick, at in [(tick, x.place(tick)) for tick in x.ticks()] if x else ():
+        yield _line("grid", at, at, TOP + 12, BOTTOM)
+        yield _text("tick", at, BOTTOM + 17, words(tick), "middle")
+    yield _text("axis", LEFT, TOP + 2, up, "start")
+    yield _text("axis", RIGHT, BOTTOM + 38, across, "end")
 
 
-def linear(
-    values: Sequence[float], start: float, end: float, words: Callable[[float], str] | None = None, count: int = 5
-) -> Axis:
-    """Returns an axis from the round number below the values to the one above them, with about `count` ticks."""
-    low, high = min(values), max(values)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        margin = abs(low) * 0.1 or 0.5
-        low, high = low - margin, high + margin
-    rough = (high - low) / count
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(each * unit for each in _STEPS if each * unit >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(number * step for number in range(first, last + 1))
-    places = max(0, -math.floor(math.log10(step) + 1e-9) + (1 if round(step / unit, 6) == 2.5 else 0))
-    return Axis(ticks[0], ticks[-1], start, end, False, ticks, words or f"{{:.{places}f}}".format)
+def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
+    line = '<line class="{}" x1="{:.2f}%" x2="{:.2f}%" y1="{:.1f}" y2="{:.1f}"/>'
+    return Markup(line).format(kind, x1, x2, y1, y2)
 
 
-def spanning(values: Sequence[float], start: float, end: float, words: Callable[[float], str]) -> Axis:
-    """Returns a logarithmic axis where the values are above zero and span more than `SPAN`, else a linear one from zero."""
-    low, high = min(values), max(values)
-    if low <= 0 or high / low < SPAN:
-        return linear([0.0, *values], start, end, words)
-    low, high = low / 1.3, high * 1.3
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    of = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
-    ticks = tuple(each * 10.0**power for power in powers for each in of if low <= each * 10.0**power <= high)
-    return Axis(low, high, start, end, True, ticks, words)
+def _text(kind: str, x: float, y: float, words: str, anchor: str) -> Markup:
+    return Markup('<text class="{}" x="{:.2f}%" y="{:.1f}" text-anchor="{}">{}</text>').format(
+        kind, x, y, anchor, shown(words, 60)
+    )
+
+
+def _drawing(parts: Iterable[Markup], words: str) -> Markup:
+    box = '<svg width="100%" height="{:.0f}" role="img" aria-label="{}">{}</svg>'
+    return Markup(box).format(HEIGHT, shown(words), Markup("").join(parts))

@@ -1,46 +1,129 @@
-"""A comparison for the terminal, at most 80 columns wide, and as JSON-able values."""
+"""The tables of a comparison of arms, for the terminal and for the page of an ablation, and its JSON-able values."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from jobs.measure.comparison import Comparison, Difference
-from jobs.measure.notes import HEADINGS, ends_in_words, interval_words
+from jobs.measure.notes import HEADINGS, interval_words
 from jobs.measure.significance import ALPHA
-from jobs.measure.standing import standing
-from jobs.terminal.formats import figure, known, plain
+from jobs.measure.standing import standing, verdict_words
+from jobs.pages.render import Head, Interval, Marked, Table, count, difference, interval, plain_lines, probability
+from jobs.terminal.formats import figure, known
 
-MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
-MOST_MEASURES = 5  # columns of the second table
-_WIDTH = 76
-_ARM_WIDTH = 26
+MOST_ARMS = 20  # rows of the tables in a terminal; the baseline and `full` are always among them
+MOST_MEASURES = 5  # columns of the second table there
+WIDTH, ARM_WIDTH = 76, 26  # characters in a terminal: of a table at least, of its names at most
 BEST, SECOND = "¹", "²"
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
     """Returns the arms by the first measure, those by all measures, the slices, and the notes; only a warning for nothing."""
     if not comparison.differences:
-        return Text("\n".join(map(plain, comparison.notes)))
-    shown = _shown(comparison)
-    parts: list[RenderableType] = [_first_table(comparison, shown)]
-    if len(comparison.frame.measures) > 1:
-        parts += ["", _means_table(comparison, shown)]
-    if comparison.slices:
-        parts += ["", _slice_table(comparison)]
-    left_out = len(comparison.frame.arms) - len(shown)
+        return Text(plain_lines("\n".join(comparison.notes)))
+    arms = main_arms(comparison, MOST_ARMS)
+    tables = [arms_table(comparison, arms)]
+    tables += [means_table(comparison, arms, MOST_MEASURES)] if len(comparison.frame.measures) > 1 else []
+    tables += [slices_table(comparison)] if comparison.slices else []
+    more = len(comparison.frame.arms) - len(arms)
     notes = [
-        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent",
-        *([f"{left_out:,} more arms are not shown: --json and the report have them"] if left_out else []),
+        signs_note(comparison),
+        *([f"{more:,} more arms are not shown: --json and per_query.parquet have them"] if more else []),
         *comparison.notes,
     ]
-    return Group(*parts, Text("\n" + "\n".join(map(plain, notes))))
+    parts = [part for table in tables for part in (table.terminal(WIDTH, ARM_WIDTH), "")]
+    return Group(*parts, Text(plain_lines("\n".join(notes))))
+
+
+def signs_note(comparison: Comparison) -> str:
+    """Returns what the marks of the tables say."""
+    return f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent"
+
+
+def main_arms(comparison: Comparison, most: int) -> list[str]:
+    """Returns the arms by the first measure, the best first: `most`, among them always the baselines and `full`."""
+    first = comparison.frame.measures[0]
+    ranked = sorted(comparison.frame.arms, key=lambda arm: -comparison.by_arm[arm, first].mean)
+    always = {comparison.baseline, "full"} & set(ranked)
+    chosen = always | set([arm for arm in ranked if arm not in always][: max(0, most - len(always))])
+    return [arm for arm in ranked if arm in chosen]
+
+
+def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = False) -> Table:
+    """Returns arms by the first measure: mean, difference, interval, corrected p.
+
+    `wide`: with verdicts in words and the number of queries that gained and lost, in place of signs.
+    """
+    first = comparison.frame.measures[0]
+    places = marks(comparison, first)
+    grid = any(comparison.by_arm[arm, first].q is not None for arm in arms)
+    last = [Head("verdict"), Head("queries gained / same / lost", count)] if wide else [Head("")]
+    columns = [
+        Head("arm" if wide else ""), Head(first, figure), Head("difference", difference),
+        Head(interval_words(), interval), Head("seen from", figure), Head("p or q" if grid else "p", probability), *last,
+    ]  # fmt: skip
+    rows = []
+    for arm in arms:
+        one, base = comparison.by_arm[arm, first], arm == comparison.baseline
+        p = "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else one.corrected
+        moved = "" if base else f"{one.wins:,} / {one.ties:,} / {one.losses:,}"
+        words = "" if base or isinstance(p, str) else verdict_words(one, comparison.margin)
+        rows.append([
+            comparison.named(arm), _placed(one.mean, places.get(arm, ""), f"{places.get(arm, ''):<2}"),
+            "baseline" if base else one.difference, None if base else Interval(one.low, one.high, one.difference),
+            "" if one.detectable is None else one.detectable, p, *([words, moved] if wide else [sign(one)]),
+        ])  # fmt: skip
+    return Table(columns, rows, strong=[comparison.named(comparison.baseline)])
+
+
+def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = None) -> Table:
+    """Returns the means of arms by `most` measures, marked."""
+    measures = comparison.frame.measures[:most]
+    places = {name: marks(comparison, name) for name in measures}
+    rows = [
+        [
+            comparison.named(arm),
+            *(
+                _placed(one.mean, places[name].get(arm, ""), places[name].get(arm, "") + sign(one))
+                for name in measures
+                for one in (comparison.by_arm[arm, name],)
+            ),
+        ]
+        for arm in arms
+    ]
+    rest = comparison.frame.measures[len(measures) :]
+    note = f"{', '.join(rest)}: see --json and the report" if rest else ""
+    strong = [comparison.named(comparison.baseline)]
+    return Table([Head("arm"), *(Head(name, figure) for name in measures)], rows, "all measures", note, strong)
+
+
+def _placed(mean: float, place: str, mark: str) -> Marked:
+    return Marked(mean, mark, {BEST: "best", SECOND: "second"}.get(place, ""))
+
+
+def slices_table(comparison: Comparison) -> Table:
+    """Returns the first measure slice by slice: of `full`, or the best arm where that is none, and of its baseline."""
+    ranked = [arm for arm in main_arms(comparison, MOST_ARMS) if arm != comparison.baseline]
+    ranked = [arm for arm in ranked if arm not in comparison.oracles]
+    arm = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
+    base = comparison.baseline
+    rows = [
+        [
+            f"{one.name}: {one.value}", Marked(one.keys, "?" if one.few else " "), one.means[base][0], one.means[arm][0],
+            one.means[arm][1],
+        ]
+        for one in comparison.slices
+    ]  # fmt: skip
+    columns = [
+        Head("slice"), Head("keys", count), Head(base, figure), Head(arm, figure), Head("difference", difference)
+    ]  # fmt: skip
+    note = "?: too few keys for the means to say much" if any(one.few for one in comparison.slices) else ""
+    return Table(columns, rows, note=note)
 
 
 def comparison_tables(
@@ -109,7 +192,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 
 def marks(comparison: Comparison, measure: str) -> dict[str, str]:
-    """Returns arm -> `BEST` or `SECOND` by the mean of a measure ."""
+    """Returns arm -> `BEST` or `SECOND` by the mean of a measure."""
     found = standing(comparison)
     return dict.fromkeys(found.second[measure], SECOND) | dict.fromkeys(found.best[measure], BEST)
 
@@ -117,83 +200,3 @@ def marks(comparison: Comparison, measure: str) -> dict[str, str]:
 def sign(difference: Difference) -> str:
     """Returns + or - for a difference that is significant within its family, = for an equivalent arm, both or neither."""
     return difference.sign + "=" * difference.equivalent
-
-
-def _shown(comparison: Comparison) -> list[str]:
-    """Returns the best arms by the first measure, best first, with the baseline and `full`."""
-    first = comparison.frame.measures[0]
-    ranked = sorted(comparison.frame.arms, key=lambda arm: -comparison.by_arm[arm, first].mean)
-    always = {comparison.baseline, "full"} & set(ranked)
-    chosen = always | set([arm for arm in ranked if arm not in always][: MOST_ARMS - len(always)])
-    return [arm for arm in ranked if arm in chosen]
-
-
-def _table(title: str) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), min_width=_WIDTH)
-    table.add_column(title, style="bold", overflow="fold", max_width=_ARM_WIDTH, ratio=1)
-    return table
-
-
-def _first_table(comparison: Comparison, shown: list[str]) -> Table:
-    """Returns the arms by the first measure: mean, difference, interval, adjusted p."""
-    first = comparison.frame.measures[0]
-    best = marks(comparison, first)
-    grid = any(comparison.by_arm[arm, first].q is not None for arm in shown)
-    table = _table("")
-    for title in (first, "difference", interval_words(), "seen from", "p or q" if grid else "p", ""):
-        table.add_column(title, justify="left" if not title else "right", no_wrap=True)
-    for arm in shown:
-        one = comparison.by_arm[arm, first]
-        base = arm == comparison.baseline
-        table.add_row(
-            Text(plain(comparison.named(arm))),
-            f"{figure(one.mean)}{best.get(arm, ''):<2}",
-            "baseline" if base else figure(one.difference, "+"),
-            "-" if base or math.isnan(one.low) else ends_in_words((one.low, one.high)),
-            "" if one.detectable is None else figure(one.detectable),
-            "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else probability(one.corrected),
-            sign(one),
-        )
-    return table
-
-
-def _means_table(comparison: Comparison, shown: list[str]) -> Table:
-    """Returns the arms' means by all measures, marked."""
-    measures = comparison.frame.measures[:MOST_MEASURES]
-    best = {name: marks(comparison, name) for name in measures}
-    table = _table("means")
-    for name in measures:
-        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis", min_width=9)
-    columns = []
-    for name in measures:
-        of_arms = [comparison.by_arm[arm, name] for arm in shown]
-        after = [best[name].get(one.arm, "") + sign(one) for one in of_arms]
-        width = max(3, *map(len, after))
-        columns.append([f"{figure(one.mean)}{words:<{width}}" for one, words in zip(of_arms, after, strict=True)])
-    for arm, *cells in zip(shown, *columns, strict=True):
-        table.add_row(Text(plain(comparison.named(arm))), *cells)
-    if len(comparison.frame.measures) > MOST_MEASURES:
-        table.caption = Text(f"{', '.join(comparison.frame.measures[MOST_MEASURES:])}: see --json and the report")
-    return table
-
-
-def _slice_table(comparison: Comparison) -> Table:
-    """Returns the first measure slice by slice, of one more arm, `full`, or the best where that is none, and its baseline."""
-    ranked = [arm for arm in _shown(comparison) if arm != comparison.baseline and arm not in comparison.oracles]
-    other = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
-    baseline = comparison.baseline
-    table = _table("slices")
-    for title in ("keys", baseline, other, "difference"):
-        table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
-    for one in comparison.slices:
-        mean, difference = one.means[other]
-        cells = (f"{one.keys:,}{'?' if one.few else ' '}", figure(one.means[baseline][0]), figure(mean))
-        table.add_row(Text(plain(f"{one.name}: {one.value}")), *cells, figure(difference, "+"))
-    if any(one.few for one in comparison.slices):
-        table.caption = Text("?: too few keys for the means to say much")
-    return table
-
-
-def probability(p: float | None) -> str:
-    """Returns a p-value as tables have it."""
-    return "-" if p is None else "<.0001" if p < 0.0001 else f"{p:.4f}"

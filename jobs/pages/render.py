@@ -1,60 +1,299 @@
-"""The renderer of all HTML pages: one environment of templates, one style sheet, one script, all in `templates/`."""
+"""The one renderer: a page is sections of tables, charts, texts and queries, and a table prints into a terminal, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import duckdb
 import pyarrow as pa
-import yaml
+from markupsafe import Markup
+from rich import table as rich_table
+from rich.text import Text
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import kept_duckdb, reason
+from jobs.pages.charts import axis
 from jobs.runs.folder import RunFolder
-from jobs.terminal import formats
+from jobs.terminal.formats import figure, percent, plain, shown
 
 if TYPE_CHECKING:
     import jinja2
 
-FILTERS = ("shown", "number", "signed", "percent", "duration", "size", "money", "p_words", "p_equals", "figure")
-DOCUMENT_CHARACTERS = 160  # of a document's text that a page shows
+NARROW = 7  # columns of a table from which they stand closer in a terminal
 
 
-def render(name: str, run: RunFolder, values: Callable[[], Mapping[str, Any]]) -> str:
-    """Returns a run's page, self-contained.
+class Interval(NamedTuple):
+    """A mean difference with the ends of its 95 % interval; NaN where these are not known."""
+
+    low: float
+    high: float
+    at: float
+
+
+class Marked(NamedTuple):
+    """A value with a mark behind it; `place` is a class of the style sheet: best or second."""
+
+    value: Any
+    mark: str = ""
+    place: str = ""
+
+
+def count(value: float) -> str:
+    """Returns '12,345'."""
+    return f"{round(value):,}"
+
+
+def difference(value: float) -> str:
+    """Returns '+0.0752'."""
+    return figure(value, "+")
+
+
+def interval(value: Interval) -> str:
+    """Returns '+0.0012 to +0.0345', drawn in a page."""
+    return f"{figure(value.low, '+')} to {figure(value.high, '+')}"
+
+
+def probability(value: float) -> str:
+    """Returns '0.0123' or '<.0001'."""
+    return "<.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def share(value: float) -> str:
+    """Returns '12.3 %', with a bar in a page."""
+    return percent(value)
+
+
+class Head(NamedTuple):
+    """A column: its label with the unit, and the format of its values. Texts are aligned to the left."""
+
+    label: str
+    show: Callable[[Any], str] = str
+
+    @property
+    def is_text(self) -> bool:
+        """Returns whether its values are texts."""
+        return self.show is str
+
+    def words(self, value: Any) -> str:
+        """Returns a value as it is shown: texts as they are, '-' for what is not known."""
+        value = value.value if isinstance(value, Marked) else value
+        if value is None or value == "" or any(isinstance(of, float) and math.isnan(of) for of in (value, *_ends(value))):
+            return "" if value == "" else "-"
+        return value if isinstance(value, str) else self.show(value)
+
+
+class Cell(NamedTuple):
+    """A cell of a page: words, drawing, mark, label of its column, and classes of the style sheet."""
+
+    words: str
+    drawn: Markup
+    mark: str
+    label: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows of values; the first column names the row, with two blanks before a part of the row above."""
+
+    columns: Sequence[Head]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    note: str = ""
+    strong: Collection[str] = ()
+    """First cells of the rows that stand out."""
+
+    kind: ClassVar[str] = "table"
+
+    @property
+    def has_head(self) -> bool:
+        """Returns whether its columns have labels."""
+        return any(one.label for one in self.columns)
+
+    def terminal(self, least: int = 0, first: int | None = None) -> rich_table.Table:
+        """Returns it for a terminal, at least so many characters wide, with at most `first` of them for the first column."""
+        space = 1 if len(self.columns) >= NARROW else 2
+        table = rich_table.Table(
+            box=None, padding=(0, space, 0, 0), min_width=least or None, show_header=self.has_head, header_style="bold",
+            caption=Text(plain_lines(self.note)) if self.note else None, caption_justify="left", caption_style="",
+        )  # fmt: skip
+        for place, column in enumerate(self.columns):
+            options: dict[str, Any] = {"justify": "left" if column.is_text else "right", "overflow": "fold"}
+            options |= {} if place else {"style": "bold", "max_width": first, "ratio": 1 if least else None}
+            label = column.label if place or not self.title else self.title
+            table.add_column(Text(plain(label)), no_wrap=not column.is_text, **options)
+        widths = [max((len(_mark(row[place])) for row in self.rows), default=0) for place in range(len(self.columns))]
+        for row in self.rows:
+            cells = zip(self.columns, row, widths, strict=True)
+            words = [plain_lines(column.words(value)) + f"{_mark(value):<{width}}" for column, value, width in cells]
+            table.add_row(*map(Text, words))
+        return table
+
+    def known(self) -> Table:
+        """Returns it without the columns of which nothing is known."""
+        kept = [n for n in range(len(self.columns)) if not self.rows or not n or any(row[n] is not None for row in self.rows)]
+        rows = [[row[n] for n in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[n] for n in kept], rows=rows)
+
+    def cells(self) -> Iterator[tuple[str, list[Cell]]]:
+        """Yields the rows of a page: a class of the style sheet, and the cells."""
+        drawn = [[_plain(row[place]) for row in self.rows] for place in range(len(self.columns))]
+        axes = [_axis(values) if column.show is interval else None for column, values in zip(self.columns, drawn, strict=True)]
+        for row in self.rows:
+            first = str(_plain(row[0]))
+            kind = "part" if first.startswith("  ") else "strong" if first in self.strong else ""
+            cells = []
+            for column, value, of in zip(self.columns, row, axes, strict=True):
+                words = column.words(value)
+                words = words if column.is_text else words.replace("-", "−") if words != "-" else "–"
+                place = value.place if isinstance(value, Marked) else ""
+                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not words), place]))
+                cells.append(Cell(words, _drawn(column, _plain(value), of), _mark(value), column.label, kinds))
+            yield kind, cells
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Marked) else value
+
+
+def _mark(value: Any) -> str:
+    return value.mark if isinstance(value, Marked) else ""
+
+
+def _ends(value: Any) -> Sequence[float]:
+    return value if isinstance(value, Interval) else ()
+
+
+def plain_lines(text: str) -> str:
+    """Returns the text with a question mark for every control character but line ends."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
+def _axis(values: Sequence[Any]) -> Any:
+    ends = [end for value in values for end in _ends(value) if math.isfinite(end)]
+    return axis(ends, 0.0, 100.0, zero=True) if ends else None
+
+
+def _drawn(column: Head, value: Any, of: Any) -> Markup:
+    """Returns the drawing of a cell: an interval on the axis of its column, or the bar of a share; else nothing."""
+    if column.show is share and isinstance(value, float):
+        return Markup('<i class="bar"><i style="width:{:.2f}%"></i></i>').format(100 * min(1.0, value))
+    if of is None or not isinstance(value, Interval) or not math.isfinite(value.low):
+        return Markup("")
+    low, high, at = (of.place(end) for end in value)
+    reach = '<i class="interval"><i class="zero" style="left:{:.2f}%"></i>'
+    reach += '<i class="reach" style="left:{:.2f}%;right:{:.2f}%"></i><i class="dot" style="left:{:.2f}%"></i></i>'
+    return Markup(reach).format(of.place(0.0), low, 100 - high, at)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key figure: its label, its value with the unit, a detail, and a class of the style sheet: good, bad or none."""
+
+    label: str
+    value: str
+    detail: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Key figures side by side."""
+
+    tiles: Sequence[Tile]
+    kind: ClassVar[str] = "tiles"
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Sentences; `warns`: what went wrong."""
+
+    sentences: Sequence[str]
+    warns: bool = False
+    kind: ClassVar[str] = "notes"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing with its title and a legend: class of the style sheet -> words."""
+
+    title: str
+    svg: Markup
+    legend: Sequence[tuple[str, str]] = ()
+    kind: ClassVar[str] = "chart"
+
+
+@dataclass(frozen=True)
+class Code:
+    """A folded text, such as a config."""
+
+    title: str
+    text: str
+    kind: ClassVar[str] = "code"
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Sample queries, each folded."""
+
+    queries: Sequence[Any]
+    kind: ClassVar[str] = "queries"
+
+
+Part = Table | Tiles | Notes | Chart | Code | Queries
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: what it says in a sentence, and by what; `folded` ones are opened by a click."""
+
+    id: str
+    title: str
+    sentence: str = ""
+    parts: Sequence[Part] = ()
+    folded: bool = False
+
+
+def render(kind: str, title: str, facts: Sequence[str], state: str, sections: Sequence[Section | None], *, texts: bool) -> str:
+    """Returns a self-contained page without a script.
 
     Args:
-        name: of the template.
-        run: whose page it is.
-        values: returns the variables of the template, beside those that all pages have.
-
-    Raises:
-        ConfigError: the run's tables cannot be read.
+        kind: of the page, such as `Report of a run`.
+        title: the name of what it is of.
+        facts: short facts below the title.
+        state: of the run: a sign and a word, `✓ finished`.
+        sections: None: nothing to say there.
+        texts: whether queries and texts are on it, which is said.
     """
+    there = [replace(one, parts=[_known(part) for part in one.parts]) for one in sections if one is not None]
+    page = _environment().get_template("page.html.j2")
+    html = page.render(kind=kind, title=title, facts=facts, state=state, sections=there, texts=texts, style=_text("style.css"))
+    return html.encode("utf-8", "backslashreplace").decode()
+
+
+def _known(part: Part) -> Part:
+    return part.known() if isinstance(part, Table) else part
+
+
+@contextmanager
+def reading(run: RunFolder) -> Iterator[None]:
+    """Reads a run's tables with one DuckDB; what cannot be read is a ConfigError."""
     try:
         with kept_duckdb():
-            found = values()
+            yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         where = f"{run.storage.root}: the {'ablation' if run.is_ablation else 'run'}'s tables cannot be read"
         raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
-    common = {
-        "run": run,
-        "record": run.record,
-        "label": run.config.shown_label,
-        "document_characters": DOCUMENT_CHARACTERS,
-        "config": as_yaml(run.record["config"]),
-        "root": formats.masked(run.storage.root),
-    }
-    own = {"style": _text("style.css"), "script": _text("script.js")}
-    return _environment().get_template(name).render(**own, **common, **found).encode("utf-8", "backslashreplace").decode()
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    """The environment: a process that writes several pages compiles each template once."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -64,13 +303,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(formats, name) for name in FILTERS}
+    environment.filters["shown"] = shown
     return environment
-
-
-def as_yaml(values: object) -> str:
-    """Returns values as YAML, without the passwords of URLs."""
-    return yaml.safe_dump(formats.masked(values), sort_keys=False, allow_unicode=True, width=100)
 
 
 def _text(name: str) -> str:

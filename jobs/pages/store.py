@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from jobs.pages.render import Head, Table, count
 from jobs.store.collect import UNUSED, Collected
 from jobs.store.compact import Compacted
 from jobs.store.forget import Forgotten
@@ -18,36 +18,41 @@ _LISTED = 20  # runs that are named
 
 def collected_page(compacted: Sequence[Compacted], found: Sequence[Collected], unused: str, *, dry_run: bool) -> RenderableType:
     """Returns a row per space that was compacted, and one per space of which something goes, or would go."""
+    names = [Head("kind"), Head("space")]
     parts: list[RenderableType] = []
     if compacted:
-        table = _table("kind", "space", right=("files", "now", "bytes", "now", "rows", "dropped"))
-        for one in compacted:
-            files, sizes = [f"{count:,}" for count in one.files], [size(count) for count in one.size]
-            table.add_row(one.space.kind, one.space.name[:12], *files, *sizes, f"{one.rows:,}", f"{one.dropped:,}")
-        parts.append(table)
+        columns = [Head("files", count), Head("now", count), Head("bytes", size), Head("now", size)]
+        rows = [[one.space.kind, one.space.name[:12], *one.files, *one.size, one.rows, one.dropped] for one in compacted]
+        parts.append(Table([*names, *columns, Head("rows", count), Head("dropped", count)], rows).terminal())
     if not found:
         return Group(*parts, Text(f"nothing to remove: every space was used within {unused}"))
-    table = _table("kind", "space", right=("rows", "bytes", "files"))
-    table.add_column("last used", no_wrap=True)
-    table.add_column("why")
-    for due in found:
-        why = f"not used for {unused}" if due.why == UNUSED else "all rows are older than store_ttl"
-        figures = (f"{due.rows:,}", size(due.size), f"{due.files:,}")
-        table.add_row(due.space.kind, due.space.name[:12], *figures, due.used or "-", why)
-    rows, bytes_ = sum(due.rows for due in found), sum(due.size for due in found)
+    why = {UNUSED: f"not used for {unused}"}
+    rows = [
+        [due.space.kind, due.space.name[:12], due.rows, due.size, due.files, due.used or None,
+         why.get(due.why, "all rows are older than store_ttl")]
+        for due in found
+    ]  # fmt: skip
+    columns = [
+        Head("rows", count),
+        Head("bytes", size),
+        Head("files", count),
+        Head("last used"),
+        Head("why"),
+    ]
     words = "would go; nothing was removed" if dry_run else "removed"
-    return Group(*parts, table, Text(f"{rows:,} rows, {size(bytes_)}: {words}"))
+    total = f"{sum(due.rows for due in found):,} rows, {size(sum(due.size for due in found))}: {words}"
+    return Group(*parts, Table([*names, *columns], rows).terminal(), Text(total))
 
 
 def forgotten_page(found: Forgotten, *, dry_run: bool) -> RenderableType:
     """Returns what was forgotten, or would be."""
     kinds = ", ".join(f"{kind} {rows:,}" for kind, rows in sorted(found.rows.items()) if rows)
     verb = "would go" if dry_run else "gone"
-    lines = [f"query_id {found.query_id}", f"rows {verb}: {found.rows.total():,}" + (f" ({kinds})" if kinds else "")]
-    lines[-1] += f" in {found.files:,} files"
+    words = f"query_id {found.query_id}\nrows {verb}: {found.rows.total():,}" + (f" ({kinds})" if kinds else "")
+    words += f" in {found.files:,} files"
     if found.others:
-        lines.append(f"with it {len(found.others):,} other queries, whose rows have its words")
-    return Text("\n".join(lines))
+        words += f"\nwith it {len(found.others):,} other queries, whose rows have its words"
+    return Text(words)
 
 
 def holding_runs(found: Forgotten) -> list[str]:
@@ -60,12 +65,3 @@ def holding_runs(found: Forgotten) -> list[str]:
     more = len(found.runs) - _LISTED
     lines = [words, *(f"  {plain(one)}" for one in found.runs[:_LISTED])]
     return lines + ([f"  and {more:,} more (--json has all)"] if more > 0 else [])
-
-
-def _table(*left: str, right: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in left:
-        table.add_column(name, overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table

@@ -1,15 +1,15 @@
-"""What a tuning shows: a table with a row per step and what follows from it, in words and as JSON values."""
+"""The output of `tune`: a table of the steps, and what follows from them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.notes import ends_in_words, interval_words
+from jobs.measure.notes import interval_words
 from jobs.measure.significance import Gap
+from jobs.pages.render import Head, Interval, Table, difference, interval
 from jobs.terminal.formats import figure, known, p_words
 from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes
 from jobs.tune.steps import ALONE, EQUAL, Setting
@@ -18,15 +18,15 @@ from jobs.tune.tune import Tuning
 
 def tuning_page(tuning: Tuning, written: str) -> RenderableType:
     """Returns the table and the sentences below it, 80 columns wide; `written` names the config that was written."""
-    table = Table(box=None, padding=(0, 2, 0, 0), min_width=76)
-    table.add_column(f"{tuning.measure}, held out", style="bold", no_wrap=True, ratio=1)
-    for title in ("mean", "to equal weights", interval_words(), "p"):
-        table.add_column(title, justify="right", no_wrap=True)
+    rows = []
     for step in tuning.steps:
-        name = Text(f"{step.name} *" if step is tuning.chosen else step.name)
-        table.add_row(name, figure(step.mean), *_cells(tuning.against(step, EQUAL)))
+        gap = tuning.against(step, EQUAL)
+        to_equal = ["", "", ""] if gap is None else [gap.mean, Interval(gap.low, gap.high, gap.mean), gap.p]
+        rows.append([f"{step.name} *" if step is tuning.chosen else step.name, step.mean, *to_equal])
+    columns = [Head("step"), Head("mean", figure), Head("to equal weights", difference)]
+    table = Table([*columns, Head(interval_words(), interval), Head("p", p_words)], rows, f"{tuning.measure}, held out")
     words = [*conclusions(tuning), *choices(tuning), *tuning_notes(tuning), f"* {conclusion_written(tuning, written)}"]
-    return Group(table, Text("\n" + "\n".join(words)))
+    return Group(table.terminal(76), Text("\n" + "\n".join(words)))
 
 
 def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
@@ -61,12 +61,6 @@ def setting_values(setting: Setting) -> dict[str, Any]:
         "redundancy": setting.weighting.redundancy,
         "selection": {name: list(kept) for name, kept in setting.policy},
     }
-
-
-def _cells(found: Gap | None) -> list[str]:
-    if found is None:
-        return ["", "", ""]
-    return [figure(found.mean, "+"), ends_in_words(found.interval), p_words(found.p)]
 
 
 def _values(found: Gap | None) -> Any:

@@ -156,7 +156,7 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = ["run", "job.yaml", "--set", "cluster.address=none"]
-    monkeypatch.setattr("jobs.pages.report.report", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("jobs.pages.run.report", lambda *_, **__: 1 / 0)
     assert main(job) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])

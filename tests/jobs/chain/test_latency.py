@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster import costs
@@ -17,14 +16,11 @@ from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space, open_store
-from jobs.pages.report.figures import Figures
-from jobs.pages.report.outcome.latency import latencies
 from jobs.tables import QUERIES
 from rewriters.engines import Completion
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
-from tests.support.jobs.report_runs import Make, Query, RunMaker, page
 from tests.support.jobs.workers import rewriter
 from tests.support.rewriters.fake_server import FAULTS, FakeServer
 
@@ -120,39 +116,3 @@ def test_a_reused_completion_has_none(tmp_path: Path) -> None:
     put_completions(open_store(str(tmp_path), spaces), {asked: made})
     found = stored_completions(open_store(str(tmp_path), spaces), [asked])[KEY].completion
     assert (found.text, found.latency) == ("one", None)
-
-
-# ---------------------------------------------------------------- the report
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    return RunMaker(tmp_path)
-
-
-def timed(make: Make, values: list[float | None], **more: Any) -> Any:
-    """A run of four queries, a shard each, whose requests took these seconds."""
-    kinds = ["simple", "simple", "keywords", "keywords"]
-    queries = [
-        Query(name, {"keyword": f"{name} word"}, selected=(kind, ["keyword"], None) if more else None)
-        for name, kind in zip(NAMES, kinds, strict=True)
-    ]
-    run = make(queries, ("keyword",), calls="separate", **more)
-    for path, value in zip(sorted(run.tables["costs"]), values, strict=True):
-        table = pq.read_table(path)
-        place = table.schema.get_field_index("latency")
-        column = pa.array([value if row["component"] == "keyword" else None for row in table.to_pylist()], pa.float64())
-        pq.write_table(table.set_column(place, "latency", column), path)
-    return run
-
-
-def test_percentiles_by_request_and_by_type(make: Make) -> None:
-    run = timed(make, [1.0, 2.0, 3.0, 10.0], select="classified")
-    found = latencies(Figures(run))
-    assert found is not None
-    (one,) = found.by_request
-    assert (one.name, one.requests) == ("keyword (writer)", 4)
-    assert one.percentiles == pytest.approx([2.5, 8.95, 9.79])
-    assert [(row.name, row.requests, row.percentiles[0]) for row in found.by_type] == [("keywords", 2, 6.5), ("simple", 2, 1.5)]
-    assert found.elapsed is None
-    assert page(run).row("cost", "keywords") == ["2", "6.500 s", "9.650 s", "9.930 s"]

@@ -147,7 +147,7 @@ def test_the_table_is_sorted_and_marked(compared: Compare) -> None:
     assert f"{means[ranked[1]]:.4f}{SECOND}" in rows[1]
     base = rows[ranked.index("original")]
     assert base.endswith("baseline - -")
-    second = shown.index("means nDCG@10 P@5")
+    second = shown.index("all measures nDCG@10 P@5")
     assert shown[second + 1].startswith(ranked[0])
     assert any(line.startswith(f"{BEST} best, {SECOND} second best; + better, - worse than original") for line in shown)
 

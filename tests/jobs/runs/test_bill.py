@@ -25,9 +25,7 @@ from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
-from jobs.pages.report import report
-from jobs.pages.report.figures import Figures
-from jobs.pages.report.spending import spending
+from jobs.pages.run import cost_section
 from jobs.pages.summary import closing_values
 from jobs.plan.estimate import estimate
 from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
@@ -125,11 +123,11 @@ def check_agreement(prepared: Prepared, prices: dict[str, Any]) -> float:
     assert closing_values(folder, priced, None)["usd"] == pytest.approx(wanted)
     (listed,) = list_runs(prepared.output, prepared.config.name, lambda _: priced)
     assert listed.usd == pytest.approx(wanted)
-    found = spending(Figures(folder), priced)
-    for lines in ([found.total], found.stages, found.strategies):
-        assert sum(line.usd or 0 for line in lines) == pytest.approx(wanted)
-        assert sum(line.share for line in lines) == pytest.approx(1)
-    assert "Requests to S3" in report(folder, priced, None) or not found.storage
+    (table,) = cost_section(folder, priced).parts
+    *lines, total = [row for row in table.rows if not row[0].startswith("  ")]  # type: ignore[union-attr]
+    for place, value in ((1, wanted), (2, 1.0)):  # USD, share
+        assert sum(line[place] for line in lines) == pytest.approx(value)
+        assert total[place] == pytest.approx(value)
     return wanted
 
 

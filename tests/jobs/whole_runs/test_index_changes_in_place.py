@@ -15,7 +15,7 @@ from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.indexes import last_states, noted_changes
 from jobs.job.prepare import prepare
-from jobs.pages.report import report
+from jobs.pages.run import report
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from tests.support.jobs.full_disk import full_disk

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.pages.report import report
+from jobs.pages.run import report
 from jobs.runs.folder import open_run
 from jobs.tables import OPTIONAL_QUERIES, STORED
 from retrievers.local.build import build_local_index

@@ -114,7 +114,7 @@ def test_a_run_shows_and_stores_what_its_answers_are_worth(
     assert {"F1", "EM", "accuracy", "criteria"} <= set(listed.split())
     assert "judged by judge-70b, an LLM" in " ".join(listed.split())
     page = Path(folder, "report.html").read_text()
-    assert "Answers, judged by criteria" in page
+    assert "answers, judged by criteria" in page
     assert "judged by judge-70b" in page
 
 
@@ -145,8 +145,8 @@ def test_an_arm_costs_the_judgements_that_it_needs(job: str) -> None:
     assert saved(run).executed["judgements"] == executed(run)
     assert saved(run).naive["judgements"] == sum(judgements_of(run, arm, "whole") for arm in run_arms(run))
     page = ablation_report(compared(run, None, run.config.evaluate, None))
-    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.partition('data-csv="costs"')[2].partition("</thead>")[0])
-    assert heads[heads.index("pairs reranked") + 1 :][:2] == ["answers", "judgements"]
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.partition('<section id="cost">')[2].partition("</thead>")[0])
+    assert heads[heads.index("pairs") + 1 :][:2] == ["answers", "judgements"]
     words = " ".join(printed(closing_page(compared(run, None, run.config.evaluate, None))).split())
     assert f"judgements {executed(run):,} in place of {saved(run).naive['judgements']:,}" in words
 

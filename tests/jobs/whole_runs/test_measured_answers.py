@@ -18,7 +18,7 @@ from jobs.__main__ import main
 from jobs.measure.answers import answer_frame, gold_answers
 from jobs.measure.comparison import compare_answers
 from jobs.measure.evaluate import AnswerQuality, measured_answers
-from jobs.pages.report import report
+from jobs.pages.run import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
@@ -136,7 +136,7 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
         sum(exact for _, exact in wanted.values()) / 5
     )
     page = report(run, None, None, answers=[quality])
-    assert "Quality of the answers" in page
+    assert "answers, against gold answers" in page
     assert f"{quality.measures['F1'].mean:.4f}" in page
     assert command("evaluate", run.storage.root, "--json", "--per-query", str(tmp_path / "wide.parquet")) == 0
     values = json.loads(capsys.readouterr().out)["answers"]

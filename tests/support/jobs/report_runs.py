@@ -20,7 +20,7 @@ from jobs.chain.stages.order import Order
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.measure.evaluate import Evaluation
-from jobs.pages.report import report
+from jobs.pages.run import report
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
 from rewriters.normalise import normalise

@@ -1,0 +1,318 @@
+"""The page of an ablation: which arm is best and by how much, what each strategy brings, what arms cost, which queries move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isnan
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jobs.job.indexes import noted_changes
+from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
+from jobs.measure.significance import TIE
+from jobs.measure.standing import FAMILIES, Standing, standing, verdict_words
+from jobs.pages.charts import Point, gains, scatter
+from jobs.pages.comparison import arms_table, main_arms, means_table, signs_note, slices_table
+from jobs.pages.render import (
+    Chart,
+    Head,
+    Marked,
+    Notes,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+    count,
+    difference,
+    reading,
+    render,
+    share,
+)
+from jobs.pages.wording import configuration, head_facts, state_words
+from jobs.pages.workers import time_section
+from jobs.terminal.formats import duration, figure, money, percent, sentence
+
+if TYPE_CHECKING:
+    from jobs.pages.closing import ComparedArms
+
+MOST_ARMS = 50  # rows of a table; --json has the others
+MOST_QUERIES = 10  # that gained most, and that lost most
+WHOLE, WITHOUT = "full", "without "
+MUCH_UNJUDGED = 0.2
+
+
+def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
+    """Returns the report of an ablation as one HTML page.
+
+    Args:
+        found: all that is known of the arms.
+        texts: False leaves out every query; ids, names and numbers stay.
+
+    Raises:
+        ConfigError: the ablation's tables cannot be read.
+    """
+    run = found.folder
+    with reading(run):
+        sections = list(_sections(found, texts))
+    return render("Report of an ablation", run.config.name, head_facts(run), state_words(run), sections, texts=texts)
+
+
+def _sections(found: ComparedArms, texts: bool) -> Iterator[Section | None]:
+    compared = found.comparison
+    stand = standing(compared) if compared is not None and compared.frame.keys else None
+    yield _verdict(found, stand)
+    if stand is not None:
+        yield _arms(stand, "arms", "Arms")
+        yield _left_out(stand)
+    for one in found.beside:
+        if one.frame.keys:
+            yield _arms(standing(one), one.frame.kind, TITLES[one.frame.kind], EXPLAINED[one.frame.kind])
+        else:
+            yield Section(one.frame.kind, TITLES[one.frame.kind], sentence("; ".join(one.notes)))
+    yield _strategies(found)
+    yield _cost(found, stand)
+    if stand is not None:
+        yield _queries(stand, texts)
+        if stand.comparison.slices:
+            words = f"{stand.first}, part by part of the judged queries."
+            yield Section("slices", "Slices", words, [slices_table(stand.comparison)])
+    yield time_section(found.folder)
+    if stand is not None:
+        families = [f"{name}: {words}" for name, words in FAMILIES.items() if name in stand.comparison.families.values()]
+        yield Section("method", "Method", parts=[Notes([*stand.comparison.notes, *families])], folded=True)
+    yield configuration(found.folder)
+
+
+def _verdict(found: ComparedArms, stand: Standing | None) -> Section:
+    arms, run = found.folder.record["ablation"]["arms"], found.folder
+    tiles = [Tile("arms", count(len(arms)), f"over {count(run.counts['queries'])} queries")]
+    if found.usd is not None:
+        tiles.append(Tile("cost of all arms together", money(found.usd)))
+    naive, executed = found.saving.naive, found.saving.executed
+    for name, alone in naive.items():
+        if alone and name in executed:
+            title = f"{name.replace('_', ' ')} that were made"
+            tiles.append(Tile(title, count(executed[name]), f"arms on their own: {count(alone)}"))
+    if stand is None or stand.leader is None:
+        words = "Nothing is measured." if stand is None else f"There is no arm to compare with {stand.comparison.baseline}."
+        return Section("verdict", "", words, [Notes(_notices(found, stand), warns=True), Tiles(tiles)])
+    best = stand.leader
+    one, base = stand.differences[best, stand.first], stand.comparison.baseline
+    ends = "" if isnan(one.low) else f"95 % interval {figure(one.low, '+')} to {figure(one.high, '+')}"
+    state = {"better": "good", "worse": "bad"}.get(one.verdict, "")
+    lead = Tile(f"{stand.first} of {best} over {base}", figure(one.difference, "+"), ends, state)
+    return Section("verdict", "", lead_words(stand), [Notes(_notices(found, stand), warns=True), Tiles([lead, *tiles])])
+
+
+def lead_words(stand: Standing) -> str:
+    """Returns the best arm and what is known of it, in a sentence that claims no more than the figures hold."""
+    best = stand.leader
+    assert best is not None
+    one, base = stand.differences[best, stand.first], stand.comparison.baseline
+    word = verdict_words(one, stand.comparison.margin)
+    known = {"better": f"is better than {base}", "worse": f"is worse than {base}", "equivalent": f"is equivalent to {base}"}
+    named = next((words for start, words in known.items() if word.startswith(start)), f"does not clearly differ from {base}")
+    p = "" if one.corrected is None else f", corrected p {_p(one.corrected)}"
+    by = f"{stand.first} {figure(stand.means[base][stand.first])} → {figure(stand.means[best][stand.first])}{p}"
+    limit = word.partition(",")[2]
+    return f"The best arm, {best}, {named}{',' * bool(limit)}{limit}: {by}."
+
+
+def _p(value: float) -> str:
+    return "below .001" if value < 0.001 else f"{value:.3f}"
+
+
+def _notices(found: ComparedArms, stand: Standing | None) -> list[str]:
+    """Returns what a reader must know before trusting the figures, a sentence each."""
+    run, compared = found.folder, found.comparison
+    notices = []
+    if not run.finished:
+        notices.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
+    notices += [sentence(one) for one in noted_changes(run.starts)]
+    if stand is None:
+        why = compared.notes if compared else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
+        return [*notices, sentence("; ".join(why).removeprefix("warning: "))]
+    frame = stand.comparison.frame
+    if frame.judge is not None:
+        notices.append(f"Judged by {frame.judge.model}, an LLM, and LLMs over-rate: differences tell more than means.")
+    notices += [sentence(note) for note in frame.left_out]
+    names = [one["name"] for one in run.record["ablation"]["arms"]]
+    if lacking := [name for name in names if name not in frame.arms]:
+        notices.append(f"{len(lacking):,} of {len(names):,} arms were not measured: {', '.join(lacking[:5])}.")
+    if frame.not_committed:
+        notices.append(f"{frame.not_committed:,} judged keys are of queries that are not committed yet and count for no arm.")
+    if frame.unknown is not None:
+        notices.append(f"{frame.unknown.note.removeprefix('warning: ')}.")
+    if (most := float(np.nanmax([0.0, *frame.unjudged]))) > MUCH_UNJUDGED:
+        notices.append(f"Nobody judged up to {percent(most)} of an arm's results; they count as not relevant.")
+    return notices
+
+
+def _arms(stand: Standing, name: str, title: str, explained: str = "") -> Section:
+    """Returns the arms by the first measure, and by all measures."""
+    compared, frame = stand.comparison, stand.comparison.frame
+    what = "queries with gold answers" if frame.gold else "judged queries"
+    arms = main_arms(compared, MOST_ARMS)
+    more = f" The best {len(arms):,} are shown; --json and per_query.parquet have all." if len(arms) < len(frame.arms) else ""
+    words = f"{len(frame.arms):,} arms over {len(frame.keys):,} {what}, {HEADINGS[frame.kind]}.{more}"
+    tables = [arms_table(compared, arms, wide=True)]
+    tables += [means_table(compared, arms)] if len(frame.measures) > 1 else []
+    tables += [slices_table(compared)] if compared.slices and frame.answers else []
+    notes = [explained, signs_note(compared), "seen from: the smallest true difference that the test finds with 80 % power"]
+    return Section(name, title, words, [*tables, Notes([one for one in notes if one])])
+
+
+def left_out(stand: Standing) -> list[tuple[str, list[float]]]:
+    """Returns strategy -> what each measure of the arm `full` loses without it, the greatest mean loss first.
+
+    These are the rows of DMQR-RAG's Table 4, whose last column is over three data sets; here a mean is over the measures.
+    """
+    frame, compared = stand.comparison.frame, stand.comparison
+    arms = {arm: arm for arm in frame.arms if arm.startswith(WITHOUT) and compared.families.get(arm) == "subsets"}
+    arms |= {name: arm for arm in frame.arms for name in compared.also.get(arm, ()) if name.startswith(WITHOUT)}
+    if WHOLE not in frame.arms:
+        return []
+    losses = [
+        (name.removeprefix(WITHOUT), [stand.means[WHOLE][measure] - stand.means[arm][measure] for measure in frame.measures])
+        for name, arm in arms.items()
+    ]
+    return sorted(losses, key=lambda row: -fmean(row[1]))
+
+
+def _left_out(stand: Standing) -> Section | None:
+    losses, measures = left_out(stand), stand.comparison.frame.measures
+    if not losses:
+        return None
+    labels = [*(f"loss of {name}" for name in measures), "mean loss"]
+    columns = [Head("left out"), *(Head(label, difference) for label in labels)]
+    table = Table(columns, [[name, *of, fmean(of)] for name, of in losses])
+    words = f"What {WHOLE} loses without a strategy; most without {losses[0][0]}: {figure(losses[0][1][0], '+')} {stand.first}."
+    return Section("left-out", "Leave one out", words, [table])
+
+
+def _strategies(found: ComparedArms) -> Section | None:
+    """Returns what each strategy found: with judgements its relevant documents on their way, and its share of the results."""
+    funnel = {one.strategy: one for one in found.funnel.strategies} if found.funnel else {}
+    worth = {one.strategy: one for one in found.worth}
+    names = list(dict.fromkeys([*funnel, *worth]))
+    if not names:
+        return None
+    columns = [Head("strategy")]
+    if found.funnel:
+        steps = ("after fusion", "after the reranker", f"in the first {found.funnel.top}")
+        labels = ["relevant documents found", "found by it alone", *(f"of these {step}" for step in steps)]
+        columns += [Head(label, count) for label in labels]
+    columns += [Head("results that the original has not, per query", lambda value: f"{value:.2f}")] if worth else []
+    columns += [Head("their share of all results", share)] if worth else []
+    gain = any(one.reranker_gain is not None for one in worth.values())
+    columns += [Head("best reranker score over the original's", difference)] if gain else []
+    rows = []
+    for name in names:
+        row: list[object] = [name]
+        if found.funnel:
+            one = funnel.get(name)
+            row += [None] * 5 if one is None else [
+                one.relevant_found, one.found_alone, one.survived_fusion, one.survived_reranker, one.in_top
+            ]  # fmt: skip
+        if worth:
+            of = worth.get(name)
+            row += [None, None] if of is None else [of.increment, of.increment_share]
+            row += [None if of is None else of.reranker_gain] if gain else []
+        rows.append(row)
+    words = "What each strategy's lists bring beside those of the original."
+    if found.funnel:
+        words = f"{found.funnel.judged_queries:,} queries have {found.funnel.relevant:,} relevant documents; "
+        words += f"lists hold {found.funnel.found:,} of them."
+    return Section("strategies", "Strategies", words, [Table(columns, rows)])
+
+
+def _cost(found: ComparedArms, stand: Standing | None) -> Section | None:
+    if not found.costs:
+        return None
+    priced = any(one.standalone_usd is not None for one in found.costs)
+    shown = set(main_arms(stand.comparison, MOST_ARMS)) if stand is not None else {one.arm for one in found.costs[:MOST_ARMS]}
+    further = ("rounds", "grades", "web_searches", "answers", "judgements")
+    more = [name for name in further if any(getattr(one, name) for one in found.costs)]
+    columns = [Head("arm")]
+    columns += [Head("alone, USD", money), Head("saved without it, USD", money)] if priced else []
+    names = ["requests", "searches", "pairs", *more]
+    columns += [*(Head(name.replace("_", " "), count) for name in names), Head("work of workers", duration)]
+    rows = [
+        [one.arm, *([one.standalone_usd, one.marginal_usd] * priced), *(getattr(one, name) for name in names), one.seconds]
+        for one in found.costs
+        if one.arm in shown
+    ]
+    note = "alone: as if only this arm were run; saved without it: what no other arm needs. Fusing and start-up are no part."
+    naive, executed = found.saving.naive, found.saving.executed
+    saved = ", ".join(f"{executed[name]:,} {name.replace('_', ' ')} in place of {of:,}" for name, of in naive.items() if of)
+    words = f"Arms share what they need: {saved}." if saved else ""
+    gates = Notes([sentence(f"gate of {one.arm}: {one.words}") for one in found.gates])
+    return Section("cost", "Cost", words, [*_cost_chart(found, stand), Table(columns, rows, note=note), gates])
+
+
+def _cost_chart(found: ComparedArms, stand: Standing | None) -> list[Chart]:
+    """Returns quality against cost, in USD, or in seconds of workers without prices; nothing with fewer than two arms."""
+    if stand is None:
+        return []
+    able = [one for one in found.costs if one.arm in stand.means and stand.contends(one.arm)]
+    usd = {one.arm: one.standalone_usd for one in able if one.standalone_usd is not None}
+    spent = usd if len(usd) > 1 else {one.arm: one.seconds for one in able if one.seconds is not None}
+    if len(spent) < 2 or max(spent.values()) <= 0:
+        return []
+    words, across = (money, "USD of the arm alone") if spent is usd else (duration, "work of the arm alone")
+    quality = {arm: stand.means[arm][stand.first] for arm in spent}
+    front, baselines = pareto_front(spent, quality), {stand.comparison.baseline}
+    order = sorted(spent, key=lambda arm: (arm not in baselines, arm not in front, -quality[arm]))
+    named = {*baselines, *front, WHOLE}
+
+    def point(arm: str) -> Point:
+        kind = "baseline" if arm in baselines else stand.comparison.families.get(arm, "")
+        told = f"{arm}: {words(spent[arm])}, {figure(quality[arm])}"
+        return Point(spent[arm], quality[arm], told, kind, arm if arm in named else "")
+
+    families = [name for name in dict.fromkeys(stand.comparison.families.values()) if name != "samples"]
+    legend = [("front", "no arm is cheaper and as good"), ("baseline", "baseline")]
+    drawn = scatter([*map(point, order)], across, stand.first, words, [*map(point, front)])
+    return [Chart("Quality against cost", drawn, [*legend, *((name, FAMILIES[name]) for name in families)])]
+
+
+def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str]:
+    """Returns the arms than which none is cheaper and at least as good, or as cheap and better; the cheapest first."""
+    front: list[str] = []
+    for arm in sorted(spent, key=lambda arm: (spent[arm], -quality[arm])):
+        if not front or quality[arm] > quality[front[-1]]:
+            front.append(arm)
+    return front
+
+
+def _queries(stand: Standing, texts: bool) -> Section | None:
+    """Returns how many queries carry the best arm's mean and how many pay for it, and which those are."""
+    frame, best = stand.comparison.frame, stand.leader
+    if best is None:
+        return None
+    base = stand.comparison.baseline
+    before, after = (frame.values[frame.arms.index(arm), 0] for arm in (base, best))
+    moved = np.where(np.abs(after - before) > TIE, after - before, 0.0)
+    order = np.argsort(-moved, kind="stable")
+    listed = [n for n in order[:MOST_QUERIES] if moved[n] > 0] + [n for n in order[-MOST_QUERIES:] if moved[n] < 0]
+    ids = [query_id or "rejected log row" for query_id in frame.query_ids]
+    names = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
+    rows = [[names[n], float(before[n]), float(after[n]), Marked(float(moved[n]))] for n in listed]
+    columns = [
+        Head("query"),
+        Head(base, figure),
+        Head(best, figure),
+        Head("difference", difference),
+    ]
+    gained, lost = int((moved > 0).sum()), int((moved < 0).sum())
+    words = f"{best} against {base}: {gained:,} queries gain {stand.first}, {lost:,} lose, {len(moved) - gained - lost:,} stay."
+    chart = Chart("Each query's difference", gains(_thinned(moved.tolist()), f"difference in {stand.first}"))
+    return Section("queries", "Queries", words, [chart, Table(columns, rows, "Those that gained and lost most")])
+
+
+def _thinned(moved: Sequence[float], most: int = 400) -> list[float]:
+    """Returns `most` of the values, evenly spread in their order."""
+    ordered = sorted(moved, reverse=True)
+    return ordered if len(ordered) <= most else [ordered[n * len(ordered) // most] for n in range(most)]

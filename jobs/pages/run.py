@@ -1,0 +1,339 @@
+"""The page of a run: whether rewriting helped, on which queries, what it cost, and what went wrong.
+
+All figures are computed from the committed shards, so that unfinished runs can be reported, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from cluster import costs
+from cluster.costs import START_UP, Prices
+from jobs.chain.pipeline import COSTED
+from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, counts_of
+from jobs.job.indexes import noted_changes
+from jobs.log.rejections import rejected_words
+from jobs.measure.evaluate import AnswerQuality, Evaluation, evaluation_notes
+from jobs.measure.measures import title
+from jobs.measure.notes import EXPLAINED, HEADINGS, detectable_words, ends_in_words, interval_words
+from jobs.pages.contributions import TOP, Contributions, comparable, contributions
+from jobs.pages.errors import errors_section, examples
+from jobs.pages.judged import Judged
+from jobs.pages.leakage import leakage_words
+from jobs.pages.render import (
+    Head,
+    Interval,
+    Notes,
+    Part,
+    Queries,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+    count,
+    difference,
+    interval,
+    reading,
+    render,
+    share,
+)
+from jobs.pages.samples import samples
+from jobs.pages.wording import configuration, head_facts, state_words
+from jobs.pages.workers import time_section
+from jobs.runs.folder import RunFolder
+from jobs.runs.gate import saving_of_run
+from jobs.runs.retry import retry_words
+from jobs.runs.starts import unknown_losses
+from jobs.runs.sums import Selected, many_fallbacks, rungs_by_strategy, selected_by_type
+from jobs.tables import NOTES, ORIGINAL
+from jobs.terminal.formats import duration, figure, money, percent, planned_rewrites, queries, sentence
+
+WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
+
+
+def report(
+    run: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    *,
+    judged: Judged | None = None,
+    answers: Sequence[AnswerQuality] = (),
+    texts: bool = True,
+) -> str:
+    """Returns the report as one HTML page.
+
+    Args:
+        run: the run to report.
+        prices: for costs in USD; None: quantities only.
+        evaluation: the quality of the results; None: they are not judged.
+        judged: the judged queries, to choose and order samples by gain and to mark judged documents.
+        answers: the quality of the answers, by gold answers and by a judge.
+        texts: False leaves out every query, rewrite, prompt, answer, message and document; ids, counts and names stay.
+
+    Raises:
+        ConfigError: the run's tables cannot be read.
+    """
+    with reading(run):
+        added, failures = contributions(run), examples(run)
+        measured = evaluation if evaluation is not None and evaluation.warning is None else None
+        shards = {one.about: one.shard for (_, reason), of in failures.items() if reason not in NOTES for one in of}
+        chosen = samples(run, shards, texts=texts, judged=judged)
+        sections = [
+            _verdict(run, prices, measured, judged, added),
+            _quality(evaluation, answers),
+            _strategies(run, added),
+            Section("samples", "Sample queries", _samples_words(run, len(chosen), judged), [Queries(chosen)]),
+            cost_section(run, prices),
+            errors_section(run, failures, texts=texts),
+            time_section(run),
+            configuration(run),
+        ]
+    return render("Report of a run", run.config.name, head_facts(run), state_words(run), sections, texts=texts)
+
+
+def _verdict(
+    run: RunFolder, prices: Prices | None, measured: Evaluation | None, judged: Judged | None, added: Contributions | None
+) -> Section:
+    counts, planned = run.counts, run.plan.counts
+    tiles = _lead_tiles(run, prices, measured, judged)
+    rejected = rejected_words(planned)
+    log = f"of {planned['log_rows']:,} log rows" + f", {rejected}" * bool(rejected)
+    waiting = planned["queries"] - counts["queries"]
+    log = f"{counts['queries']:,} committed; {log}" if waiting else log
+    tiles.append(Tile("distinct queries", count(planned["queries"]), log, "bad" if waiting else ""))
+    made, _, detail = planned_rewrites(counts).partition(" ")
+    tiles.append(Tile("rewrites", made, detail))
+    limit, failed = run.config.limits.error_rate, counts["failed_queries"]
+    rate = failed / counts["queries"] if counts["queries"] else 0.0
+    words = f"{percent(rate)}, {'above the limit of' if rate > limit else 'limit'} {percent(limit)}"
+    tiles.append(Tile("queries with errors", count(failed), words, "bad" if rate > limit else ""))
+    parts: list[Part] = [Notes(notices(run, rate), warns=True), Tiles(tiles), Notes(remarks(run, prices))]
+    return Section("verdict", "", verdict(run, measured, added), parts)
+
+
+def verdict(run: RunFolder, measured: Evaluation | None, added: Contributions | None) -> str:
+    """Returns whether rewriting helps, and by what, in a sentence that claims no more than the figures hold."""
+    if not run.counts["queries"]:
+        return "Nothing is committed yet."
+    if not run.counts["planned"]:
+        return "No rewrites were planned: only the original query was searched."
+    reranked = run.config.rerank.kind != "none"
+    what, helps, harms = ("rewriting and reranking", "help", "do harm") if reranked else ("rewriting", "helps", "does harm")
+    first = None if measured is None else measured.measures[0]
+    ends = None if measured is None or first is None else (measured.intervals or {}).get(first)
+    if measured is None or first is None or ends is None:
+        why = "nothing is measured" if measured is None else "the original alone was not measured"
+        why = "it takes two judged queries" if measured is not None and measured.original is not None else why
+        return f"Whether {what} {helps} is not known: {why}.{_only_by_rewrites(run, added)}"
+    moved = (measured.differences or {})[first]
+    by = f"{title(first)} {figure(moved, '+')} over the {measured.alone}, {interval_words()} {ends_in_words(ends)}"
+    if ends[0] > 0:
+        return f"{what.capitalize()} {helps}: {by}."
+    if ends[1] < 0:
+        return f"{what.capitalize()} {harms}: {by}."
+    return f"It is not clear whether {what} {helps}: {by}, which holds 0."
+
+
+def _only_by_rewrites(run: RunFolder, added: Contributions | None) -> str:
+    if added is None or not comparable(run) or not added.top_documents:
+        return ""
+    new = (added.top_documents - added.added[0].top_found) / added.top_documents
+    return f" Of the first {TOP} results of a query {percent(new)} were found by rewrites only."
+
+
+def _lead_tiles(run: RunFolder, prices: Prices | None, measured: Evaluation | None, judged: Judged | None) -> list[Tile]:
+    tiles = []
+    if measured is not None:
+        first = measured.measures[0]
+        results, original = measured.results[first], (measured.original or {}).get(first)
+        if original is None:
+            tiles.append(Tile(title(first), figure(results), "the original alone was not measured"))
+        else:
+            ends = (measured.intervals or {}).get(first)
+            state = "" if ends is None else "good" if ends[0] > 0 else "bad" if ends[1] < 0 else ""
+            gains = [gain for _, gain in judged.by_gain()] if judged else []
+            words = f"{figure(original)} → {figure(results)}"
+            if gains:
+                words += f"; {sum(one > 0 for one in gains):,} queries gained, {sum(one < 0 for one in gains):,} lost"
+            tiles.append(Tile(f"{title(first)} over the {measured.alone}", figure(results - original, "+"), words, state))
+    asked = run.counts["queries"]
+    if asked and prices is not None:
+        usd = run.bill(prices).usd
+        tiles.append(Tile("cost per 1,000 queries", money(1000 * usd / asked), f"{money(usd)} in all"))
+    elif asked:
+        seconds = costs.stage_sums(run.spent).get("seconds", 0.0)
+        tiles.append(Tile("worker time per 1,000 queries", duration(1000 * seconds / asked), "no prices, so no money"))
+    wall = sum(one["wall_seconds"] for one in run.starts)
+    starts = f"in {len(run.starts):,} starts" if len(run.starts) > 1 else "from the first stage to the last record"
+    return [*tiles, Tile("wall time", duration(wall), starts)]
+
+
+def notices(run: RunFolder, error_rate: float) -> list[str]:
+    """Returns what went wrong, a sentence each."""
+    limit, words = run.config.limits.error_rate, []
+    if not run.finished:
+        words.append(f"This run is not finished ({run.state}). All figures are of the committed shards only.")
+    if error_rate > WARN_SHARE * limit:
+        over = f"; limits.error_rate is {percent(limit)}" if error_rate > limit else ", more than half of limits.error_rate"
+        words.append(f"{percent(error_rate)} of the queries have errors{over}.")
+    words += [sentence(one) for one in (*many_fallbacks(run.counts, limit).values(), *noted_changes(run.starts))]
+    if lost := run.counts["lost_requests"]:
+        words.append(f"{lost:,} requests got no answer that was kept: a start was killed, or a server was away.")
+    elif unknown_losses(run.starts, run.storage.root):
+        words.append("A start was killed; what it had sent without an answer is known on its own machine only.")
+    for start in run.starts:
+        for away in start["outages"]:
+            words.append(f"Start {start['start']} waited {duration(away['seconds'])} for {away['service']}: {away['reason']}.")
+    return words
+
+
+def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
+    """Returns what is not as one might expect, without anything having gone wrong; a sentence each."""
+    counts, words = run.counts, []
+    if (retried := retry_words(run)) is not None:
+        words.append(f"This run is a retry: {retried}.")
+    redundancy = run.record.get("redundancy", {})
+    if redundancy.get("asked") != redundancy.get("used"):
+        words.append(f"Redundancy weights are by {redundancy['used']}: for {redundancy['asked']} a retriever must be dense.")
+    if (saving := saving_of_run(run, prices)) is not None:
+        words.append(f"Gate: {saving.words}.")
+    chosen = sum(selected_by_type(counts, run.config.rewrite.planned).values(), start=Selected())
+    if chosen.queries:
+        of = ", ".join(f"{name} {percent(chosen.share(name))}" for name in run.config.rewrite.planned)
+        words.append(f"Selected were {chosen.mean_strategies:.2f} strategies per query: {of}.")
+    notes = {reason: sum(n for of, n in counts_of(counts, ErrorQueries) if of.reason == reason) for reason in NOTES}
+    if notes["no_hits"]:
+        words.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
+    if notes["original_stands_in"]:
+        why = "nothing of weight above 0 was found; the original's lists stand in"
+        words.append(f"For {queries(notes['original_stands_in'])} {why}.")
+    return words
+
+
+def _quality(evaluation: Evaluation | None, answers: Sequence[AnswerQuality]) -> Section:
+    parts: list[Table | Notes] = []
+    if evaluation is not None and evaluation.warning is None:
+        original, intervals = evaluation.original or {}, evaluation.intervals or {}
+        rows = []
+        for name in evaluation.measures:
+            moved = evaluation.results[name] - original[name] if name in original else None
+            ends = intervals.get(name)
+            drawn = None if ends is None or moved is None else Interval(*ends, moved)
+            words = evaluation.verdict(name) or ""
+            rows.append([title(name), evaluation.results[name], original.get(name), moved, drawn, words])
+        columns = [Head("measure"), Head("results", figure), Head(evaluation.alone, figure)]
+        columns += [Head("difference", difference), Head(interval_words(), interval), Head("verdict")]
+        parts.append(Table(columns, rows))
+        parts.append(Notes(evaluation_notes(evaluation) + detectable_words(evaluation.detectable)))
+    for one in answers:
+        explained = Notes([EXPLAINED[one.frame.kind], *one.notes])
+        if one.warning is None:
+            rows = [[*of] for of in one.means.items()]
+            parts.append(Table([Head("measure"), Head("mean", figure)], rows, HEADINGS[one.frame.kind]))
+        parts.append(explained)
+    words = "" if parts else "Not measured: give relevance judgements in evaluate.qrels, or to this report with --qrels FILE."
+    if evaluation is not None and evaluation.warning is not None:
+        words = sentence(evaluation.warning)
+    return Section("quality", "Quality", words, parts)
+
+
+def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
+    """Returns what became of each strategy's rewrites, and what they brought to the results."""
+    if added is None:
+        return None
+    rungs, failed = rungs_by_strategy(run.counts), _failed(run)
+    known, columns = (
+        comparable(run),
+        [Head("strategy"), Head("queries with a text", count), Head("failed", count)],
+    )
+    columns.append(Head("results found, per query", partial(_per_query, added.queries)))
+    if known:
+        columns.append(Head("of these not by the original", partial(_per_query, added.queries)))
+        columns.append(Head(f"in the first {TOP}, not by the original", partial(_per_query, added.queries)))
+    columns.append(Head("by no other strategy", partial(_per_query, added.queries)))
+    rows = []
+    for one in added.added:
+        texts = sum(rungs.get(one.strategy, {}).values()) - run.counts[FurtherTexts(one.strategy).key]
+        new = [None, None] if one.strategy == ORIGINAL else [one.new, one.top_new]
+        asked = added.queries if one.strategy == ORIGINAL else texts
+        rows.append([one.strategy, asked, failed.get(one.strategy, 0), one.found, *(new if known else []), one.alone])
+    if not added.documents:
+        return Section("strategies", "Strategies", "No results are committed.", [Table(columns, rows)])
+    rest = (added.documents - added.added[0].found) / added.documents
+    words = f"Rewrites alone found {percent(rest)} of all results.{_only_by_rewrites(run, added)}" if known else ""
+    total = run.counts["queries"]
+    note = "" if added.queries == total else f"Measured on {added.queries:,} of {total:,} queries."
+    return Section("strategies", "Strategies", words, [Table(columns, rows, note=note), Notes(leakage_words(run))])
+
+
+def _failed(run: RunFolder) -> dict[str, int]:
+    """Returns strategy -> the queries for which it failed."""
+    found: dict[str, int] = {}
+    for of, number in counts_of(run.counts, ErrorCount):
+        if of.stage == "rewrite" and of.component and of.reason not in NOTES:
+            found[of.component] = found.get(of.component, 0) + number
+    return found
+
+
+def _per_query(asked: int, documents: float) -> str:
+    return f"{documents / asked:.2f}"
+
+
+def _samples_words(run: RunFolder, chosen: int, judged: Judged | None) -> str:
+    if not chosen:
+        return "Nothing is committed yet."
+    gained = "those that gained and lost most, " if judged is not None else ""
+    words = f"{chosen:,} of {run.counts['queries']:,} queries: some with errors, {gained}those asked most often, and others."
+    if comparable(run):
+        words += f" “+ new”: no list of the original has the document in its first {run.config.fuse.depth}."
+    return words + " “★ relevant”: judged so, with its grade." * (judged is not None)
+
+
+def cost_section(run: RunFolder, prices: Prices | None) -> Section:
+    """Returns the costs of the committed shards by stage; where nodes are billed, the lines add up to the bill."""
+    spent, billed = run.spent, None if prices is None else run.bill(prices)
+    total = costs.stage_sums(spent)
+    if not spent:
+        return Section("cost", "Cost", "Nothing is committed, so nothing is accounted for yet.")
+    quantities = [name for name in costs.QUANTITIES if total.get(name)]
+    whole = total.get("seconds", 0.0) if billed is None else billed.usd
+
+    def line(name: str, stage: str, keys: Sequence[str]) -> list[object]:
+        own = {key: spent[stage][key] for key in keys}
+        sums = costs.stage_sums({stage: own})
+        start_up = sum(of.get("seconds", 0.0) for key, of in own.items() if key.startswith(START_UP))
+        usd = None if billed is None else sum(billed.of(stage, key, of) for key, of in own.items())
+        busy = sums.get("seconds", 0.0) - start_up
+        part = (sums.get("seconds", 0.0) if usd is None else usd) / whole if whole else 0.0
+        figures = [busy or None, start_up or None, *(sums.get(name) or None for name in quantities)]
+        return [name, *([] if billed is None else [usd]), part, *figures]
+
+    rows = []
+    for stage in sorted(spent, key=lambda name: (COSTED.index(name) if name in COSTED else len(COSTED), name)):
+        rows.append(line(stage, stage, list(spent[stage])))
+        parts = {key: _label(key) for key in spent[stage] if not key.startswith(START_UP) and _label(key)}
+        rows += [line(f"  {label}", stage, [key]) for key, label in parts.items()] if len(parts) > 1 else []
+    for name, usd in (("idle", billed.idle), ("lost", billed.lost)) if billed is not None else ():
+        rows += [[name, usd, usd / whole if whole else 0.0, None, None, *[None] * len(quantities)]] if usd else []
+    ups = sum(of.get("seconds", 0.0) for stage in spent.values() for key, of in stage.items() if key.startswith(START_UP))
+    sums = [total.get("seconds", 0.0) - ups, ups, *(total[name] for name in quantities)]
+    rows.append(["total", *([] if billed is None else [billed.usd]), 1.0, *sums])
+    columns = [Head("stage"), *([] if billed is None else [Head("USD", partial(money, of=billed.usd))])]
+    columns += [Head("share", share), Head("busy time", duration), Head("start-up", duration)]
+    table = Table([*columns, *(Head(name.replace("_", " "), count) for name in quantities)], rows, strong=["total"])
+    asked = run.counts["queries"]
+    words = "Quantities only: there are no prices. Shares are of the time of workers."
+    if billed is not None and asked:
+        words = f"{money(billed.usd)} in all, {money(1000 * billed.usd / asked)} per 1,000 queries."
+        if nodes := sum(billed.nodes.values()):
+            words += f" {money(nodes)} of it are nodes, billed by time, busy or not: idle is what no work was there for, lost"
+            words += " is what was in flight when a start was killed, failed or stopped."
+    return Section("cost", "Cost", words, [table])
+
+
+def _label(key: str) -> str:
+    component, _, model = key.partition("@")
+    if key == costs.STORAGE_COMPONENT:
+        return ""
+    return f"{component} ({model})" if component and model else component

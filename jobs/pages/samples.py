@@ -1,0 +1,338 @@
+"""Sample queries: some that failed, gained most, lost most and were asked most, and others spread over the run.
+
+Each with its rewrites, what later steps made of it, one request of each kind, and its results beside those of the original
+alone as it is measured. The choice is deterministic for a run and its judgements.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from jobs.measure.judged_rows import of_original
+from jobs.measure.original import fuse_original
+from jobs.measure.query_context import contexts_of
+from jobs.pages.contributions import TOP, comparable
+from jobs.pages.judged import Judged
+from jobs.runs.documents import texts_of
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database, files, queries_of, spread
+from jobs.runs.tally import Committed
+from jobs.tables import NOTES, ORIGINAL
+from jobs.try_one.trial import text_names
+
+SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, spread: each has an equal part of the samples
+SHARDS = 6  # that the spread ones are taken from
+CHARACTERS = 3_000  # of the beginning and of the end of a prompt, and of an answer
+
+Chosen = tuple[str, str, int]  # query_id, query, log_count
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document at a rank; without texts `text` is empty."""
+
+    rank: int
+    doc_id: str
+    found_by: str
+    """The lists that have it, with its ranks there."""
+    text: str = ""
+    is_new: bool = False
+    """Whether no list of the original has it."""
+    grade: str = ""
+    """Of a judged document, in words."""
+    relevant: bool = False
+
+
+@dataclass
+class Sample:
+    """One query, as the page shows it."""
+
+    query_id: str
+    title: str
+    """The query; without texts its id."""
+    log_count: int
+    values: tuple[float, float | None] | None = None
+    """The leading measure of the results and of the original alone; None: the query is not judged."""
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    """What was made of it: name and words."""
+    reasons: str = ""
+    """Of its errors."""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    """What LLMs were sent and answered: name and words."""
+    hits: list[Hit] = field(default_factory=list)
+    alone: list[Hit] = field(default_factory=list)
+    """The first documents of the original alone, its lists fused as `evaluate` measures them."""
+    alone_title: str = ""
+    """Empty: they are not known, since lists were not kept or all texts were searched as one."""
+
+    @property
+    def gain(self) -> float | None:
+        """Returns results - original alone; None where it was not measured."""
+        return None if self.values is None or self.values[1] is None else self.values[0] - self.values[1]
+
+    @property
+    def gain_words(self) -> str:
+        """Returns the gain with a sign; empty where it was not measured."""
+        gain = self.gain
+        if not gain:
+            return "" if gain is None else "= 0"
+        return f"{'▲' if gain > 0 else '▼'} {gain:+.2f}".replace("-", "−")
+
+    @property
+    def gain_state(self) -> str:
+        """Returns its class in the style sheet."""
+        return "good" if (self.gain or 0) > 0 else "bad" if (self.gain or 0) < 0 else "soft"
+
+
+def samples(run: RunFolder, failed: Mapping[str, int], *, texts: bool, judged: Judged | None = None) -> list[Sample]:
+    """Returns sample queries, the greatest gain first, then the most asked.
+
+    Args:
+        run: the run.
+        failed: query_id -> shard of some queries with errors.
+        texts: False: ids, names and numbers only.
+        judged: to choose and order them by gain, and to mark judged documents.
+    """
+    chosen = choose(run, failed, judged, SAMPLES)
+    rows_of = [row for of in chosen.values() for row in of]
+    found = {query_id: Sample(query_id, query if texts else query_id, asked) for query_id, query, asked in rows_of}
+    if not found:
+        return []
+    for query_id, context in contexts_of(run, found).items() if texts else ():
+        found[query_id].lines += [("earlier turns", context)] if context else []
+    by_number = {manifest.shard: manifest for manifest in run.manifests}
+    with database() as connection:
+        rows = _Rows(connection, run, [by_number[number] for number in chosen], list(found))
+        names = _fill_texts(run, rows, found, texts)
+        _fill_steps(rows, found, texts)
+        _fill_hits(run, rows, found, names)
+        _fill_alone(run, rows, found)
+        if texts:
+            _fill_requests(run, rows, chosen, found)
+    _tell_documents(run, found, texts, judged)
+    return sorted(found.values(), key=lambda one: (one.gain is None, -(one.gain or 0.0), -one.log_count, one.query_id))
+
+
+def choose(run: RunFolder, failed: Mapping[str, int], judged: Judged | None, most: int) -> dict[int, list[Chosen]]:
+    """Returns shard -> the sample queries, `most` at most; `failed`: query_id -> shard of queries with errors."""
+    committed = {manifest.shard for manifest in run.manifests if manifest.counts["queries"]}
+    part = most // KINDS
+    notable = list(failed)[:part]
+    gains = [] if judged is None else judged.by_gain()
+    notable += [query_id for query_id, gain in gains[:part] if gain > 0]
+    notable += [query_id for query_id, gain in gains[::-1][:part] if gain < 0]
+    chosen: dict[int, dict[str, Chosen]] = {}
+    for shard, one in _located(run, list(dict.fromkeys(notable)), part) if committed else ():
+        if shard in committed:
+            chosen.setdefault(shard, {})[one[0]] = one
+    wanted = most - sum(map(len, chosen.values()))
+    shards = spread(sorted(committed), max(SHARDS, 2 * -(-wanted // run.plan.shard_size)))
+    for number, shard in enumerate(shards):
+        mine = chosen.setdefault(shard, {})
+        others = [row for row in queries_of(run, shard) if row[0] not in mine]
+        some = spread(others, -(-wanted // (len(shards) - number)))
+        mine |= {row[0]: row for row in some}
+        wanted -= len(some)
+    return {shard: sorted(of.values()) for shard, of in sorted(chosen.items()) if of}
+
+
+def _located(run: RunFolder, query_ids: Sequence[str], most_asked: int) -> list[tuple[int, Chosen]]:
+    """Returns (shard, query) of these queries, and of those asked most often."""
+    places: dict[str, list[tuple[int, int]]] = {}  # file -> (first row, number) of its shards, each of which is a row group
+    ends: dict[str, int] = {}
+    for shard in sorted(run.plan.shards, key=lambda one: (one.key, one.row_group)):
+        begin = ends.get(shard.key, 0)
+        places.setdefault(run.storage.url(shard.key), []).append((begin, shard.number))
+        ends[shard.key] = begin + shard.rows
+    source = "SELECT query_id, query, log_count, filename, file_row_number AS row FROM "
+    source += "read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)"
+    more = most_asked if run.finished else most_asked * 20  # some may not be committed
+    with database() as connection:
+        asked = f"{source} WHERE log_count > 1 ORDER BY log_count DESC, query_id LIMIT {more}"
+        rows = connection.execute(asked, {"names": sorted(places)}).fetchall()
+        done = {manifest.shard for manifest in run.manifests}
+        rows = [row for row in rows if _shard(places, row) in done][:most_asked]
+        if query_ids:
+            named = f"{source} WHERE query_id IN (SELECT unnest($ids))"
+            rows += connection.execute(named, {"names": sorted(places), "ids": query_ids}).fetchall()
+    return [(_shard(places, row), (row[0], row[1], row[2])) for row in rows]
+
+
+def _shard(places: Mapping[str, list[tuple[int, int]]], row: tuple[str, str, int, str, int]) -> int:
+    shards = places[row[3]]
+    return shards[bisect_right(shards, row[4], key=lambda one: one[0]) - 1][1]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The tables' rows of the samples."""
+
+    connection: duckdb.DuckDBPyConnection
+    run: RunFolder
+    manifests: list[Committed]
+    query_ids: list[str]
+
+    def table(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> pa.Table | None:
+        """Returns the rows, or None for a table without any."""
+        names = files(self.run, name, self.manifests)
+        if not names:
+            return None
+        query = f"SELECT {columns} FROM rows_of($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition}"
+        given = {"names": names, "ids": self.query_ids}
+        return self.connection.sql(f"{query} ORDER BY {order}", params=given).to_arrow_table()
+
+    def __call__(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> list[Row]:
+        """Returns the rows as dicts."""
+        table = self.table(name, f"query_id, {columns}", condition, order)
+        return [] if table is None else table.to_pylist()
+
+
+Names = dict[tuple[str, str, int], str]  # query_id, strategy, position -> name of the text
+
+
+def _fill_texts(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], texts: bool) -> Names:
+    """Fills rewrites, what was selected, and errors; returns the names of the rewrites."""
+    place = {name: number for number, name in enumerate([ORIGINAL, *run.config.rewrite.planned])}
+    names: Names = {}
+    by_query: dict[str, list[Row]] = {}
+    for row in rows("rewrites", "strategy, position, text, parsed_as", order="query_id, position"):
+        by_query.setdefault(row["query_id"], []).append(row)
+    for query_id, of in by_query.items():
+        called = text_names((row["strategy"], row["position"]) for row in of)
+        for row in sorted(of, key=lambda row: (place.get(row["strategy"], len(place)), row["strategy"], row["position"])):
+            name = names[query_id, row["strategy"], row["position"]] = called[row["strategy"], row["position"]]
+            found[query_id].lines.append((name, row["text"] if texts else f"read as {row['parsed_as']}"))
+    for row in rows("selections", "query_type, strategies, reason"):
+        words = [", ".join(row["strategies"]) or "none", f"query type {row['query_type']}" if row["query_type"] else ""]
+        words += [row["reason"] or ""] if texts else []
+        found[row["query_id"]].lines.append(("selected", "; ".join(filter(None, words))))
+    errors: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in rows("errors", "stage, component, reason, message"):
+        key = row["query_id"], row["stage"], row["reason"], row["message"] or ""
+        errors.setdefault(key, []).extend([row["component"]] if row["component"] else [])
+    for (query_id, stage, reason, message), of_strategies in sorted(errors.items(), key=lambda one: one[0][2] in NOTES):
+        told = f"{reason}: {message}" if texts and message else reason
+        one = found[query_id]
+        one.lines.append((", ".join([stage, *sorted(of_strategies, key=lambda name: place.get(name, len(place)))]), told))
+        one.reasons = ", ".join(dict.fromkeys(filter(None, [*one.reasons.split(", "), reason])))
+    return names
+
+
+def _fill_steps(rows: _Rows, found: Mapping[str, Sample], texts: bool) -> None:
+    """Fills what the steps after retrieval made of each sample: rounds, grades, corrections, answers, judgements."""
+
+    def tell(row: Row, name: str, *words: str | None, private: str | None = None) -> None:
+        parts = [*words, private if texts else None]
+        found[row["query_id"]].lines.append((name, "; ".join(filter(None, parts))))
+
+    for row in rows("rounds", "round, best, text, new", order="query_id, round"):
+        best = "no result before" if row["best"] is None else f"best score before {row['best']:.4g}"
+        tell(row, f"round {row['round']}", best, f"{row['new']:,} new results", private=row["text"])
+    for row in rows("grades", "rank, doc_id, grade, verdict, strips", order="query_id, rank"):
+        grade = "" if row["grade"] is None else f" {row['grade']:.4g}"
+        strips = None if row["strips"] is None else "refined" if row["strips"] else "refined to nothing"
+        words = f"{row['doc_id']}: {row['verdict'] or 'ungraded'}{grade}"
+        tell(row, f"graded, rank {row['rank']}", words, strips, private=row["strips"])
+    for row in rows("corrections", "question, web_query, hits"):
+        if row["question"] is not None and texts:
+            tell(row, "question", row["question"])
+        if row["web_query"] is not None:
+            tell(row, "web", "away" if row["hits"] is None else f"{row['hits']:,} pages", private=row["web_query"])
+    for row in rows("answers", "text, cut, cited, model"):
+        cited = f"cites {', '.join(row['cited'])}" if row["cited"] else "cites nothing"
+        tell(row, "answer", cited, f"by {row['model']}", "cut by the token limit" if row["cut"] else None, private=row["text"])
+    for row in rows("judgements", "kind, doc_id, grade, model", "sample = 0", "query_id, kind, doc_id"):
+        tell(row, f"judged, {row['kind']}", f"{row['doc_id'] or 'the answer'}: {row['grade']} by {row['model']}")
+
+
+def _fill_hits(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], names: Names) -> None:
+    known = {(row["query_id"], row["doc_id"]) for row in rows("runs", "doc_id", of_original(run))}
+    known_original = comparable(run)  # not if fusion left the original out and no list was kept
+    for row in rows("results", "rank, doc_id, score, sources", f"rank <= {TOP}", "query_id, rank"):
+        sources: dict[str, list[str]] = {}
+        for of in sorted(row["sources"] or [], key=lambda of: of["strategy"] != ORIGINAL):
+            name = names.get((row["query_id"], of["strategy"], of["position"]), of["strategy"])
+            sources.setdefault(name, []).append(f"{of['retriever']} {of['rank']}")
+        new = known_original and ORIGINAL not in sources and (row["query_id"], row["doc_id"]) not in known
+        words = "; ".join(f"{name}: {', '.join(ranks)}" for name, ranks in sources.items())
+        hit = Hit(row["rank"], row["doc_id"], f"score {row['score']:.4g}; {words}", is_new=new)
+        found[row["query_id"]].hits.append(hit)
+
+
+def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> None:
+    """Fills the original's documents, fused as measured; nothing where its lists are not known."""
+    if run.config.joining or not run.config.retrieve.keep_runs:
+        return
+    columns = "query_id, position, retriever, doc_id, score, rank"
+    table = rows.table("runs", columns, of_original(run), "query_id, retriever, rank")
+    for sample in found.values():
+        sample.alone_title = "Original alone" + ", fused, not reranked" * (run.config.rerank.kind != "none")
+    if table is None or not table.num_rows:
+        return
+    ranks: dict[tuple[str, str], list[str]] = {}
+    for row in table.to_pylist():
+        ranks.setdefault((row["query_id"], row["doc_id"]), []).append(f"{row['retriever']} {row['rank']}")
+    fused = fuse_original(table.drop_columns(["rank"]), run.config.fuse, run.config.retrieve.collection_of)
+    for query_id, doc_ids in fused.items():
+        first = enumerate(doc_ids[: min(TOP, run.config.results)], start=1)
+        found[query_id].alone = [Hit(rank, doc_id, ", ".join(ranks[query_id, doc_id])) for rank, doc_id in first]
+
+
+def _fill_requests(run: RunFolder, rows: _Rows, shards: Mapping[int, Any], found: Mapping[str, Sample]) -> None:
+    """Fills one request of each kind that was answered; what the engine gave up is not stored."""
+    listed = [one.key for shard in shards for one in run.storage.list(f"completions/{shard:06d}")]
+    names = [run.storage.url(key) for key in listed if key.endswith(".parquet")]
+    query = f"""
+        SELECT query_id, request, model, finish_reason, prompt_tokens, completion_tokens, {_ends("prompt")}, {_ends("text")},
+            count(*) OVER (PARTITION BY query_id, request) FROM rows_of($names)
+        WHERE query_id IN (SELECT unnest($ids)) AND text IS NOT NULL
+        QUALIFY row_number() OVER (PARTITION BY query_id, request ORDER BY coalesce(sample, 0), start DESC, prompt_hash) = 1
+        ORDER BY query_id, request
+    """
+    given = {"names": names, "ids": list(found)}
+    answered = rows.connection.execute(query, given).fetchall() if names else []
+    for query_id, request, model, finish, *tokens, prompt, answer, asked in answered:
+        why = "cut by the token limit" if finish == "length" else finish
+        words = f"Prompt and answer of {request}" + f", one of {asked:,}" * (asked > 1)
+        words += f": {tokens[0]:,} prompt tokens, {tokens[1]:,} completion tokens, {why}"
+        found[query_id].requests.append((words, f"{prompt}\n\n— answer of {model} —\n\n{answer}"))
+
+
+def _ends(column: str) -> str:
+    """Returns SQL for a text, or the beginning and the end of a long one."""
+    most, between = 2 * CHARACTERS, "'\n[… ' || (length({0}) - {1}) || ' characters …]\n'"
+    ends = f"left({column}, {CHARACTERS}) || {between.format(column, most)} || right({column}, {CHARACTERS})"
+    return f"CASE WHEN length({column}) > {most} THEN {ends} ELSE {column} END"
+
+
+def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, judged: Judged | None) -> None:
+    """Fills texts and grades of the documents, and the values of judged queries."""
+    wanted = sorted({hit.doc_id for one in found.values() for hit in (*one.hits, *one.alone)})
+    documents, without = texts_of(run, wanted, addresses=True) if texts else ({}, None)
+    for sample in found.values():
+        if without is not None:
+            sample.lines.append(("documents", f"by id only: {without}"))
+        grades = {} if judged is None else judged.grades.get(sample.query_id, {})
+        least = 1 if judged is None else judged.least
+        if judged is not None and (values := judged.values.get(sample.query_id)) is not None:
+            sample.values = values
+            alone = "" if values[1] is None else f", {values[1]:.4f} of the original alone"
+            sample.lines.insert(0, (judged.leading, f"{values[0]:.4f} of the results{alone}"))
+        for hits in (sample.hits, sample.alone):
+            hits[:] = [_told(hit, documents.get(hit.doc_id, ""), grades.get(hit.doc_id), least) for hit in hits]
+        shown = {hit.doc_id for hit in sample.hits}
+        missed = [doc_id for doc_id, grade in grades.items() if grade >= least and doc_id not in shown]
+        if missed:
+            sample.lines.append(("relevant, missed", ", ".join(sorted(missed)[:TOP])))
+
+
+def _told(hit: Hit, text: str, grade: int | None, least: int) -> Hit:
+    words = "" if grade is None else f"★ relevant {grade}" if grade >= least else "judged not relevant"
+    return Hit(hit.rank, hit.doc_id, hit.found_by, text, hit.is_new, words, grade is not None and grade >= least)

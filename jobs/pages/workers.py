@@ -1,0 +1,113 @@
+"""Where the time of workers went, stage by stage: how long they worked and waited, and shards waited for them.
+
+Workers wait while no shard is there for them: the stages before are slower, or those behind, since only so many shards are in
+flight. Shards wait where a stage is slower than the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.run.pool_sizes import stage_of_pool
+from jobs.chain.pipeline import COSTED
+from jobs.pages.render import Head, Section, Table, count, share
+from jobs.pages.wording import moment
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database, files, spread
+from jobs.runs.starts import TIMES, node_time
+from jobs.tables import ELAPSED
+from jobs.terminal.formats import duration, percent
+
+SHARDS = 50  # of which the times of queries are read
+BUSY = 0.5  # of their ready time: workers that work more than that are what others wait for
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """The seconds of a stage over all starts; workers is 0 for a stage whose work is done by tasks of any process."""
+
+    name: str
+    workers: int
+    attributed: float
+    start_up: float
+    lost: float
+    idle: float
+    queued: float | None
+    """Of shards between the end of the stage before and the begin of this one; None: the run has not recorded it."""
+
+    @property
+    def busy(self) -> float:
+        """Returns the share of their time in which workers that had started worked, 0 to 1."""
+        ready = self.attributed + self.lost + self.idle
+        return (self.attributed + self.lost) / ready if ready else 0.0
+
+
+def stage_times(run: RunFolder) -> list[StageTimes]:
+    """Returns the times of every stage, over all starts, in the order of the chain."""
+    times = run.record.get("node_time") or node_time(run.starts, run.tally.by_start)
+    sums: dict[str, dict[str, float]] = {}
+    for start in times:
+        for stage, of in start["stages"].items():
+            into = sums.setdefault(stage, dict.fromkeys(TIMES, 0.0))
+            for name in TIMES:
+                into[name] += of[name]
+    workers: dict[str, int] = {}
+    for pool, size in run.starts[-1]["pools"].items():
+        workers[stage_of_pool(pool)] = workers.get(stage_of_pool(pool), 0) + size["workers"]
+    found = []
+    for stage in sorted(sums, key=lambda name: COSTED.index(name) if name in COSTED else -1):
+        queued = sum(start["queued"].get(stage, 0.0) for start in run.starts) if stage in COSTED else None
+        found.append(StageTimes(stage, workers.get(stage, 0), **sums[stage], queued=queued))
+    return found
+
+
+def slowest(stages: Sequence[StageTimes]) -> str | None:
+    """Returns the stage that the others wait for, whose workers work most and more than half of their time; None: none does."""
+    pooled = [one for one in stages if one.workers]
+    first = max(pooled, key=lambda one: one.busy)
+    return first.name if first.busy > BUSY and len(pooled) > 1 else None
+
+
+def slowest_words(stages: Sequence[StageTimes]) -> str:
+    """Returns which stage the others wait for, how busy the workers of each are, and where shards waited longest."""
+    pooled = sorted((one for one in stages if one.workers), key=lambda one: -one.busy)
+    name = slowest(stages)
+    words = [f"The others wait for {name}." if name else "No stage holds up the others."] if len(pooled) > 1 else []
+    words.append(f"Of their time, workers worked: {', '.join(f'{one.name} {percent(one.busy)}' for one in pooled)}.")
+    longest = max(stages, key=lambda one: one.queued or 0.0)
+    if longest.queued:
+        words.append(f"Shards waited longest before {longest.name}: {duration(longest.queued)} in all.")
+    return " ".join(words)
+
+
+def time_section(run: RunFolder) -> Section | None:
+    """Returns the folded section on time and workers; None before a first shard is committed."""
+    stages = stage_times(run)
+    if not any(one.workers for one in stages) or not run.manifests:
+        return None
+    columns = [Head("stage"), Head("workers", count)]
+    columns += [Head(label, duration) for label in ("worked", "started up", "lost", "waited")]
+    rows: list[list[object]] = []
+    for one in stages:
+        times = [one.attributed, one.start_up, one.lost, one.idle, one.busy if one.workers else None, one.queued]
+        rows.append([one.name, one.workers or "tasks", *times])
+    note = "worked, lost: with and without a commit; waited: no shard was there for them; busy: of the time after start-up"
+    table = Table([*columns, Head("busy", share), Head("shards waited before it", duration)], rows, note=note)
+    starts = Table(
+        [Head("start"), Head("began"), Head("ended as"), Head("wall time", duration)],
+        [[str(one["start"]), moment(one["began"]), one["status"], one["wall_seconds"]] for one in run.starts],
+    )
+    return Section("time", "Time and workers", slowest_words(stages) + elapsed_words(run), [table, starts], folded=True)
+
+
+def elapsed_words(run: RunFolder) -> str:
+    """Returns how long queries took from the first stage to the last; empty where that was not measured."""
+    names = files(run, "costs", spread(run.manifests, SHARDS))
+    query = "SELECT quantile_cont(latency, [0.5, 0.95, 0.99]) FROM rows_by_name($costs) WHERE stage = $stage"
+    with database() as connection:
+        row = connection.execute(query, {"costs": names, "stage": ELAPSED}).fetchone() if names else None
+    if not row or row[0] is None:
+        return ""
+    half, most, nearly_all = map(duration, row[0])
+    return f" From the first stage to the last half of the queries took at most {half}, 95 % {most}, 99 % {nearly_all}."
