@@ -19,12 +19,14 @@ from jobs.measure.original import fuse_original
 from jobs.measure.query_context import contexts_of
 from jobs.pages.contributions import TOP, comparable
 from jobs.pages.judged import Judged
+from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of, spread
 from jobs.runs.tally import Committed
 from jobs.tables import NOTES, ORIGINAL
 from jobs.try_one.trial import text_names
+from rewriters.steps.settings import HIGHEST_GRADES
 
 SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, spread: each has an equal part of the samples
 SHARDS = 6  # that the spread ones are taken from
@@ -194,7 +196,12 @@ class _Rows:
         return [] if table is None else table.to_pylist()
 
 
-Names = dict[tuple[str, str, int], str]  # query_id, strategy, position -> name of the text
+Names = dict[str, dict[tuple[str, int], str]]  # query_id -> strategy and position -> name of the text
+STEP_COLUMNS = {
+    "rounds": "round, best, text, new, documents", "grades": "rank, doc_id, grade, verdict, strips",
+    "corrections": "question, web_query, hits", "answers": "text, model, cited, documents, left_out",
+    "judgements": "kind, doc_id, grade, sample",
+}  # fmt: skip
 
 
 def _fill_texts(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], texts: bool) -> Names:
@@ -205,9 +212,9 @@ def _fill_texts(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], texts:
     for row in rows("rewrites", "strategy, position, text, parsed_as", order="query_id, position"):
         by_query.setdefault(row["query_id"], []).append(row)
     for query_id, of in by_query.items():
-        called = text_names((row["strategy"], row["position"]) for row in of)
+        called = names[query_id] = text_names((row["strategy"], row["position"]) for row in of)
         for row in sorted(of, key=lambda row: (place.get(row["strategy"], len(place)), row["strategy"], row["position"])):
-            name = names[query_id, row["strategy"], row["position"]] = called[row["strategy"], row["position"]]
+            name = called[row["strategy"], row["position"]]
             found[query_id].lines.append((name, row["text"] if texts else f"read as {row['parsed_as']}"))
     for row in rows("selections", "query_type, strategies, reason"):
         words = [", ".join(row["strategies"]) or "none", f"query type {row['query_type']}" if row["query_type"] else ""]
@@ -226,43 +233,29 @@ def _fill_texts(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], texts:
 
 
 def _fill_steps(rows: _Rows, found: Mapping[str, Sample], texts: bool) -> None:
-    """Fills what the steps after retrieval made of each sample: rounds, grades, corrections, answers, judgements."""
-
-    def tell(row: Row, name: str, *words: str | None, private: str | None = None) -> None:
-        parts = [*words, private if texts else None]
-        found[row["query_id"]].lines.append((name, "; ".join(filter(None, parts))))
-
-    for row in rows("rounds", "round, best, text, new", order="query_id, round"):
-        best = "no result before" if row["best"] is None else f"best score before {row['best']:.4g}"
-        tell(row, f"round {row['round']}", best, f"{row['new']:,} new results", private=row["text"])
-    for row in rows("grades", "rank, doc_id, grade, verdict, strips", order="query_id, rank"):
-        grade = "" if row["grade"] is None else f" {row['grade']:.4g}"
-        strips = None if row["strips"] is None else "refined" if row["strips"] else "refined to nothing"
-        words = f"{row['doc_id']}: {row['verdict'] or 'ungraded'}{grade}"
-        tell(row, f"graded, rank {row['rank']}", words, strips, private=row["strips"])
-    for row in rows("corrections", "question, web_query, hits"):
-        if row["question"] is not None and texts:
-            tell(row, "question", row["question"])
-        if row["web_query"] is not None:
-            tell(row, "web", "away" if row["hits"] is None else f"{row['hits']:,} pages", private=row["web_query"])
-    for row in rows("answers", "text, cut, cited, model"):
-        cited = f"cites {', '.join(row['cited'])}" if row["cited"] else "cites nothing"
-        tell(row, "answer", cited, f"by {row['model']}", "cut by the token limit" if row["cut"] else None, private=row["text"])
-    for row in rows("judgements", "kind, doc_id, grade, model", "sample = 0", "query_id, kind, doc_id"):
-        tell(row, f"judged, {row['kind']}", f"{row['doc_id'] or 'the answer'}: {row['grade']} by {row['model']}")
+    """Fills what the steps after retrieval made of each sample."""
+    named: dict[str, dict[str, list[Row]]] = {query_id: {} for query_id in found}
+    for name, columns in STEP_COLUMNS.items():
+        for row in rows(name, columns, order=f"query_id, {columns.partition(',')[0]}"):
+            named[row["query_id"]].setdefault(name, []).append(row)
+    for query_id, of in named.items():
+        (correction, answer) = (next(iter(of.get(name, ())), None) for name in ("corrections", "answers"))
+        lines = found[query_id].lines
+        lines += round_lines(of.get("rounds", ()), texts=texts)
+        lines += grade_lines(of.get("grades", ()), correction, texts=texts)
+        lines += answer_lines(answer, texts=texts)
+        lines += judged_lines(of.get("judgements", ()), HIGHEST_GRADES)
 
 
 def _fill_hits(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], names: Names) -> None:
     known = {(row["query_id"], row["doc_id"]) for row in rows("runs", "doc_id", of_original(run))}
     known_original = comparable(run)  # not if fusion left the original out and no list was kept
     for row in rows("results", "rank, doc_id, score, sources", f"rank <= {TOP}", "query_id, rank"):
-        sources: dict[str, list[str]] = {}
-        for of in sorted(row["sources"] or [], key=lambda of: of["strategy"] != ORIGINAL):
-            name = names.get((row["query_id"], of["strategy"], of["position"]), of["strategy"])
-            sources.setdefault(name, []).append(f"{of['retriever']} {of['rank']}")
-        new = known_original and ORIGINAL not in sources and (row["query_id"], row["doc_id"]) not in known
-        words = "; ".join(f"{name}: {', '.join(ranks)}" for name, ranks in sources.items())
-        hit = Hit(row["rank"], row["doc_id"], f"score {row['score']:.4g}; {words}", is_new=new)
+        sources = sorted(row["sources"] or [], key=lambda of: of["strategy"] != ORIGINAL)
+        found_by_original = any(of["strategy"] == ORIGINAL for of in sources)
+        new = known_original and not found_by_original and (row["query_id"], row["doc_id"]) not in known
+        words = f"score {row['score']:.4g}; {list_words(sources, names.get(row['query_id'], {}))}"
+        hit = Hit(row["rank"], row["doc_id"], words, is_new=new)
         found[row["query_id"]].hits.append(hit)
 
 

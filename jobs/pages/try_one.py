@@ -3,154 +3,100 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
-from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
+from jobs.pages.render import Head, Table
+from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.pages.summary import counted
-from jobs.pages.trial_lists import SHOWN_IN_LISTS, lists
-from jobs.pages.try_steps import answer_table, answer_text, grades_table, judged_table, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY
+from rewriters.steps.settings import HIGHEST_GRADES
 
-SHOWN_GIVEN = 160  # characters of a context or value
-SHOWN_SIDE_BY_SIDE = 60  # characters per document in the table of several configs
+RESULTS, IN_LISTS = 10, 3  # that are shown: results, and documents of a list
+CHARACTERS = 160  # of a context, a value, a document
+CHARACTERS_BESIDE = 60  # of a document in the table of several configs
 
 
 def page(trials: Sequence[Trial], prompts: bool = False) -> RenderableType:
     """Returns one trial in full, or several side by side; with `prompts` what was sent for each and what came back."""
     parts = _one(trials[0], prompts) if len(trials) == 1 else _several(trials, prompts)
-    return Group(Text(one_line(trials[0].row["query"]), style="bold"), *_given(trials), Text(), *parts)
-
-
-def _given(trials: Sequence[Trial]) -> list[Text]:
-    """Returns a line for each thing that a prompt may know of the query besides its words."""
     given: dict[str, str] = {}
     for row in (trial.row for trial in trials):
         given |= {"context": row["context"]} if row["context"] else {}
         given |= {name: value for name, value in (row["values"] or {}).items() if value is not None}
-    return [Text(f"{name}: {shortened(one_line(text), SHOWN_GIVEN)}", style="dim") for name, text in given.items()]
+    told = [Text(f"{name}: {shortened(one_line(text), CHARACTERS)}", style="dim") for name, text in given.items()]
+    return Group(Text(one_line(trials[0].row["query"]), style="bold"), *told, Text(), *parts)
 
 
 def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     row, config = trial.row, trial.config
-    yield _section("rewrites", _calls(trial))
-    yield Padding(_rewrites(trial), (0, 0, 1, 2))
+    yield from _section("rewrites", _calls(trial), _lines(_rewrites(trial)))
     if prompts:
         yield from requests(trial)
     if config.iterate is not None:
         below = f"{config.iterate.by} below {config.iterate.below:g}"
-        yield _section("rounds", f"refined queries, where the best score of {below}")
-        yield Padding(rounds_table(trial), (0, 0, 1, 2))
-    part = min(config.fuse.depth, config.retrieve.depth)
-    yield _section("lists", f"the first {SHOWN_IN_LISTS} of what each text found; the first {part} take part{_joined(trial)}")
-    yield Padding(lists(trial), (0, 0, 1, 2))
-    more = len(row["hits"]) - SHOWN_RESULTS
-    yield _section("results", _method(trial) + (f"; the first {SHOWN_RESULTS} of {len(row['hits'])}" if more > 0 else ""))
-    if row["hits"]:
-        yield Padding(Results(trial), (0, 0, 0, 2))
-        words = f"numbers: rank in each list; {NOT_THERE}: not among its first {part}"
-        if any(run["position"] > 1 for run in row["lists"]):
-            words += "; several numbers: of the strategy's texts, in order"
-        yield Padding(Text(words, style="dim"), (0, 0, 1, 2))
-    else:
-        yield Padding(Text("nothing was found"), (0, 0, 1, 2))
+        none = [("", "none: the best score is not below, or the refined query is none (see below)")]
+        yield from _section(
+            "rounds", f"refined queries, where the best score of {below}", _lines([*round_lines(row["rounds"])] or none)
+        )
+    part, more = min(config.fuse.depth, config.retrieve.depth), len(row["hits"]) - RESULTS
+    yield from _section(
+        "lists", f"the first {IN_LISTS} of what each text found; the first {part} take part{_joined(trial)}", _lists(trial)
+    )
+    words = _method(trial) + (f"; the first {RESULTS} of {len(row['hits'])}" if more > 0 else "")
+    yield from _section("results", words, _results(trial) if row["hits"] else Text("nothing was found"))
     if config.grade is not None:
-        yield _section("grades", f"the first {config.grade.documents} results, before they are answered from")
-        yield Padding(grades_table(trial), (0, 0, 1, 2))
+        words = f"the first {config.grade.documents} results, before they are answered from"
+        yield from _section("grades", words, _lines(grade_lines(row["grades"], row["correction"])))
     if config.answer is not None:
         answer = row["answer"]
-        made_of = 0 if answer is None else len(answer["documents"])
-        of = f"{answer['model']}, from {made_of} result{'s' * (made_of != 1)}" if answer else "none: see below"
-        yield _section("answer", of)
-        yield Padding(answer_table(trial), (0, 0, 1, 2))
+        documents = 0 if answer is None else len(answer["documents"])
+        words = f"{answer['model']}, from {documents} result{'s' * (documents != 1)}" if answer else "none: see below"
+        yield from _section("answer", words, _lines(answer_lines(answer)))
     if judged := row.get("judgements"):
-        yield _section("judged", f"by {judged[0]['model']}")
-        yield Padding(judged_table(trial), (0, 0, 1, 2))
+        yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged, HIGHEST_GRADES)))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
-    yield _section("fell away", f"{found:,} documents were found, {results:,} are results")
-    yield Padding(_dropped(trial), (0, 0, 1, 2))
-    yield _section("cost", _cost(trial))
-    yield Padding(_costs(trial), (0, 0, 0, 2))
+    yield from _section("fell away", f"{found:,} documents were found, {results:,} are results", _lines(_dropped(trial)))
+    yield from _section("cost", _cost(trial), _lines(_costs(trial)))
 
 
-def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    table.add_column("")
-    for trial in trials:
-        table.add_column(Text(trial.label), ratio=1, overflow="fold")
-
-    def title(words: str) -> None:
-        table.add_row()
-        table.add_row(Text(words, style="bold cyan"))
-
-    title("rewrites")
-    for name, cells in _side_by_side(trials):
-        table.add_row(name, *cells)
-    title("results")
-    first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
-    longest = max(len(trial.row["hits"]) for trial in trials)
-    for place in range(min(longest, SHOWN_RESULTS)):
-        table.add_row(str(place + 1), *(_cell(trial, place, None if trial is trials[0] else first) for trial in trials))
-    if any(trial.config.answer is not None for trial in trials):
-        title("answer")
-        table.add_row("", *(Text(answer_text(trial)) for trial in trials))
-    title("cost")  # no seconds: the first trial also warms up caches for the others
-    table.add_row("", *(_quantities(trial) for trial in trials))
-    table.add_row("found", *(f"{trial.document_counts['found']:,} documents" for trial in trials))
-    table.add_row("results", *(f"{trial.document_counts['results']:,}" for trial in trials))
-    yield table
-    yield Text(f"\n=  +2  -1  new: against the place in {trials[0].label}", style="dim")
-    for trial in trials if prompts else ():
-        yield Text(f"\n{trial.label}", style="bold")
-        yield from requests(trial)
+def _section(name: str, words: str, part: RenderableType | None = None) -> Iterator[RenderableType]:
+    yield Text.assemble((f"{name}  ", "bold cyan"), (words, "dim"))
+    yield Padding("" if part is None else part, (0, 0, 1 if part is not None else 0, 2))
 
 
-def _side_by_side(trials: Sequence[Trial]) -> Iterator[tuple[str, list[Text]]]:
-    """Yields a line per text: its name, and the text of each trial; then what was not selected, and what failed."""
-    written = [_rewrite_texts(trial) for trial in trials]
-    for strategy in dict.fromkeys(strategy for trial in trials for strategy in trial.config.rewrite.planned):
-        texts = sorted({text for of in written for text in of if text[0] == strategy}) or [(strategy, 1)]
-        for text, name in text_names(texts).items():
-            cells = []
-            for trial, of in zip(trials, written, strict=True):
-                absent = "not selected" if strategy in trial.not_selected else "-"
-                cells.append(Text(of[text][0]) if text in of else Text(absent, style="dim"))
-            yield name, cells
-    if any(trial.why_selected for trial in trials):
-        yield "why", [Text(one_line(trial.why_selected) or "-", style="dim") for trial in trials]
-    if any(map(_failures, trials)):
-        yield "none", [Text("\n".join(map(_failure, _failures(trial).items()))) for trial in trials]
+def _lines(lines: Iterable[Sequence[str]]) -> RenderableType:
+    """Returns lines of a name and words, without heads."""
+    rows = [[one_line(name), printable(words), *rest] for name, words, *rest in lines]
+    return Table([Head("")] * max(map(len, rows), default=1), rows).terminal()
 
 
-def _joined(trial: Trial) -> str:
-    """Says where there is no list of the original alone."""
-    names = [one["retriever"] for one in trial.row["lists"] if one["strategy"] == TOGETHER]
-    return f"; {' and '.join(names)} searched all texts as one, so there is no list of the original alone" if names else ""
+def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
+    query, written = one_line(trial.row["query"]), _texts(trial)
+    yield ORIGINAL, query, ""
+    for of, name in text_names(written).items():
+        text, read_as = written[of]
+        yield name, text + " (the query as it is)" * (text == query), read_as
+    if trial.not_selected:
+        yield "not selected", ", ".join(trial.not_selected), ""
+    if trial.why_selected:
+        yield "why", one_line(trial.why_selected), ""
+    for (reason, message), strategies in _failures(trial).items():
+        yield "none" if strategies else "note", _failure(message, strategies), reason
+    if trial.similar:
+        yield "", f"recorded are, for example: {'; '.join(map(one_line, trial.similar))}", ""
 
 
-def _section(name: str, words: str) -> Text:
-    return Text.assemble((f"{name}  ", "bold cyan"), (words, "dim"))
-
-
-def _grid(*ratios: int) -> Table:
-    """Returns a table without lines; a column of ratio 0 is as wide as its content."""
-    table = Table(box=None, show_header=False, show_edge=False, padding=(0, 2, 0, 0), expand=any(ratios))
-    for ratio in ratios:
-        table.add_column(ratio=ratio or None, no_wrap=not ratio, overflow="fold")
-    return table
-
-
-def _rewrite_texts(trial: Trial) -> dict[TextId, tuple[str, str]]:
+def _texts(trial: Trial) -> dict[TextId, tuple[str, str]]:
     """Returns (strategy, position) -> the text and its parser step."""
     return {(one["strategy"], one["position"]): (one_line(one["text"]), one["parsed_as"]) for one in trial.row["rewrites"]}
 
@@ -160,36 +106,112 @@ def _failures(trial: Trial) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for error in trial.row["errors"]:
         if error["stage"] == "rewrite":
-            found.setdefault((error["reason"], one_line(error["message"])), []).extend(
-                [error["component"]] if error["component"] else []  # a note on the query as a whole has none
-            )
+            own = found.setdefault((error["reason"], one_line(error["message"])), [])
+            own += [error["component"]] if error["component"] else []  # a note on the query as a whole has none
     return found
 
 
-def _failure(failure: tuple[tuple[str, str], list[str]]) -> str:
-    (_, message), strategies = failure
+def _failure(message: str, strategies: Sequence[str]) -> str:
     return f"{message} ({', '.join(strategies)})" if strategies else message
 
 
-def _rewrites(trial: Trial) -> Table:
-    table = _grid(0, 1, 0)
-    query = one_line(trial.row["query"])
-    table.add_row(ORIGINAL, Text(query), "")
-    written = _rewrite_texts(trial)
-    names = text_names(written)
-    for of, (text, read_as) in written.items():
-        same = " (the query as it is)" if text == query else ""
-        table.add_row(names[of], Text.assemble(text, (same, "dim")), Text(read_as, style="dim"))
-    if trial.not_selected:
-        table.add_row(Text("not selected", style="dim"), Text(", ".join(trial.not_selected)), "")
-    if trial.why_selected:
-        table.add_row(Text("why", style="dim"), Text(one_line(trial.why_selected), style="dim"), "")
-    for failure in _failures(trial).items():
-        named = Text("none", style="red") if failure[1] else Text("note", style="dim")
-        table.add_row(named, Text(_failure(failure)), Text(failure[0][0], style="dim"))
-    if trial.similar:
-        table.add_row("", Text(f"recorded are, for example: {'; '.join(map(one_line, trial.similar))}", style="dim"), "")
-    return table
+def _lists(trial: Trial) -> RenderableType:
+    """Returns what each text found: a row for each, a column for each retriever."""
+    cells: dict[TextId, dict[str, str]] = {}
+    for run in trial.row["lists"]:
+        ids = [one_line(hit["doc_id"]) for hit in run["hits"]]
+        words = f"{' '.join(ids[:IN_LISTS])}{' ...' * (len(ids) > IN_LISTS)}  ({len(ids)})" if ids else "nothing"
+        cells.setdefault((run["strategy"], run["position"]), {})[run["retriever"]] = words
+    retrievers, names = list(trial.config.retrieve.retrievers), text_names(cells)
+    rows = [[names[text], *(of.get(name) for name in retrievers)] for text, of in cells.items()]
+    return Table([Head(""), *map(Head, retrievers)], rows).terminal()
+
+
+def _results(trial: Trial) -> RenderableType:
+    """Returns the first results, each with its rank in the lists that have it."""
+    names = text_names((one["strategy"], one["position"]) for one in trial.row["lists"])
+    known_original = TOGETHER not in {strategy for strategy, _ in names}
+    fused = fused_ranks(trial)
+    rows = []
+    for rank, hit in enumerate(trial.row["hits"][:RESULTS], start=1):
+        doc_id = hit["doc_id"]
+        lines = [
+            f"{one_line(doc_id)}  {hit['score']:.4f}"
+            + (f"  fused {fused[doc_id]}" if trial.config.rerank.kind != "none" else "")
+        ]
+        lines += ["not found by the original"] * (known_original and ORIGINAL not in {of["strategy"] for of in hit["sources"]})
+        address = trial.addresses.get(doc_id) or trial.places.get(doc_id)
+        lines += [shortened(one_line(address), CHARACTERS)] if address else []
+        lines.append(shortened(one_line(trial.texts[doc_id]), CHARACTERS))
+        rows.append([str(rank), "\n".join(lines), list_words(hit["sources"], names).replace("; ", "\n")])
+    return Table([Head(""), Head("document, score"), Head("rank in each list")], rows).terminal()
+
+
+def fused_ranks(trial: Trial) -> dict[str, int]:
+    """Returns doc_id -> rank after fusion, of the candidates."""
+    return {candidate["doc_id"]: rank for rank, candidate in enumerate(trial.row["candidates"], start=1)}
+
+
+def _joined(trial: Trial) -> str:
+    """Says where there is no list of the original alone."""
+    names = [one["retriever"] for one in trial.row["lists"] if one["strategy"] == TOGETHER]
+    return f"; {' and '.join(names)} searched all texts as one, so there is no list of the original alone" if names else ""
+
+
+def _method(trial: Trial) -> str:
+    config, lists = trial.config, len(trial.row["lists"])
+    words = f"{config.fuse.method} over {lists} list{'s' * (lists != 1)}"
+    if config.used_redundancy != "none":
+        words += f", {config.used_redundancy} redundancy"
+    if of := trial.results_of:
+        words += f", {len(of)} collections ({', '.join(f'{name} {n}' for name, n in of.items())} results)"
+    if config.rerank.kind == "none":
+        return f"{words}, not reranked"
+    return f"{words}, {config.rerank.counted_as} ({config.rerank.combine})"
+
+
+def _dropped(trial: Trial) -> Iterator[tuple[str, str]]:
+    for why, number in trial.document_counts.items():
+        if number and why not in {"found", "results"}:
+            yield f"{number:,}", why
+    hits = {hit["doc_id"] for hit in trial.row["hits"]}
+    best = [f"{one_line(doc_id)} (fused {rank})" for doc_id, rank in fused_ranks(trial).items() if doc_id not in hits]
+    if best:
+        yield "", f"best of them: {', '.join(best[:IN_LISTS])}"
+    for error in trial.row["errors"]:
+        if error["stage"] != "rewrite":
+            kind = "note" if error["reason"] in NOTES else "error"
+            yield kind, f"{error['stage']}: {error['reason']}: {one_line(error['message'])}"
+
+
+def _calls(trial: Trial) -> str:
+    sums = costs.stage_sums(trial.spent, "rewrite")
+    if not sums.get("requests"):
+        return "none are planned" if not trial.config.rewrite.planned else "no request was made"
+    parts = [counted("requests", sums["requests"])]
+    if sums.get("prompt_tokens"):
+        cached = f" ({int(sums['cached_tokens']):,} cached)" if sums.get("cached_tokens") else ""
+        parts.append(f"{int(sums['prompt_tokens']):,} prompt tokens{cached}, {int(sums['completion_tokens']):,} written")
+    return ", ".join(parts)
+
+
+def _costs(trial: Trial) -> Iterator[tuple[str, str]]:
+    for stage in COSTED:
+        if sums := costs.stage_sums(trial.spent, stage):
+            parts = [f"{sums.get('seconds', 0):.3f} s", *_quantities(sums)]
+            if trial.start_up.get(stage, 0) >= 0.05:
+                parts.append(f"after {clock(trial.start_up[stage])} of loading, once per worker")
+            yield stage, ", ".join(parts)
+
+
+def _quantities(sums: dict[str, float]) -> list[str]:
+    return [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
+
+
+def _cost(trial: Trial) -> str:
+    seconds = costs.stage_sums(trial.spent).get("seconds", 0)
+    usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
+    return f"{usd}{seconds:.2f} s of work" + (f"; {trial.unpriced}" if trial.unpriced else "")
 
 
 def requests(trial: Trial) -> Iterator[RenderableType]:
@@ -204,91 +226,56 @@ def requests(trial: Trial) -> Iterator[RenderableType]:
         sample = (f" {place} of {samples[name]}" if samples[name] > 1 else "") + (f", try {tries + 1}" if tries else "")
         about = "" if one["document"] is None else f" about {one_line(one['document'])}"
         tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
-        tier = f"tier {one['tier']}" if one["tier"] else ""
-        stored = "from the store" if one["reused"] else ""
+        tier, stored = f"tier {one['tier']}" if one["tier"] else "", "from the store" if one["reused"] else ""
         words = ", ".join(filter(None, [one["model"], tier, tokens, stored, one["finish_reason"], one["error"]]))
-        yield _section(f"request {one['request']}{about}{sample}", words)
-        for part in ("prompt", "answer"):
-            if part == "prompt" and one[part] is None:
-                continue  # of a later step that has failed
-            yield Padding(Text(part, style="dim"), (0, 0, 0, 2))
-            text = one[part] if one[part] is not None else f"none: {one['message']}"
-            yield Padding(Text(printable(text)), (0, 0, 1, 4))
+        yield from _section(f"request {one['request']}{about}{sample}", words)
+        answer = one["answer"] if one["answer"] is not None else f"none: {one['message']}"
+        for part, text in (("prompt", one["prompt"]), ("answer", answer)):
+            if text is not None:  # a later step that has failed has no prompt
+                yield Padding(Text(part, style="dim"), (0, 0, 0, 2))
+                yield Padding(Text(printable(text)), (0, 0, 1, 4))
 
 
-def _calls(trial: Trial) -> str:
-    sums = costs.stage_sums(trial.spent, "rewrite")
-    if not sums.get("requests"):
-        return "none are planned" if not trial.config.rewrite.planned else "no request was made"
-    parts = [counted("requests", sums["requests"])]
-    if sums.get("prompt_tokens"):
-        cached = f" ({int(sums['cached_tokens']):,} cached)" if sums.get("cached_tokens") else ""
-        parts.append(f"{int(sums['prompt_tokens']):,} prompt tokens{cached}, {int(sums['completion_tokens']):,} written")
-    return ", ".join(parts)
+def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]:
+    rows: list[list[str]] = [["rewrites", *[""] * len(trials)], *_side_by_side(trials), ["results", *[""] * len(trials)]]
+    first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
+    longest = max(len(trial.row["hits"]) for trial in trials)
+    for place in range(min(longest, RESULTS)):
+        rows.append([f"  {place + 1}", *(_cell(trial, place, None if trial is trials[0] else first) for trial in trials)])
+    if any(trial.config.answer is not None for trial in trials):
+        rows.append(
+            ["answer", *("-" if trial.row["answer"] is None else printable(trial.row["answer"]["text"]) for trial in trials)]
+        )
+    # no seconds: the first trial also warms up caches for the others
+    rows.append(["cost", *(", ".join(_quantities(costs.stage_sums(trial.spent))) or "-" for trial in trials)])
+    rows.append(["found", *(f"{trial.document_counts['found']:,} documents" for trial in trials)])
+    yield Table([Head(""), *(Head(trial.label) for trial in trials)], rows).terminal()
+    yield Text(f"\n=  +2  -1  new: against the place in {trials[0].label}", style="dim")
+    for trial in trials if prompts else ():
+        yield Text(f"\n{trial.label}", style="bold")
+        yield from requests(trial)
 
 
-def _method(trial: Trial) -> str:
-    config = trial.config
-    fused = len(trial.row["lists"])
-    words = f"{config.fuse.method} over {fused} list{'s' * (fused != 1)}"
-    if config.used_redundancy != "none":
-        words += f", {config.used_redundancy} redundancy"
-    if config.retrieve.collections:
-        words += f", {len(config.retrieve.collections)} collections merged by {config.fuse.collections}"
-    if config.rerank.kind == "none":
-        return f"{words}, not reranked"
-    return f"{words}, {config.rerank.counted_as} ({config.rerank.combine})"
+def _side_by_side(trials: Sequence[Trial]) -> Iterator[list[str]]:
+    """Yields a row per text: its name, and the text of each trial; then what was not selected, and what failed."""
+    written = [_texts(trial) for trial in trials]
+    for strategy in dict.fromkeys(strategy for trial in trials for strategy in trial.config.rewrite.planned):
+        texts = sorted({text for of in written for text in of if text[0] == strategy}) or [(strategy, 1)]
+        for text, name in text_names(texts).items():
+            absent = ["not selected" if strategy in trial.not_selected else "-" for trial in trials]
+            yield [f"  {name}", *(of[text][0] if text in of else none for of, none in zip(written, absent, strict=True))]
+    if any(trial.why_selected for trial in trials):
+        yield ["  why", *(one_line(trial.why_selected) or "-" for trial in trials)]
+    if any(map(_failures, trials)):
+        failed = [[_failure(message, of) for (_, message), of in _failures(trial).items()] for trial in trials]
+        yield ["  none", *map("\n".join, failed)]
 
 
-def _dropped(trial: Trial) -> Table:
-    table = _grid(0, 1)
-    for why, count in trial.document_counts.items():
-        if count and why not in {"found", "results"}:
-            table.add_row(f"{count:,}", why)
-    hits = {hit["doc_id"] for hit in trial.row["hits"]}
-    dropped = [(doc_id, rank) for doc_id, rank in fused_ranks(trial.row).items() if doc_id not in hits][:SHOWN_IN_LISTS]
-    if dropped:
-        table.add_row("", Text("best of them: " + ", ".join(f"{one_line(doc_id)} (fused {rank})" for doc_id, rank in dropped)))
-    for error in trial.row["errors"]:
-        if error["stage"] != "rewrite":
-            kind = "note" if error["reason"] in NOTES else "error"
-            table.add_row(kind, Text(f"{error['stage']}: {error['reason']}: {one_line(error['message'])}"))
-    return table
-
-
-def _costs(trial: Trial) -> Table:
-    table = _grid(0, 1)
-    for stage in COSTED:
-        sums = costs.stage_sums(trial.spent, stage)
-        if not sums:
-            continue
-        parts = [f"{sums.get('seconds', 0):.3f} s"]
-        parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
-        if trial.start_up.get(stage, 0) >= 0.05:
-            parts.append(f"after {clock(trial.start_up[stage])} of loading, once per worker")
-        table.add_row(stage, ", ".join(parts))
-    return table
-
-
-def _cost(trial: Trial) -> str:
-    seconds = costs.stage_sums(trial.spent).get("seconds", 0)
-    usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
-    return f"{usd}{seconds:.2f} s of work" + (f"; {trial.unpriced}" if trial.unpriced else "")
-
-
-def _quantities(trial: Trial) -> str:
-    sums = costs.stage_sums(trial.spent)
-    return ", ".join(counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)) or "-"
-
-
-def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> Text:
+def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> str:
     if number >= len(trial.row["hits"]):
-        return Text("")
-    hit = trial.row["hits"][number]
-    before, place = None if first is None else first.get(hit["doc_id"]), trial.places.get(hit["doc_id"], "")
+        return ""
+    doc_id = trial.row["hits"][number]["doc_id"]
+    before, place = None if first is None else first.get(doc_id), trial.places.get(doc_id, "")
     mark = "" if first is None else "new " if before is None else "= " if before == number + 1 else f"{before - number - 1:+d} "
-    return Text.assemble(
-        (mark, "bold"),
-        f"{one_line(hit['doc_id'])} {place and one_line(place) + ' '}",
-        (shortened(one_line(trial.texts[hit["doc_id"]]), SHOWN_SIDE_BY_SIDE), "dim"),
-    )
+    text = shortened(one_line(trial.texts[doc_id]), CHARACTERS_BESIDE)
+    return f"{mark}{one_line(doc_id)} {place and one_line(place) + ' '}{text}"
