@@ -13,22 +13,13 @@ _JUST_NOW = 2_000_000_000  # ns: file systems note times so coarsely, at most
 
 
 class FileState(NamedTuple):
-    """Identifies one state of a file: its path, size and times.
-
-    Attributes:
-        path: Of the file.
-        size: In bytes.
-        changed: When its content was changed, in ns.
-        noted: When its entry was changed, in ns, which nobody can set.
-        looked: When it was looked at, in ns, where it has been changed just now, so that it may change again without a
-            difference in the others; 0: it has not.
-    """
+    """Identifies one state of a file: its path, size and times in ns."""
 
     path: str
-    size: int
-    changed: int
-    noted: int
-    looked: int
+    size: int  # bytes
+    changed: int  # when its content was changed
+    noted: int  # when its entry was changed, which nobody can set
+    looked: int  # when it was looked at, where it may change again without a difference in the others; 0: it may not
 
 
 def file_state(path: Path) -> FileState:

@@ -19,16 +19,10 @@ _BY_CONTENT = (Names.FILE, Names.TEXT, Names.MODEL)
 
 
 class Deciding(NamedTuple):
-    """A field that decides results.
-
-    Attributes:
-        name: Of the field.
-        value: Its value; of files their content.
-        is_default: Whether it is the field's default.
-    """
+    """A field that decides results."""
 
     name: str
-    value: Any
+    value: Any  # of files their content
     is_default: bool
 
 

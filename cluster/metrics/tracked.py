@@ -55,15 +55,7 @@ class TrackedMetrics:
         self._exporter.add("dmqr_retries", 1, stage=stage)
 
     def finished(self, stage: str, shard: int, rows: int, seconds: float, totals: BlockTotals) -> None:
-        """Counts a block that a stage has finished.
-
-        Args:
-            stage: The stage's name.
-            shard: The block's shard.
-            rows: Queries of the shard.
-            seconds: From the block's begin to its end.
-            totals: What the stage added to the block.
-        """
+        """Counts a block of so many rows that a stage has finished in so many seconds, with what it added to it."""
         counted = self._counted.setdefault(shard, {}).setdefault(stage, Counter())
         found: Counter[Series] = Counter()
         _count(found, "dmqr_queries", rows, stage=stage)

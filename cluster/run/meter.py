@@ -141,14 +141,8 @@ class Meter:
 def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: str) -> pa.Table:
     """Calls a stage's worker with a block, and reports its start, heartbeats and end.
 
-    Args:
-        meter: Of the stage's worker.
-        table: The block; empty if its shard was not admitted.
-        tracker: Receives the reports, in this process or another.
-        worker: The worker's name, the same after a restart.
-
-    Returns:
-        The block; an empty one if the input was empty or the worker has halted.
+    `worker` is its name, also after a restart. The result is empty where the block is (its shard was not admitted), or where
+    the worker has halted.
 
     Raises:
         ClusterError: `Stage.retries` + 1 workers died with this block alone, and not under one row of it.

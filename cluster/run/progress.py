@@ -71,14 +71,9 @@ class ProgressTracker:
             metrics.follow(self.progress, self.seconds_since_heartbeat)
 
     def admit(self, shard: int, seconds: float) -> bool | None:
-        """Waits until fewer than `limit` shards are in flight.
+        """Waits until fewer than `limit` shards are in flight, and admits one.
 
-        Args:
-            shard: The shard to admit.
-            seconds: Timeout.
-
-        Returns:
-            True: the shard is admitted. False: the gate is closed. None: timeout; call again.
+        Returns True: it is admitted. False: the gate is closed. None: timeout, after so many seconds; call again.
         """
         with self._condition:
             self._condition.wait_for(lambda: self._closed or len(self._admitted - {shard}) < self._limit, seconds)
@@ -212,14 +207,9 @@ class ProgressTracker:
                 state.share = first / max(1, state.block_rows)
 
     def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
-        """Records a worker's heartbeat.
+        """Records a worker's heartbeat: the finished share of its block, 0 to 1, and its costs so far; None: unknown.
 
-        Args:
-            stage: The worker's stage.
-            shard: The shard that it processes; None while it is built.
-            attempt: The number that `block_started` returned.
-            share: Finished part of the block, 0 to 1; None if unknown.
-            spent: Costs of the block so far; None if unknown.
+        The shard is None while the worker is built; `attempt` is the number that `block_started` returned.
         """
         with self._condition:
             self._last_heartbeat = self._clock()

@@ -73,12 +73,9 @@ class Session:
     """A connection to Ray. `close` stops Ray if this session has started it."""
 
     def __init__(self, address: str, requests: Mapping[str, PoolRequest], modules: Sequence[str] = ()) -> None:
-        """Connects to Ray, or starts it, and sizes the pools.
+        """Connects to Ray, or starts it (`address`: local), and sizes the pools, which are in the order of the stages.
 
-        Args:
-            address: local (starts Ray on this machine), auto, or the address of a running cluster.
-            requests: Stage -> requested pool, in the order of the stages.
-            modules: Folders of the packages that workers import; a running cluster gets a copy of them.
+        A running cluster gets a copy of `modules`: folders of the packages that workers import.
 
         Raises:
             ClusterError: No Ray answers, or the pools request more than the cluster has and may scale to.

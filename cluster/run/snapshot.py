@@ -22,14 +22,7 @@ class BlockTotals(NamedTuple):
 
 
 def block_totals(stage: str, given: pa.Table, table: pa.Table, counts: Mapping[str, int]) -> BlockTotals:
-    """Returns the totals of what a stage added to a block.
-
-    Args:
-        stage: The value of `costs.stage` in the stage's own entries; an earlier stage may have the same.
-        given: The stage's input block.
-        table: Its output block.
-        counts: Other counts, returned as they are.
-    """
+    """Returns the totals of what a stage, as `costs.stage` has it, added to the block that it was given; with other counts."""
     if "costs" not in table.column_names:
         return BlockTotals({}, counts)
     flat = _added_costs(given, table)

@@ -91,11 +91,7 @@ def groups(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
 def shards_in_flight(stages: Sequence[Stage], shards: int) -> int:
     """Returns the number of shards in flight that keep all workers busy.
 
-    With few shards fewer: as long as each worker has one, a quarter of them, so that an interrupt leaves some for later.
-
-    Args:
-        stages: All, or those with a pool.
-        shards: The number of shards to run; 0: unknown.
+    With few shards (0: unknown) fewer: as long as each worker has one, a quarter of them, so that an interrupt leaves some.
     """
     pools = [(stage.pool.max_workers, stage.concurrent_blocks) for stage in stages if stage.pool]
     most = max(2, sum(workers * (blocks + 1) for workers, blocks in pools))
@@ -110,13 +106,9 @@ _thread = threading.local()  # .report, .reserve, .stopping: of the worker that 
 
 
 def heartbeat(share: float | None = None, spent: costs.Totals | None = None) -> None:
-    """Reports progress from inside a long call; the stall timeout (`limits.stall_minutes`) starts anew.
+    """Reports progress from inside a long call, as `ProgressTracker.heartbeat`; the stall timeout starts anew.
 
     Has no effect on threads other than the one that built or called the worker.
-
-    Args:
-        share: Finished part of the block, 0 to 1; None if unknown.
-        spent: Costs of the block so far; None if unknown.
     """
     if report := getattr(_thread, "report", None):
         report(share, spent)

@@ -107,19 +107,12 @@ def object_at(url: str) -> Entry | None:
 
 
 class FoundFile(NamedTuple):
-    """A file, here or on S3.
+    """A file, here or on S3."""
 
-    Attributes:
-        path: To open it.
-        name: From the folder that was searched, with "/".
-        size: Bytes.
-        changed: What is another when it is replaced: nanoseconds of its last change, or the etag of an object.
-    """
-
-    path: str
-    name: str
-    size: int
-    changed: int | str
+    path: str  # to open it
+    name: str  # from the folder that was searched, with "/"
+    size: int  # bytes
+    changed: int | str  # another when it is replaced: nanoseconds of its last change, or the etag of an object
 
 
 def files_at(path: str) -> list[FoundFile]:

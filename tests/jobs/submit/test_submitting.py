@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.errors import Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
@@ -246,24 +245,6 @@ def test_the_patience_begins_when_the_connection_breaks(server: FakeJobServer, j
     assert "".join(shown) == server.jobs[job_id].log
 
 
-def test_a_server_that_stays_away_ends_the_following(server: FakeJobServer, job: str) -> None:
-    assert submitted(server, job, "--detach") == 0
-    client = JobServer(server.address)
-    server.__exit__()
-    try:
-        with pytest.raises(Stopped, match="may work on") as stopped:
-            follow(client, next(iter(server.jobs)), lambda text: None, patience=0.2)
-        assert stopped.value.exit_code == 1
-    finally:
-        server.__enter__()
-
-
-def test_a_head_that_was_started_anew_does_not_know_the_job(server: FakeJobServer, job: str) -> None:
-    client = JobServer(server.address)
-    with pytest.raises(Stopped, match="not known any more"):
-        follow(client, "small-0123456789ab", lambda text: None)
-
-
 # ---------------------------------------------------------------- logs, stop, status
 
 
@@ -297,11 +278,6 @@ def test_jobs_that_are_not_there_or_not_one(server: FakeJobServer, job: str, cap
     assert submitted(server, job, "--detach") == submitted(server, job, "--detach", "--set", "fuse.k=9") == 0
     assert main(["stop", "runs/small", "--address", server.address]) == 2
     assert "several jobs" in capsys.readouterr().err
-
-
-def test_a_stopped_job_ends_the_following_with_143(server: FakeJobServer, job: str) -> None:
-    server.play = later(server, "STOPPED", None)
-    assert submitted(server, job) == 143
 
 
 # ---------------------------------------------------------------- refusals, before anything is sent
