@@ -25,7 +25,7 @@ from cluster.errors import RetrieverError
 from retrievers.corpora.corpus import DOCUMENTS, group_equal_hashes, joined, open_arrow, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
 from retrievers.elastic.connection import Connection
-from retrievers.elastic.failures import RequestRefused, ServerUnavailable
+from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.fields import Fields
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, find_index, put_note
 from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassLoader, text_hash
@@ -36,7 +36,6 @@ from retrievers.settings import CorpusSettings
 
 _BATCH = 1024  # documents: two bulk requests
 _IN_FLIGHT = 4  # bulk requests; two were as fast on one node with two cores
-_MERGE_TIMEOUT = 2.0  # seconds; a longer merge is polled
 _MERGE_POLL = 0.2  # seconds
 _MERGE_LOST = 30.0  # seconds without a merge: the node has restarted; an index of many segments is correct, only slower
 
@@ -223,14 +222,9 @@ class ElasticBuild:
     def _merge(self) -> None:
         """Merges each shard to one segment: each segment costs every search time, kNN most of all.
 
-        A long merge is started and polled; no connection stays open as long as one may take.
+        It is started and polled: no connection stays open as long as one may take.
         """
-        merge = f"/{self._index}/_forcemerge?max_num_segments=1"
-        try:
-            self._connection.send("POST", merge, timeout=_MERGE_TIMEOUT)
-            return
-        except ServerUnavailable:
-            self._request("POST", f"{merge}&wait_for_completion=false")
+        self._request("POST", f"/{self._index}/_forcemerge?max_num_segments=1&wait_for_completion=false")
         merging = time.monotonic()
         while time.monotonic() - merging < _MERGE_LOST:
             self._request("POST", f"/{self._index}/_refresh")  # until then the old segments count
