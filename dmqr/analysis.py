@@ -236,7 +236,7 @@ def tune(
     out: str | None = None,
     seed: int = 0,
 ) -> Result:
-    """Learns weights and a selection; writes the tuned config.
+    """Learns weights; writes the tuned config.
 
     Both are learned from a run, and measured on held-out queries; the best config is written.
 

@@ -11,9 +11,8 @@ from jobs.measure.notes import interval_words
 from jobs.measure.significance import Gap
 from jobs.pages.render import Head, Interval, Table, difference, interval
 from jobs.terminal.formats import figure, known, p_words
-from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes
-from jobs.tune.steps import ALONE, EQUAL, Setting
-from jobs.tune.tune import Tuning
+from jobs.tune.search import Weighting
+from jobs.tune.tune import ALONE, EQUAL, Tuning, choices, conclusion_written, conclusions, tuning_notes
 
 
 def tuning_page(tuning: Tuning, written: str) -> RenderableType:
@@ -52,14 +51,13 @@ def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def setting_values(setting: Setting) -> dict[str, Any]:
-    """Returns a setting as JSON-able values."""
+def setting_values(weighting: Weighting) -> dict[str, Any]:
+    """Returns weights as JSON-able values."""
     return {
-        "strategy_ratios": dict(setting.weighting.strategies),
-        "strategy_weights": dict(setting.weighting.given),
-        "retriever_weights": dict(setting.weighting.retrievers),
-        "redundancy": setting.weighting.redundancy,
-        "selection": {name: list(kept) for name, kept in setting.policy},
+        "strategy_ratios": dict(weighting.strategies),
+        "strategy_weights": dict(weighting.given),
+        "retriever_weights": dict(weighting.retrievers),
+        "redundancy": weighting.redundancy,
     }
 
 

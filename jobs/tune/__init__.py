@@ -1,1 +1,1 @@
-"""The verb tune: weights and a selection learnt from one gathered run, measured on queries that did not choose them."""
+"""The verb tune: weights learnt from one gathered run, measured on queries that did not choose them."""

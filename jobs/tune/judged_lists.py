@@ -1,23 +1,25 @@
 """The lists of a run's judged queries, read once for all settings that `tune` tries.
 
-Read are the lists that were retrieved (runs/), the weights of their rewrites, the reranker's scores, and the types of queries;
-the vectors of the texts are computed again, since a run stores none. A run of an ablation is read as its arm `full`.
+Read are the lists that were retrieved (runs/), the weights of their rewrites and the reranker's scores. The vectors of the
+texts are computed again, since a run stores none. A run of an ablation is read as its arm `full`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, RetrieverError
+from jobs.chain.arms.arms import FULL
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
+from jobs.chain.stages import cosines
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.clusters import query_clusters
@@ -26,15 +28,24 @@ from jobs.measure.notes import counts_in_words, nothing_measured
 from jobs.measure.significance import Floats, Numbers
 from jobs.runs.folder import RunFolder
 from jobs.tables import ITERATE
-from jobs.tune.vectors import TextVectors, similarity
+from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
+from retrievers.joined import search_vectors
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
+from retrievers.retriever import SearchText
 from rewriters.strategy import searched_as_one
 
-FULL = "full"  # the arm of an ablation that is its config, unchanged
 MOST_QUERIES = 5000  # of more judged queries so many are drawn: memory and time are bounded
 BLOCK = 250  # queries whose lists are read and grouped at a time
+
+
+class TextVectors(Protocol):
+    """Encodes texts as the run did."""
+
+    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """Returns one vector of length 1 per text, shape (n, dim), float32."""
+        ...
 
 
 class GatheredBlock(NamedTuple):
@@ -56,10 +67,6 @@ class GatheredQueries:
     """The judged queries of a run with their lists."""
 
     query_ids: tuple[str, ...]
-    queries: tuple[str, ...]
-    """Their texts."""
-    types: tuple[str | None, ...]
-    """Their `query_type` in the run; None: it has none."""
     clusters: Numbers
     """(queries,): number of the cluster of near-duplicates of each."""
     keys: tuple[tuple[str, ...], ...]
@@ -85,6 +92,26 @@ class GatheredQueries:
     def retrievers(self) -> list[str]:
         """Returns the names of the retrievers that have a list, sorted."""
         return sorted({name for block in self.blocks for name in block.hits.retrievers})
+
+
+def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
+    """Returns the encoder of the run's first dense retriever, or None and why there is none.
+
+    The index is not opened: vectors of texts need the weights alone.
+    """
+    name = run.config.dense_retriever
+    settings = None if name is None else run.config.retrieve.retrievers[name].encoder
+    if name is None or settings is None:
+        return None, "no retriever is dense"
+    indexes: Mapping[str, Any] = run.record.get("identity", {}).get("indexes", {})
+    stored = indexes.get(name, {}).get("encoder")
+    try:
+        differences = encoder_differences(stored, encoder_identity(settings)) if stored else ""
+        if differences:
+            return None, f"the encoder of {name} is not the run's any more ({differences})"
+        return open_encoder(settings), None
+    except RetrieverError as error:
+        return None, f"the encoder of {name} cannot be opened ({error})"
 
 
 def gather(
@@ -158,13 +185,11 @@ def _gathered(
             connection, run, [(query_id, str(asked[query_id].query)) for query_id in some], searched_as_one(pool.pool)
         )
         hits = by_document(_lists(connection, run, some, texts), len(some))
-        cosines = None if vectors is None else similarity(vectors, texts)
-        blocks.append(GatheredBlock(hits, cosines, _pair_scores(connection, some, hits) if scored else None))
+        between = None if vectors is None else similarity(vectors, texts)
+        blocks.append(GatheredBlock(hits, between, _pair_scores(connection, some, hits) if scored else None))
     reranked = all(block.scores is not None for block in blocks)
     return GatheredQueries(
         tuple(query_ids),
-        tuple(str(asked[query_id].query) for query_id in query_ids),
-        tuple(asked[query_id].query_type for query_id in query_ids),
         query_clusters([asked[query_id].words for query_id in query_ids]),
         tuple(tuple(keys_of[query_id]) for query_id in query_ids),
         tuple(blocks),
@@ -289,3 +314,9 @@ def _pair_scores(connection: duckdb.DuckDBPyConnection, query_ids: Sequence[str]
     scores = np.full(len(places), np.nan)
     scores[at[is_pair]] = table.column("score").to_numpy()[document >= 0][is_pair]
     return scores
+
+
+def similarity(vectors: TextVectors, texts: Sequence[Sequence[Text]]) -> Similarity:
+    """Returns the cosines between the texts of each query, as those of the run."""
+    flat = [text for of_query in texts for text in of_query]
+    return cosines.similarity(len(texts), flat, search_vectors([text.search for text in flat], vectors.encode))

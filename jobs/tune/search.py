@@ -1,5 +1,6 @@
-"""How weights and a selection are chosen from some queries: small grids, few numbers, and no change without a gain.
+"""How weights are chosen from some queries: the measure under any weights, small grids, and no change without a gain.
 
+Queries do not affect each other, so a setting is computed once for all of them, and folds only take their part of the values.
 A change is made only where it gains more than two standard errors on these queries (`as_good_as_the_best`, options ordered by
 their distance from what is there): learnt weights shrink to equal ones. For two retrievers there is one number, the share of
 the first in a convex combination, which needs few examples (Bruch, Gai and Ingber, An Analysis of Fusion Functions for Hybrid
@@ -8,53 +9,252 @@ Retrieval, 2023, arXiv 2210.11934).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from jobs.measure.significance import TIE, Floats, paired_test
-from jobs.tune.objective import Objective, Weighting
+from cluster.errors import ConfigError
+from jobs.chain.answer import fused, ranked
+from jobs.chain.cuts import cut_from
+from jobs.config.config import Config
+from jobs.job.measure_checks import check_grades, check_measures, deeper, deepest_rank
+from jobs.job.rewriting import read_rewriting
+from jobs.log.judgements import Judgements
+from jobs.measure.measures import ListMeasures
+from jobs.measure.significance import TIE, Floats, Numbers, paired_test
+from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
+from retrievers.fusion import Fused
 from retrievers.lists import ORIGINAL
+from retrievers.ranking import offsets_of, ranks
+from retrievers.settings import FuseSettings
 
 RATIOS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 SHARES = tuple(round(0.1 * tenth, 1) for tenth in range(11))
 SURE = 2.0  # standard errors that a change must gain; with 1, lists of equal worth (tests/jobs/tune) got weights
 ROUNDS = 3  # over all coordinates; a round without a change is the last
-FEWEST = 10  # queries of a type; with fewer the type keeps every strategy
-MOST_SUBSETS = 4  # strategies; of more than that only none, one, all but one, and all are tried
-
-Rows = npt.NDArray[np.int64]
-Policy = tuple[tuple[str, tuple[str, ...]], ...]
-"""(Type of query, the strategies that rewrite it), of every type that does not take all; sorted."""
+RETRIEVERS, STRATEGIES = "retriever weights", "strategy weights"
 
 
-def as_good_as_the_best(values: Floats, clusters: Rows, errors: float = 1.0) -> int:
+class Weighting(NamedTuple):
+    """Weights of lists; what is not named weighs 1."""
+
+    strategies: tuple[tuple[str, float], ...]
+    """(Strategy, what its own weight is multiplied by), sorted; also `original`."""
+    retrievers: tuple[tuple[str, float], ...]
+    """(Retriever, its weight), sorted."""
+    redundancy: str
+    given: tuple[tuple[str, float], ...] = ()
+    """(Strategy whose own weight is 0, its weight): what is multiplied stays 0."""
+
+    def with_strategies(self, ratios: Mapping[str, float]) -> Weighting:
+        """Returns these weights with others for the strategies."""
+        return self._replace(strategies=tuple(sorted((name, ratio) for name, ratio in ratios.items() if ratio != 1)))
+
+    def with_retrievers(self, weights: Mapping[str, float]) -> Weighting:
+        """Returns these weights with others for the retrievers."""
+        alike = len(set(weights.values())) == 1
+        return self._replace(retrievers=() if alike else tuple(sorted(weights.items())))
+
+    def without(self, strategies: Iterable[str]) -> Weighting:
+        """Returns these weights with 0 for some strategies."""
+        return self.with_strategies(dict(self.strategies) | dict.fromkeys(strategies, 0.0))
+
+
+def fuse_settings(base: FuseSettings, weighting: Weighting, own_weights: Mapping[str, float]) -> FuseSettings:
+    """Returns the config's `fuse` with these weights in place of its own; `own_weights`: strategy -> that of its file."""
+    weights = {name: ratio * own_weights.get(name, 1.0) for name, ratio in weighting.strategies} | dict(weighting.given)
+    changed = {"weights": weights, "retriever_weights": dict(weighting.retrievers), "redundancy": weighting.redundancy}
+    return base.model_copy(update=changed)
+
+
+def equal_weights(config: Config, gathered: GatheredQueries) -> Weighting:
+    """Returns no weights, with the config's redundancy, or overlap where there are no cosines."""
+    redundancy = config.used_redundancy
+    return Weighting((), (), "overlap" if redundancy == "cosine" and gathered.no_cosine is not None else redundancy)
+
+
+class Objective:
+    """The values of one measure, by weights; each setting is computed once."""
+
+    def __init__(self, config: Config, gathered: GatheredQueries, judgements: Judgements) -> None:
+        """Prepares the first measure of the config's `evaluate.measures`.
+
+        Raises:
+            ConfigError: it cannot be computed, or the run's prompts cannot be read.
+        """
+        (self.name,) = check_measures(config.evaluate.measures[:1])
+        check_grades([self.name], judgements)
+        self.gathered = gathered
+        self._config = config
+        self._cutoff = deepest_rank([self.name])
+        self._least = min(config.results, cut_from(config, read_rewriting(config).cuts))
+        self._places = np.repeat(np.arange(len(gathered.keys)), [len(keys) for keys in gathered.keys])
+        self._measures = ListMeasures([self.name], [judgements.grades[key] for keys in gathered.keys for key in keys])
+        self._known: dict[Weighting, Floats] = {}
+
+    @property
+    def settings_tried(self) -> int:
+        """Returns the number of settings computed so far."""
+        return len(self._known)
+
+    def values(self, weighting: Weighting) -> Floats:
+        """Returns the measure of each query, shape (queries,); a query without any result has 0."""
+        if weighting not in self._known:
+            self._known[weighting] = self._computed(weighting)
+        return self._known[weighting]
+
+    def _computed(self, weighting: Weighting) -> Floats:
+        settings = fuse_settings(self._config.fuse, weighting, self.gathered.own_weights)
+        if not self.gathered.reranked:
+            settings = settings.model_copy(update={"keep": min(settings.keep, self._cutoff)})
+        lists: list[list[str]] = []
+        for block in self.gathered.blocks:
+            candidates = fused(block.hits, settings, block.similarity, collections=self._config.retrieve.collection_of)
+            offsets, doc_ids = self._results(block, candidates)
+            self._check_reached(np.diff(offsets))
+            lists += [doc_ids[begin:end] for begin, end in pairwise(offsets.tolist())]
+        values = self._measures(lists[place] for place in self._places)[:, 0]
+        of_queries: Floats = np.bincount(self._places, values) / np.bincount(self._places)
+        return of_queries
+
+    def _check_reached(self, lengths: np.ndarray) -> None:
+        """Refuses lists that were cut above the depth of the measure: weights would be tuned to the cut."""
+        cut = lengths[(lengths >= self._least) & (lengths < self._cutoff)]
+        if len(cut):
+            what = f"evaluate.measures: {self.name}: reads {self._cutoff:,} documents, and lists end at {cut.min():,}"
+            raise ConfigError("config-value", f"{what}; {deeper(self._config, [self.name], cut.min(), is_run=True)}")
+
+    def _results(self, block: GatheredBlock, found: Fused) -> tuple[np.ndarray, list[str]]:
+        """Returns the results of a block, flat: offsets and doc_ids, best first."""
+        if block.scores is None or not self.gathered.reranked:
+            return found.offsets, found.doc_ids.to_pylist()
+        hits, rerank = block.hits, self._config.rerank
+        query = np.repeat(np.arange(hits.queries), np.diff(found.offsets))
+        document = pc.index_in(found.doc_ids, hits.doc_ids).to_numpy(zero_copy_only=False)
+        at = np.searchsorted(hits.pair_query * len(hits.doc_ids) + hits.pair_document, query * len(hits.doc_ids) + document)
+        scores, lengths = block.scores[at], np.diff(found.offsets)
+        pairs = np.minimum(lengths, self._config.fuse.keep)
+        best = ranked(lengths, found.doc_ids, found.scores, scores, pairs, rerank.combine)
+        kept = best.places[ranks(lengths) <= min(rerank.keep, self._cutoff)]
+        lengths = np.minimum(lengths, min(rerank.keep, self._cutoff))
+        return offsets_of(lengths), found.doc_ids.take(pa.array(kept)).to_pylist()
+
+
+@dataclass(frozen=True)
+class TuningStep:
+    """One step with its values; where it is learnt, a query's value is by the weights that the other folds chose."""
+
+    name: str
+    values: Floats
+    """(queries,)."""
+    final: Weighting
+    """The weights that are written: learnt from all queries, or fixed."""
+    of_folds: tuple[Weighting, ...] = ()
+    """What was learnt without each fold; empty where nothing is learnt."""
+
+    @property
+    def learnt(self) -> bool:
+        """Returns whether queries chose it."""
+        return bool(self.of_folds)
+
+    @property
+    def mean(self) -> float:
+        """Returns the mean of the values."""
+        return float(self.values.mean())
+
+
+def draw_folds(clusters: Numbers, count: int, seed: int) -> Numbers:
+    """Returns the fold of each query, (queries,): whole clusters, drawn at random, the folds about equally large.
+
+    The largest clusters are placed first, each into the smallest fold; there are at least `count` of them.
+    """
+    sizes = np.bincount(clusters)
+    drawn = np.random.default_rng(seed).permutation(len(sizes))
+    held = np.zeros(count, dtype=np.int64)
+    fold_of = np.empty(len(sizes), dtype=np.int64)
+    for cluster in drawn[np.argsort(-sizes[drawn], kind="stable")]:
+        fold_of[cluster] = np.argmin(held)
+        held[fold_of[cluster]] += sizes[cluster]
+    folds: Numbers = fold_of[clusters]
+    return folds
+
+
+def chosen_values(values: Floats, folds: Numbers, clusters: Numbers, choose: Callable[[Floats, Numbers], int]) -> Floats:
+    """Returns the value of each query by the step that is chosen without its fold, (queries,).
+
+    The mean of the step that was best on all queries is too high, by 2/3 of a standard error where no step has a true effect.
+
+    Args:
+        values: (steps, queries), each of a query that had no part in what the step has learnt.
+        folds: of each query.
+        clusters: of each query.
+        choose: returns a step, from values of some queries and their clusters.
+    """
+    found = np.empty(len(folds))
+    for fold in np.unique(folds):
+        inside = folds == fold
+        found[inside] = values[choose(values[:, ~inside], clusters[~inside])][inside]
+    return found
+
+
+def as_good_as_the_best(values: Floats, clusters: Numbers, errors: float = 1.0) -> int:
     """Returns the first option that is within a standard error of the best: the simplest, where the simplest come first.
 
     The one-standard-error rule of Breiman, Friedman, Olshen and Stone, Classification and Regression Trees, 1984; the error is
     that of the difference to the best, since all options are measured on the same queries.
 
     Args:
-        values: Of each option and query, shape (options, queries).
-        clusters: Of each query.
-        errors: How many standard errors.
+        values: (options, queries).
+        clusters: of each query.
+        errors: number of standard errors.
     """
     lost = paired_test(values[int(np.argmax(values.mean(axis=1)))] - values, clusters)
     # Where a single query differs, the difference is one error, whatever rounding makes of it: that is not within.
     return int(np.argmax((lost.mean < errors * lost.error * (1 - TIE)) | (lost.mean <= TIE)))
 
 
-def learn_retrievers(objective: Objective, rows: Rows, clusters: Rows, start: Weighting) -> Weighting:
-    """Returns `start` with the retriever weights that these queries choose.
+def learnt_steps(
+    objective: Objective,
+    clusters: Numbers,
+    folds: Numbers,
+    start: Weighting,
+    wanted: Sequence[str],
+    tell: Callable[[str], None],
+) -> list[TuningStep]:
+    """Returns the learnt steps; each goes on from what the one before it has learnt from the same queries.
 
     Args:
-        objective: The measure.
-        rows: The queries to choose by.
-        clusters: Of all queries.
-        start: The weights to change.
+        objective: the measure.
+        clusters: of each query.
+        folds: of each query.
+        start: equal weights.
+        wanted: `RETRIEVERS`, `STRATEGIES`, in order.
+        tell: called with what is being done, in words.
     """
+    count = int(folds.max()) + 1
+    parts = [np.flatnonzero(folds != fold) for fold in range(count)] + [np.arange(len(folds))]
+    settings, steps = [start] * len(parts), []
+    for name in wanted:
+        learn = learn_retrievers if name == RETRIEVERS else learn_strategies
+        for place, rows in enumerate(parts):
+            of = "all queries" if place == count else f"fold {place + 1} of {count}"
+            tell(f"{name}: {of}, {objective.settings_tried:,} settings tried")
+            settings[place] = learn(objective, rows, clusters, settings[place])
+        values = np.empty(len(folds))
+        for fold, setting in enumerate(settings[:-1]):
+            held_out = folds == fold
+            values[held_out] = objective.values(setting)[held_out]
+        steps.append(TuningStep(name, values, settings[-1], tuple(settings[:-1])))
+    return steps
+
+
+def learn_retrievers(objective: Objective, rows: Numbers, clusters: Numbers, start: Weighting) -> Weighting:
+    """Returns `start` with the retriever weights that some queries choose; `clusters`: of all queries."""
     names = objective.gathered.retrievers
 
     def measured(weights: Mapping[str, float]) -> Floats:
@@ -65,70 +265,25 @@ def learn_retrievers(objective: Objective, rows: Rows, clusters: Rows, start: We
         options = [dict(zip(names, (share, round(1 - share, 1)), strict=True)) for share in shares]
         chosen = options[as_good_as_the_best(np.stack([measured(one) for one in options]), clusters[rows], SURE)]
     else:
-        chosen = _by_coordinates(dict.fromkeys(names, 1.0), names, measured, clusters[rows])
+        chosen = _by_coordinates(names, measured, clusters[rows])
     return start.with_retrievers(chosen)
 
 
-def learn_strategies(objective: Objective, rows: Rows, clusters: Rows, start: Weighting) -> Weighting:
-    """Returns `start` with the weights per strategy that these queries choose; arguments as of `learn_retrievers`."""
+def learn_strategies(objective: Objective, rows: Numbers, clusters: Numbers, start: Weighting) -> Weighting:
+    """Returns `start` with the weights per strategy that some queries choose; arguments as of `learn_retrievers`."""
     names = [ORIGINAL, *objective.gathered.strategies]
 
     def measured(ratios: Mapping[str, float]) -> Floats:
         return objective.values(start.with_strategies(ratios))[rows]
 
-    return start.with_strategies(_by_coordinates(dict.fromkeys(names, 1.0), names, measured, clusters[rows]))
-
-
-def learn_policy(objective: Objective, rows: Rows, clusters: Rows, weighting: Weighting, types: Sequence[str]) -> Policy:
-    """Returns the strategies that these queries choose for each type of query.
-
-    Args:
-        objective: The measure.
-        rows: The queries to choose by.
-        clusters: Of all queries.
-        weighting: Of the lists.
-        types: Of all queries.
-    """
-    options = subsets(objective.gathered.strategies)
-    values = [objective.values(without_others(objective, weighting, option)) for option in options]
-    policy = []
-    for name in sorted({types[row] for row in rows.tolist()}):
-        mine = rows[[types[row] == name for row in rows.tolist()]]
-        if len(mine) < FEWEST:
-            continue
-        chosen = options[as_good_as_the_best(np.stack([of_option[mine] for of_option in values]), clusters[mine], SURE)]
-        if chosen != options[0]:
-            policy.append((name, chosen))
-    return tuple(policy)
-
-
-def policy_values(objective: Objective, weighting: Weighting, policy: Policy, types: Sequence[str]) -> Floats:
-    """Returns the measure of each query where a policy selects its strategies, shape (queries,)."""
-    values = objective.values(weighting).copy()
-    for name, option in policy:
-        mine = np.array([one == name for one in types])
-        values[mine] = objective.values(without_others(objective, weighting, option))[mine]
-    return values
-
-
-def without_others(objective: Objective, weighting: Weighting, kept: Sequence[str]) -> Weighting:
-    """Returns the weights with 0 for all strategies but some."""
-    return weighting.without(name for name in objective.gathered.strategies if name not in kept)
-
-
-def subsets(strategies: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns the sets of strategies that a type may have, the largest first."""
-    sizes: Sequence[int] = range(len(strategies), -1, -1)
-    if len(strategies) > MOST_SUBSETS:
-        sizes = (len(strategies), len(strategies) - 1, 1, 0)
-    return [option for size in sizes for option in combinations(strategies, size)]
+    return start.with_strategies(_by_coordinates(names, measured, clusters[rows]))
 
 
 def _by_coordinates(
-    start: dict[str, float], names: Sequence[str], measured: Callable[[Mapping[str, float]], Floats], clusters: Rows
+    names: Sequence[str], measured: Callable[[Mapping[str, float]], Floats], clusters: Numbers
 ) -> dict[str, float]:
-    """Returns ratios of `RATIOS`, changed one after the other as long as there is a gain."""
-    current = start
+    """Returns ratios of `RATIOS`, from 1 on changed one after the other as long as there is a gain."""
+    current = dict.fromkeys(names, 1.0)
     for _ in range(ROUNDS):
         before = current
         for name in names:

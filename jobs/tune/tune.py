@@ -1,4 +1,4 @@
-"""Tuning: weights per retriever, then per strategy, then a selection by type of query, from one gathered run.
+"""Tuning: weights per retriever, then per strategy, from the lists of one run, measured on queries that did not choose them.
 
 Folds are of queries, near-duplicates together. Each step is chosen on the other folds and measured on the one that is left
 out, so every figure is of queries that had no part in the choice. What is written is the best step, or the simplest that is
@@ -7,40 +7,35 @@ within one standard error of it; it is then learnt from all queries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.errors import ConfigError, RewriterError
-from jobs.job.rewriting import read_text
+from cluster.errors import ConfigError
 from jobs.log.judgements import Judgements
-from jobs.measure.significance import FEW_QUERIES, Floats, Gap, gap
+from jobs.measure.notes import ends_in_words
+from jobs.measure.significance import BETTER, FEW_QUERIES, WORSE, Floats, Gap, Numbers, gap, verdict
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
-from jobs.tune.folds import chosen_values, draw_folds
-from jobs.tune.judged_lists import GatheredQueries, gather
-from jobs.tune.objective import Objective, Weighting, equal_weights
-from jobs.tune.search import Rows, as_good_as_the_best
-from jobs.tune.steps import (
-    ALONE,
-    CONFIGURED,
-    EQUAL,
-    LEARNT,
+from jobs.terminal.formats import figure, p_words
+from jobs.tune.judged_lists import GatheredQueries, gather, open_vectors
+from jobs.tune.search import (
     RETRIEVERS,
-    SELECTION,
     STRATEGIES,
-    JudgedSample,
+    Objective,
     TuningStep,
-    fixed,
+    Weighting,
+    as_good_as_the_best,
+    chosen_values,
+    draw_folds,
+    equal_weights,
     learnt_steps,
 )
-from jobs.tune.vectors import open_vectors
 from retrievers.redundancy import REDUNDANCY
-from rewriters.classifier import Rules, load_rules
-from rewriters.settings import SelectClassified
 
-OUR_RULES = "english"
+ALONE, EQUAL, CONFIGURED = "original alone", "equal weights", "the config's weights"
+_VERBS = {BETTER: "beats", WORSE: "is worse than"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class Tuning:
 
     measure: str
     queries: int
-    clusters: Rows
+    clusters: Numbers
     folds: int
     steps: tuple[TuningStep, ...]
     """The simplest first."""
@@ -57,8 +52,6 @@ class Tuning:
     """The step that is written."""
     best: TuningStep
     """The step with the highest mean."""
-    rules: Rules | None
-    """By which queries have types; None: there was no selection."""
     own_weights: Mapping[str, float]
     """Strategy -> the weight that its file gives it; the original 1."""
     settings_tried: int
@@ -83,14 +76,14 @@ def tune(
     """Returns the steps of a tuning, measured on held-out queries.
 
     Args:
-        run: A run, or an ablation, whose lists were kept.
-        judgements: Of log rows or queries.
-        folds: Number of folds.
-        seed: Of their drawing.
-        tell: Called with what is being done, in words.
+        run: a run, or an ablation, whose lists were kept.
+        judgements: of log rows or queries.
+        folds: number of folds.
+        seed: of their drawing.
+        tell: called with what is being done, in words.
 
     Raises:
-        ConfigError: The lists were not kept, nothing or too little is judged, or files cannot be read.
+        ConfigError: the lists were not kept, nothing or too little is judged, or files cannot be read.
     """
     if folds < 2:
         raise ConfigError("argument", f"--folds {folds}: one part must be left out; give 2 or more")
@@ -104,29 +97,24 @@ def tune_lists(
 ) -> Tuning:
     """Returns what `tune` does, of lists that were gathered; another drawing of the folds takes up what is computed.
 
-    Args:
-        run: Where the lists are from.
-        objective: Of the lists.
-        judged_by: The path of the judgements, for messages.
-        folds: Number of folds.
-        seed: Of their drawing.
-        tell: Called with what is being done, in words.
+    `judged_by`: the path of the judgements, for messages.
 
     Raises:
-        ConfigError: Too little is judged.
+        ConfigError: too little is judged.
     """
     gathered = objective.gathered
     clusters = gathered.clusters
     if (distinct := int(clusters.max()) + 1) < folds:
         words = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
         raise ConfigError("judgements", f"{judged_by}: {words}")
-    rules, types, untyped = _types(run, gathered)
-    wanted, missing = _wanted(run, gathered, untyped)
-    sample = JudgedSample(clusters, draw_folds(clusters, folds, seed), types)
+    why = _unlearnt(run, gathered)
+    wanted = [name for name in (RETRIEVERS, STRATEGIES) if name not in why]
+    fold_of = draw_folds(clusters, folds, seed)
     tell("settings that are fixed")
     steps = _fixed_steps(run, objective)
-    steps += learnt_steps(objective, sample, equal_weights(run.config, gathered), wanted, tell)
+    steps += learnt_steps(objective, clusters, fold_of, equal_weights(run.config, gathered), wanted, tell)
     values = np.stack([step.values for step in steps])
+    notes = (*gathered.notes, *(f"no {name}: {words}" for name, words in why.items()), *_notes(run, gathered, clusters))
     return Tuning(
         objective.name,
         len(gathered.query_ids),
@@ -135,11 +123,10 @@ def tune_lists(
         tuple(steps),
         steps[as_good_as_the_best(values, clusters)],
         steps[int(np.argmax(values.mean(axis=1)))],
-        rules if SELECTION in wanted else None,
         gathered.own_weights,
         objective.settings_tried,
-        (*gathered.notes, *missing, *_notes(run, gathered, clusters)),
-        chosen_values(values, sample.folds, clusters, as_good_as_the_best),
+        notes,
+        chosen_values(values, fold_of, clusters, as_good_as_the_best),
     )
 
 
@@ -147,14 +134,15 @@ def _fixed_steps(run: RunFolder, objective: Objective) -> list[TuningStep]:
     """Returns the steps in which nothing is learnt, the simplest first."""
     config, gathered = run.config, objective.gathered
     equal = equal_weights(config, gathered)
-    steps = []
+    steps: dict[str, Weighting] = {}
     if gathered.strategies and not config.joining:
-        steps.append(fixed(objective, ALONE, equal._replace(retrievers=()).without(gathered.strategies)))
-    steps.append(fixed(objective, EQUAL, equal))
+        steps[ALONE] = equal.without(gathered.strategies)
+    steps[EQUAL] = equal
     if config.fuse.weights or config.fuse.retriever_weights:
-        steps.append(fixed(objective, CONFIGURED, _configured(run, objective, equal)))
+        steps[CONFIGURED] = _configured(run, objective, equal)
     others = [one for one in REDUNDANCY if one != equal.redundancy and (one != "cosine" or gathered.no_cosine is None)]
-    return steps + [fixed(objective, f"redundancy {one}", equal._replace(redundancy=one)) for one in others]
+    steps |= {f"redundancy {one}": equal._replace(redundancy=one) for one in others}
+    return [TuningStep(name, objective.values(weighting), weighting) for name, weighting in steps.items()]
 
 
 def _configured(run: RunFolder, objective: Objective, equal: Weighting) -> Weighting:
@@ -167,39 +155,17 @@ def _configured(run: RunFolder, objective: Objective, equal: Weighting) -> Weigh
     return equal.with_strategies(ratios).with_retrievers(weights)._replace(given=given)
 
 
-def _types(run: RunFolder, gathered: GatheredQueries) -> tuple[Rules, list[str] | None, str | None]:
-    """Returns the rules, the type of each query, and why there are none."""
-    select = run.config.rewrite.select
-    source = select.rules if isinstance(select, SelectClassified) else OUR_RULES
-    try:
-        rules = load_rules(source, read_text)
-    except RewriterError as error:
-        return load_rules(OUR_RULES), None, f"rewrite.select.rules cannot be read ({error})"
-    stored = set(gathered.types)
-    if None not in stored and stored <= set(rules.strategies):
-        return rules, [str(one) for one in gathered.types], None
-    return rules, rules.types(gathered.queries), None
-
-
-def _wanted(run: RunFolder, gathered: GatheredQueries, untyped: str | None) -> tuple[list[str], list[str]]:
-    """Returns the learnt steps that this run allows, and why it does not allow the others."""
-    config = run.config
-    why: dict[str, str | None] = dict.fromkeys(LEARNT)
-    if len(gathered.retrievers) < 2:
-        why[RETRIEVERS] = "there is one retriever"
+def _unlearnt(run: RunFolder, gathered: GatheredQueries) -> dict[str, str]:
+    """Returns the learnt steps that this run does not allow, and why."""
+    why = {RETRIEVERS: "there is one retriever"} if len(gathered.retrievers) < 2 else {}
     if not gathered.strategies:
-        why[STRATEGIES] = why[SELECTION] = "the run has no lists of rewrites"
-    elif config.joining:
-        why[STRATEGIES] = why[SELECTION] = f"{' and '.join(config.joining)} searched all texts of a query as one"
-    elif config.rewrite.selects:
-        why[SELECTION] = "the run selected strategies itself, so that it lacks lists of the others"
-    elif untyped is not None:
-        why[SELECTION] = untyped
-    wanted = [name for name in LEARNT if why[name] is None]
-    return wanted, [f"no {name}: {words}" for name, words in why.items() if words is not None]
+        why[STRATEGIES] = "the run has no lists of rewrites"
+    elif run.config.joining:
+        why[STRATEGIES] = f"{' and '.join(run.config.joining)} searched all texts of a query as one"
+    return why
 
 
-def _notes(run: RunFolder, gathered: GatheredQueries, clusters: Rows) -> list[str]:
+def _notes(run: RunFolder, gathered: GatheredQueries, clusters: Numbers) -> list[str]:
     """Returns what the figures assume."""
     config, notes = run.config, []
     alike = len(clusters) - (int(clusters.max()) + 1)
@@ -219,10 +185,73 @@ def _notes(run: RunFolder, gathered: GatheredQueries, clusters: Rows) -> list[st
     if config.fuse.duplicates == "drop":
         notes.append("documents with equal texts are not dropped here")
     if config.joining and any(name != ORIGINAL for name in config.fuse.weights):
-        joining = " and ".join(config.joining)
-        notes.append(
-            f"texts that {joining} searches as one are joined by the config's weights in every step: measured are its lists"
-        )
+        joined = f"texts that {' and '.join(config.joining)} searches as one are joined by the config's weights in every step"
+        notes.append(f"{joined}: measured are its lists")
     if len(clusters) < FEW_QUERIES:
         notes.append(f"{len(clusters)} queries are few: the intervals are rather too narrow, and hardly anything can be learnt")
     return notes
+
+
+# ---------------------------------------------------------------- what follows from it, in sentences
+
+
+def conclusions(tuning: Tuning) -> list[str]:
+    """Returns what rewriting and what tuning are worth, a sentence each; the best of several is tested as that."""
+    found = []
+    equal, alone = tuning.step(EQUAL), tuning.step(ALONE)
+    learnt = [step for step in tuning.steps if step.learnt]
+    if equal is not None and alone is not None:
+        others = [step for step in tuning.steps if step is not alone]
+        found.append(_compared("rewriting", EQUAL, gap(equal.values - alone.values, tuning.clusters), "never rewriting"))
+        if max(others, key=lambda one: one.mean) is not equal:
+            found.append(_best_compared(tuning, "rewriting", others, alone, "never rewriting"))
+    if learnt and equal is not None:
+        found.append(_best_compared(tuning, "tuning", learnt, equal, EQUAL))
+    return found
+
+
+def _best_compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, words: str) -> str:
+    best = max(steps, key=lambda one: one.mean)
+    several = f", as the best of {len(steps)}" if len(steps) > 1 else ""
+    found = gap(best.values - other.values, tuning.clusters, len(steps))
+    return _compared(what, f"{best.name}{several}", found, words)
+
+
+def _compared(what: str, name: str, found: Gap, words: str) -> str:
+    """Returns whether one step beats another, and by how much."""
+    if found.interval is None:
+        same = "by the same for every query, so there is no test"
+        return f"{what} differs from {words} {same}: {name} {figure(found.mean, '+')}"
+    verb = _VERBS.get(verdict(found.mean, found.p), "does not beat")
+    return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({ends_in_words(found.interval)}; p {p_words(found.p)})"
+
+
+def conclusion_written(tuning: Tuning, written: str) -> str:
+    """Returns which step is written, and why it."""
+    chosen, best = tuning.chosen, tuning.best
+    why = "the best" if chosen is best else f"the simplest within one standard error of the best, {best.name}"
+    mean = figure(float(tuning.written.mean()))
+    own = f"its row is too good by being chosen: chosen without each fold, it has a mean of {mean}"
+    return f"written to {written}: {chosen.name}, {why}; {own}"
+
+
+def choices(tuning: Tuning) -> list[str]:
+    """Returns what each learnt step has chosen from all queries, and in how many folds it was the same."""
+    found = []
+    for step in (step for step in tuning.steps if step.learnt):
+        parts = [", ".join(f"{name} {weight:g}" for name, weight in step.final.retrievers)]
+        parts.append(", ".join(f"{name} x {ratio:g}" for name, ratio in step.final.strategies))
+        words, same = "; ".join(filter(None, parts)), sum(setting == step.final for setting in step.of_folds)
+        found.append(f"{step.name}: {words or 'equal weights'} ({same} of {tuning.folds} folds chose the same)")
+    return found
+
+
+def tuning_notes(tuning: Tuning) -> list[str]:
+    """Returns what the figures are of, a sentence each."""
+    clusters = int(tuning.clusters.max()) + 1
+    of = "" if clusters == tuning.queries else f" in {clusters:,} clusters"
+    notes = [
+        f"{tuning.queries:,} judged queries{of}, {tuning.folds} folds; no query's value is by a setting that it had a part in",
+        f"p: paired t-test of each row alone; the best of several by Bonferroni; {tuning.settings_tried:,} settings were tried",
+    ]
+    return notes + list(tuning.notes)

@@ -15,14 +15,10 @@ from cluster.storage import remote
 from cluster.storage.whole_file import written
 from jobs.config.config import Config
 from jobs.runs.folder import RunFolder
-from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes
-from jobs.tune.objective import fuse_settings
-from jobs.tune.steps import ALONE, CONFIGURED, TuningStep
-from jobs.tune.tune import Tuning
+from jobs.tune.search import TuningStep, fuse_settings
+from jobs.tune.tune import ALONE, CONFIGURED, Tuning, choices, conclusion_written, conclusions, tuning_notes
 from retrievers.lists import ORIGINAL
 from retrievers.web.settings import ADDRESSES
-from rewriters.classifier import Rules
-from rewriters.selection import NONE
 
 HEADER = "# Written by dmqr tune"
 WIDTH = 120  # columns of the files
@@ -39,29 +35,18 @@ def check_out(path: str) -> None:
         raise ConfigError("argument", f"--out {path}: is no YAML file of this machine; give a name that ends in .yaml")
     if not Path(path).absolute().parent.is_dir():
         raise ConfigError("argument", f"--out {path}: its folder is not there; make it, or give another name")
-    for one in (Path(path), Path(rules_path(path))):
-        if one.exists():
-            raise ConfigError(
-                "argument", f"--out {path}: {one} is there, and is not overwritten; give another name or remove it"
-            )
-
-
-def rules_path(path: str) -> str:
-    """Returns the name of the file of rules beside a config."""
-    return str(Path(path).with_name(f"{Path(path).stem}-rules.yaml"))
+    if Path(path).exists():
+        what = f"--out {path}: {path} is there, and is not overwritten"
+        raise ConfigError("argument", f"{what}; give another name or remove it")
 
 
 def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> list[str]:
-    """Writes the config of the chosen step, and its rules where it selects; returns the files.
+    """Writes the config of the chosen step to a path, with what came out as comments; returns the files.
 
-    Args:
-        run: The run that was tuned.
-        tuning: What came out.
-        judged_by: The path of the judgements.
-        path: Of the config.
+    `judged_by`: the path of the judgements.
     """
     file = _config_file(run)
-    values = tuned_values(run.config, tuning.chosen, tuning.own_weights, rules_path(path), file)
+    values = tuned_values(run.config, tuning.chosen, tuning.own_weights, file)
     said = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning_notes(tuning)]
     rows = [f"{step.name:<24} {step.mean:.4f}" for step in tuning.steps]
     idle = [name for name, weight in values.get("fuse", {}).get("weights", {}).items() if not weight and name != ORIGINAL]
@@ -73,14 +58,10 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
         said.append(f"{DATE}: the day of the log; the run had {run.config.log.date or 'none of its own'}")
     lines = [f"from {run.storage.root}, judged by {judged_by}", f"{tuning.measure} of held-out queries:", *rows, *said]
     header = "\n".join([HEADER, *(f"# {line}" for line in lines)])
-    files = [path]
-    if tuning.chosen.final.policy:
-        assert tuning.rules is not None
-        files.append(rules_path(path))
-        strategies = [name for name in tuning.own_weights if name != ORIGINAL]
-        _put(files[1], f"{HEADER}: the strategies of each type of query\n{_yaml(_rules(tuning, strategies))}")
-    _put(path, f"{header}\n{_yaml(values)}")
-    return files
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
+    with written(path) as opened:
+        opened.write_text(f"{header}\n{text}", encoding="utf-8")
+    return [path]
 
 
 def _config_file(run: RunFolder) -> Mapping[str, Any] | None:
@@ -93,7 +74,7 @@ def _config_file(run: RunFolder) -> Mapping[str, Any] | None:
 
 
 def tuned_values(
-    config: Config, step: TuningStep, own_weights: Mapping[str, float], rules: str, file: Mapping[str, Any] | None = None
+    config: Config, step: TuningStep, own_weights: Mapping[str, float], file: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Returns the keys of a config that differ from their defaults, with what a step changes.
 
@@ -101,7 +82,6 @@ def tuned_values(
         config: Of the run.
         step: The chosen one.
         own_weights: Strategy -> the weight that its file gives it.
-        rules: The path of the file of rules, for a selection.
         file: What the file of the run's config holds; None: that is not known.
     """
     values = _for_other_nights(_without_defaults(config), config, file)
@@ -112,9 +92,8 @@ def tuned_values(
         for key in ("weights", "retriever_weights"):
             values.get("fuse", {}).pop(key, None)
         return values
-    weighting, policy = step.final
-    fused = fuse_settings(config.fuse, weighting, own_weights)
-    if config.fuse.redundancy == "cosine" and step.name != f"redundancy {weighting.redundancy}":
+    fused = fuse_settings(config.fuse, step.final, own_weights)
+    if config.fuse.redundancy == "cosine" and step.name != f"redundancy {step.final.redundancy}":
         fused = fused.model_copy(update={"redundancy": config.fuse.redundancy})  # overlap only stood in for it here
     changed = {key: getattr(fused, key) for key in ("weights", "retriever_weights", "redundancy")}
     fuse = values.get("fuse", {}) | {key: value for key, value in changed.items() if value != _default(fused, key)}
@@ -122,8 +101,6 @@ def tuned_values(
         if value == _default(fused, key):
             fuse.pop(key, None)
     values = {key: value for key, value in (values | {"fuse": fuse}).items() if key != "fuse" or fuse}
-    if policy:
-        values["rewrite"]["select"] = {"kind": "classified", "rules": rules}
     return {name: values[name] for name in Config.model_fields if name in values}
 
 
@@ -176,20 +153,3 @@ def _undated(value: Any, date: str | None, file: Any, nightly: bool) -> Any:
     if isinstance(file, str) and re.fullmatch(re.escape(file).replace(re.escape(DATE), r"\d{4}-\d\d-\d\d"), value):
         return file
     return value.replace(date, DATE) if nightly and date is not None and str(file) != value else value
-
-
-def _rules(tuning: Tuning, strategies: list[str]) -> dict[str, Any]:
-    assert tuning.rules is not None
-    values: dict[str, Any] = Rules.model_dump(tuning.rules, mode="json", exclude_defaults=True)
-    policy = dict(tuning.chosen.final.policy)
-    values["strategies"] = {name: list(policy.get(name, strategies)) or NONE for name in tuning.rules.strategies}
-    return values
-
-
-def _yaml(values: dict[str, Any]) -> str:
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
-
-
-def _put(path: str, text: str) -> None:
-    with written(path) as file:
-        file.write_text(text, encoding="utf-8")

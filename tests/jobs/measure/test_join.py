@@ -73,6 +73,21 @@ def test_figures_are_those_of_a_table_over_sets(folders: list[str]) -> None:
         assert figures == [value if value is None else pytest.approx(value, rel=1e-6, abs=1e-9) for value in frozen]
 
 
+def test_figures_of_each_ablation_are_frozen(folders: list[str]) -> None:
+    """As they were before tests, corrections and comparisons became one module each."""
+    frozen = json.loads((Path(__file__).parent / "frozen.json").read_text())["arms"]
+    names = ("mean", "weighted_mean", "condensed_mean", "difference", "low", "high", "weighted_difference", "weighted_low")
+    names += ("weighted_high", "weighted_p", "effect", "p", "p_holm", "q", "p_equivalent", "detectable")
+    found = {
+        f"{name}/{row['arm']}/{row['measure']}": [row[of] for of in names]
+        for name, folder in zip(SETS, folders, strict=True)
+        for row in dmqr.evaluate(folder).table.to_pylist()
+    }
+    assert found.keys() == frozen.keys()
+    for key, figures in found.items():
+        assert figures == [None if one is None else pytest.approx(one, rel=1e-9, abs=1e-9) for one in frozen[key]], key
+
+
 def test_rows_of_sets_are_those_of_the_ablations_and_the_test_is_welchs(folders: list[str]) -> None:
     rows = {(row["set"], row["arm"], row["measure"]): row for row in dmqr.evaluate(*folders).table.to_pylist()}
     moved = {}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from jobs.measure.significance import gap, paired_test
-from jobs.tune.conclusions import _compared
 from jobs.tune.search import as_good_as_the_best
+from jobs.tune.tune import _compared
 
 VALUES = st.lists(st.floats(0, 1), min_size=3, max_size=40)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.measure.significance import gap
-from jobs.tune.folds import chosen_values, draw_folds
-from jobs.tune.objective import Weighting, fuse_settings
+from jobs.tune.search import Weighting, chosen_values, draw_folds, fuse_settings
 from retrievers.settings import FuseSettings
 
 QUERIES, STEPS, TUNINGS = 100, 6, 1500
@@ -59,3 +60,20 @@ def test_a_ratio_leaves_a_weight_of_nothing_at_nothing() -> None:
     assert of.weights == {"general": 0.0, "keyword": 1.0}
     given = fuse_settings(base, Weighting((), (), "none", (("general", 0.5),)), own)
     assert given.weights == {"general": 0.5}
+
+
+@given(st.lists(st.integers(0, 40), min_size=20, max_size=80), st.integers(2, 6), st.integers(0, 3))
+def test_folds_hold_whole_clusters_and_are_even(numbers: list[int], count: int, seed: int) -> None:
+    clusters = np.unique([*numbers, *range(41, 48)], return_inverse=True)[1]
+    folds = draw_folds(clusters, count, seed)
+    assert set(folds.tolist()) == set(range(count))
+    for cluster in set(clusters.tolist()):
+        assert len(set(folds[clusters == cluster].tolist())) == 1
+    sizes = np.bincount(folds)
+    assert sizes.max() - sizes.min() <= np.bincount(clusters).max()
+    assert (folds == draw_folds(clusters, count, seed)).all()
+
+
+def test_another_seed_draws_other_folds() -> None:
+    clusters = np.arange(50)
+    assert (draw_folds(clusters, 5, 0) != draw_folds(clusters, 5, 1)).any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -12,14 +13,13 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.measure.frame import measure
+from jobs.pages.tune import tuning_values
 from jobs.runs.folder import open_run
 from jobs.tune import search
-from jobs.tune.conclusions import conclusions
 from jobs.tune.judged_lists import gather
-from jobs.tune.objective import Objective, equal_weights
-from jobs.tune.steps import ALONE, EQUAL, RETRIEVERS, SELECTION, STRATEGIES
-from jobs.tune.tune import Tuning, tune
-from tests.support.jobs.tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, permuted
+from jobs.tune.search import RETRIEVERS, STRATEGIES, Objective, equal_weights
+from jobs.tune.tune import ALONE, EQUAL, Tuning, conclusions, tune
+from tests.support.jobs.tuned_runs import Found, Judged, half, judged_run, names_of, none, only_bm25, permuted
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
     step = tuning.step(RETRIEVERS)
     assert step is not None
     for setting in (step.final, *step.of_folds):
-        weights = dict(setting.weighting.retrievers)
+        weights = dict(setting.retrievers)
         assert weights["bm25"] > weights["dense"]
     found = tuning.against(step, EQUAL)
     assert found is not None
@@ -74,6 +74,19 @@ def test_where_lists_are_alike_equal_weights_stay(alike: Judged) -> None:
     assert "rewriting beats never rewriting: equal weights +" in said
 
 
+@pytest.mark.parametrize(("name", "good", "count"), [("half", half, 60), ("only_bm25", only_bm25, 80)])
+def test_figures_are_frozen(name: str, good: Found, count: int, tmp_path: Path) -> None:
+    """As they were when a selection by type was learnt, too."""
+    frozen = json.loads((Path(__file__).parents[1] / "measure" / "frozen.json").read_text())["tune"]
+    for step in tuning_values(tune(*judged_run(tmp_path, good, names_of(count))), "x")["steps"]:
+        *figures, retrievers, strategies = frozen[f"{name}/{step['name']}"]
+        to_equal = step["to_equal_weights"] or {}
+        own = [step["mean"], *(to_equal.get(of) for of in ("mean", "low", "high", "p"))]
+        assert own == [None if one is None else pytest.approx(one, rel=1e-9, abs=1e-9) for one in figures]
+        assert step["setting"]["retriever_weights"] == dict(retrievers)
+        assert step["setting"]["strategy_ratios"] == dict(strategies)
+
+
 def test_a_strategy_of_noise_loses_its_weight(tmp_path: Path) -> None:
     def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
         return strategy != "keyword" and draw.random() < 0.6
@@ -81,28 +94,10 @@ def test_a_strategy_of_noise_loses_its_weight(tmp_path: Path) -> None:
     tuning = tune(*judged_run(tmp_path, good, names_of(120)))
     step = tuning.step(STRATEGIES)
     assert step is not None
-    assert all(dict(setting.weighting.strategies)["keyword"] < 1 for setting in (step.final, *step.of_folds))
+    assert all(dict(setting.strategies)["keyword"] < 1 for setting in (step.final, *step.of_folds))
     found = tuning.against(step, EQUAL)
     assert found is not None
     assert found.low > 0
-
-
-def test_a_selection_by_type_is_learnt(tmp_path: Path) -> None:
-    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
-        return (strategy == "original") == name.startswith("what is") and draw.random() < 0.6
-
-    names = [*names_of(60, "what is topic{}"), *names_of(60, "why topic{}")]
-    tuning = tune(*judged_run(tmp_path, good, names))
-    step = tuning.step(SELECTION)
-    assert step is not None
-    assert dict(step.final.policy).get("factual") == ()
-    assert "conceptual" not in dict(step.final.policy)
-    found, before = tuning.against(step, EQUAL), tuning.against(step, STRATEGIES)
-    assert found is not None
-    assert before is not None
-    assert found.low > 0
-    assert before.low > 0
-    assert tuning.chosen.name == SELECTION
 
 
 def test_never_rewriting_wins_where_rewrites_are_noise(tmp_path: Path) -> None:
@@ -121,7 +116,7 @@ def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypat
     gains = []
     for seed in range(4):
         tuning = tune(nothing.run, permuted(nothing, seed), seed=seed)
-        for name in (RETRIEVERS, STRATEGIES, SELECTION):
+        for name in (RETRIEVERS, STRATEGIES):
             step = tuning.step(name)
             assert step is not None
             found = tuning.against(step, EQUAL)
@@ -213,8 +208,6 @@ def test_an_ablation_is_read_as_its_arm_full(tmp_path: Path) -> None:
 def test_what_cannot_be_learnt_is_said(tmp_path: Path) -> None:
     judged = judged_run(tmp_path, half, names_of(20), select="classified")
     tuning = tune(*judged)
-    assert tuning.step(SELECTION) is None
-    assert any(note.startswith("no selection by type: the run selected strategies itself") for note in tuning.notes)
     assert any("redundancy" in note and "no retriever is dense" in note for note in tuning.notes)
 
 

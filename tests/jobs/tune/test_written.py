@@ -1,4 +1,4 @@
-"""What `tune` writes and prints: a config that loads, with what was chosen and no more, its rules, the page, the verb."""
+"""What `tune` writes and prints: a config that loads, with what was chosen and no more, the page, the verb."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import config_of, load_config
 from jobs.pages.tune import tuning_page
-from jobs.tune.objective import Weighting
-from jobs.tune.steps import EQUAL, Setting, TuningStep
-from jobs.tune.tune import tune
+from jobs.tune.search import TuningStep, Weighting
+from jobs.tune.tune import EQUAL, tune
 from jobs.tune.written import HEADER, tuned_values, write_tuned
-from rewriters.classifier import load_rules
 from tests.support.jobs.terminals import printed
 from tests.support.jobs.tuned_runs import Judged, half, judged_run, names_of, only_bm25
 
@@ -75,21 +73,6 @@ def test_never_rewriting_is_a_selection(tmp_path: Path) -> None:
     assert config.rewrite.select.kind == "never"
 
 
-def test_a_selection_is_written_as_rules(tmp_path: Path) -> None:
-    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
-        return (strategy == "original") == name.startswith("what is") and draw.random() < 0.6
-
-    judged = judged_run(tmp_path, good, [*names_of(60, "what is topic{}"), *names_of(60, "why topic{}")])
-    config, _, files = written(judged, tmp_path)
-    assert files == [str(tmp_path / "tuned.yaml"), str(tmp_path / "tuned-rules.yaml")]
-    assert config.rewrite.select.model_dump() == {"kind": "classified", "rules": files[1], "by": "rules"}
-    rules, ours = load_rules(files[1]), load_rules("english")
-    assert (rules.rules, rules.otherwise, rules.descriptions) == (ours.rules, ours.otherwise, ours.descriptions)
-    assert rules.strategies["factual"] == "none"
-    assert rules.strategies["conceptual"] == ("general", "keyword")
-    assert rules.strategies["debugging"] == ("general", "keyword")  # of no judged query: as it was
-
-
 def nightly(draw: Random, day: str) -> dict[str, Any]:
     """What a config's file holds, in which texts have `{date}`, a day of their own or the log's, or none."""
 
@@ -106,8 +89,8 @@ def nightly(draw: Random, day: str) -> dict[str, Any]:
 
 
 def tuned(config: Config, file: Mapping[str, Any] | None) -> dict[str, Any]:
-    step = TuningStep(EQUAL, np.zeros(1), Setting(Weighting((), (), "overlap")))
-    return tuned_values(config, step, {}, "rules.yaml", file)
+    step = TuningStep(EQUAL, np.zeros(1), Weighting((), (), "overlap"))
+    return tuned_values(config, step, {}, file)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -156,10 +139,9 @@ def shown(judged: Judged, width: int = 80) -> Sequence[str]:
 def test_the_page_has_a_row_per_step_and_says_what_follows(tmp_path: Path) -> None:
     lines = shown(judged_run(tmp_path, half, names_of(60)))
     assert max(map(len, lines)) <= 80
-    names = [line.split("  ")[0].strip() for line in lines[1:8]]
+    names = [line.split("  ")[0].strip() for line in lines[1:7]]
     assert names == [
-        "original alone", "equal weights *", "redundancy none", "retriever weights", "strategy weights", "selection by type",
-        "",
+        "original alone", "equal weights *", "redundancy none", "retriever weights", "strategy weights", "",
     ]  # fmt: skip
     text = " ".join(lines)
     assert "nDCG@10, held out" in lines[0]
