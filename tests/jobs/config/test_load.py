@@ -13,11 +13,11 @@ import yaml
 from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from retrievers.hybrid.settings import HybridSettings
 from tests.support.jobs.refusals import Values, Write, put, refusal
 
 # ---------------------------------------------------------------- what is taken
 
+CONFIGS = Path(__file__).parents[3] / "configs"
 # DESIGN, "The config": its values are the defaults except what is required, `store`, and cluster.
 DEFAULTS = """
 log: {id_column: null, count_column: null, context_column: null, max_chars: 2000}
@@ -85,25 +85,13 @@ def test_an_engine_is_needed_only_where_something_is_rewritten(
     assert load_config(config_file(values)).rewrite.planned == []
 
 
-def test_every_config_of_the_project_loads() -> None:
-    paths = [path for path in Path(__file__).parents[3].joinpath("configs").glob("*.yaml") if path.name != "prices.yaml"]
-    assert paths
-    for path in paths:
-        assert isinstance(load_config(str(path), date="2026-01-31"), Config)
-
-
-def test_the_paper_s_setting_reranks_the_whole_union() -> None:
-    config = load_config(str(Path(__file__).parents[3] / "configs" / "paper.yaml"))
-    depth, lists = config.retrieve.depth, (1 + len(config.rewrite.planned)) * len(config.retrieve.retrievers)
-    assert lists * depth == 50
-    assert (depth, config.rewrite.calls, len(config.rewrite.planned)) == (10, "joint", 4)
-    (hybrid,) = config.retrieve.retrievers.values()  # one list of ten documents per text
-    assert isinstance(hybrid, HybridSettings)
-    assert {retriever.encoder is None for retriever in hybrid.of.values()} == {True, False}
-    assert config.fuse.depth >= depth
-    assert config.fuse.keep >= depth * lists
-    assert (config.fuse.weights, config.fuse.redundancy) == ({}, "none")
-    assert (config.rerank.kind, config.rerank.combine, config.rerank.keep) == ("cross_encoder", "replace", 5)
+def test_the_two_nights_differ_in_their_strategies_alone() -> None:
+    four, two = (yaml.safe_load(Path(CONFIGS, f"{name}.yaml").read_text()) for name in ("nightly", "nightly-two"))
+    for values, strategies in ((four, 4), (two, 2)):
+        del values["name"]
+        assert len(values["rewrite"].pop("strategies")) == strategies
+        values["rewrite"].pop("calls", None)
+    assert four == two
 
 
 # ---------------------------------------------------------------- the file

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster.errors import ConfigError, RetrieverError, RewriterError
 from cluster.run.pool_sizes import PoolRequest
@@ -131,10 +130,3 @@ def test_each_kind_of_engine_has_its_pool() -> None:
     assert rewriting([vllm, "cluster.rewrite={gpus: 0, workers: 3}"]) == PoolRequest(
         3, gpus=0, can_use_gpu=True, takes_spare_gpus=True
     )
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_the_configs_that_come_with_it_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load_config(str(path), [], None)
-    assert config.name == path.stem == yaml.safe_load(path.read_text())["name"]
-    assert requested_pools(config)

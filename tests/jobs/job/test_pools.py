@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.pool_sizes import NodeGroup, size_pools
 from cluster.run.session import InProcessSession
 from jobs.config.config import Config
-from jobs.config.load import load_config
 from jobs.job.pools import device, requested_pools, with_precisions
 from rewriters.engines.vllm.cores import visible
 
@@ -57,28 +56,6 @@ def test_the_gate_has_a_pool_that_can_use_a_gpu_where_it_encodes(values: dict[st
 
 VLLM = {"kind": "vllm", "model": "small"}
 SERVER = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
-
-
-@pytest.mark.parametrize(
-    ("engine", "own", "gpus"),
-    [
-        (SERVER, [], 0.0),
-        (SERVER, [VLLM], 1.0),
-        (SERVER, [VLLM, VLLM | {"lora": "adapter"}], 2.0),
-        (SERVER, [VLLM, VLLM], 1.0),  # one engine answers both
-        (VLLM, [SERVER], 1.0),
-        (VLLM, [VLLM], 1.0),
-        (VLLM, [VLLM | {"args": {"tensor_parallel_size": 4}}], 5.0),
-    ],
-)
-def test_a_worker_has_the_gpus_of_the_engines_of_strategies(
-    values: dict[str, Any], engine: dict[str, Any], own: list[dict[str, Any]], gpus: float
-) -> None:
-    names = ["general", "keyword", "core_content"]
-    strategies = [{name: {"engine": one}} for name, one in zip(names, own, strict=False)] + ["expand"]
-    rewrite = {"engine": engine, "calls": "separate", "strategies": strategies}
-    request = requested_pools(Config.model_validate(values | {"rewrite": rewrite}))["rewrite"]
-    assert (request.gpus or 0.0, request.takes_spare_gpus) == (gpus, gpus > 0)
 
 
 def test_engines_that_one_gpu_cannot_hold_are_refused_and_others_share_it(values: dict[str, Any]) -> None:
@@ -197,19 +174,3 @@ def test_a_worker_has_the_gpus_that_its_engine_spans(values: dict[str, Any], gpu
             requested_pools(asked)
     else:
         assert requested_pools(asked)["rewrite"].gpus == (4 if gpus is None else gpus)
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("cluster.rerank.gpus=1.5", "Ray has no 1.5 GPUs for one worker; give a whole number, or less than one"),
-        ("cluster.rerank.workers=some", "cluster.rerank.workers"),
-        ("cluster.grace_seconds=0", "cluster.grace_seconds"),
-    ],
-)
-def test_what_no_pool_can_have_is_refused(
-    values: dict[str, Any], config_file: Callable[[Any], str], setting: str, said: str
-) -> None:
-    with pytest.raises(ConfigError) as refused:
-        load_config(config_file(values), [setting])
-    assert said in str(refused.value)

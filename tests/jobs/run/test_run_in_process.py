@@ -106,36 +106,6 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]
 # ---------------------------------------------------------------- to the end
 
 
-def test_a_run_comes_to_its_end(make: Make) -> None:
-    prepared = make()
-    folder = done(prepared)
-    check_files(folder, SHARDS)
-    assert sorted(row["query"] for row in rows(folder, "queries")) == sorted(QUERIES)
-    ids = {row["query"]: row["query_id"] for row in rows(folder, "queries")}
-    assert {row["query_id"] for row in rows(folder, "results")} == {ids[query] for query in QUERIES if query != "zzz"}
-    assert all(row["rerank_score"] is None and row["score"] == row["fused_score"] for row in rows(folder, "results"))
-    assert {(row["query_id"], row["strategy"]) for row in rows(folder, "rewrites")} == {
-        (ids[query], strategy) for query in QUERIES[1:] for strategy in ("general", "keyword")
-    }
-    said = {(row["query_id"], row["reason"]) for row in rows(folder, "errors") if row["query_id"]}
-    assert said == {(ids[QUERIES[0]], "not_recorded"), (ids["zzz"], "no_hits")}
-    assert not (folder / "scores").exists()
-    assert status(prepared) == ["finished"]
-    (node,) = json.loads(prepared.storage.get("run.json") or b"")["node_time"]
-    assert node["attributed"] + node["start_up"] + node["idle"] + node["lost"] == pytest.approx(node["worker_seconds"])
-    assert node["idle"] >= 0
-
-
-@pytest.mark.slow
-def test_candidates_beyond_the_results_are_kept_by_choice(make: Make) -> None:
-    assert not (done(make("output=plain")) / "candidates").exists()
-    folder = done(make("fuse.keep_candidates=true", "fuse.keep=4"))
-    order = ("query_id", "rank", "doc_id")
-    kept = sorted(tuple(row[name] for name in (*order, "score")) for row in rows(folder, "candidates"))
-    assert kept == sorted(tuple(row[name] for name in (*order, "fused_score")) for row in rows(folder, "results"))
-    assert max(rank for _, rank, *_ in kept) > 1
-
-
 def test_a_limit_that_holds_no_more_when_all_is_committed_stops_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # before the work, at the first commit, at the last, at the end
     found = [None, None, Stopped("stopped-errors", "too many errors"), None]
@@ -166,20 +136,6 @@ def test_a_finished_run_is_not_touched(make: Make, caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("size", [1, 50])
 def test_rows_do_not_depend_on_the_shards(make: Make, calm: Path, size: int) -> None:
     check_same_rows(done(make("output=other", f"cluster.shard_size={size}")), calm)
-
-
-def test_with_a_reranker_every_pair_has_a_score(make: Make, served_dense: dict[str, Any]) -> None:
-    encoder = json.dumps(served_dense["encoder"])
-    folder = done(make("rerank.kind=bi_encoder", f"rerank.encoder={encoder}", "rerank.keep=2", "fuse.keep=3"))
-    check_files(folder, SHARDS)
-    scores = {(row["query_id"], row["doc_id"]): row["score"] for row in rows(folder, "scores")}
-    found = rows(folder, "results")
-    assert len(scores) == len(rows(folder, "scores")) > len(found)
-    assert {row["rank"] for row in found} == {1, 2}
-    for row in found:
-        assert row["rerank_score"] == scores[row["query_id"], row["doc_id"]]
-    paid = sum(row["pairs"] for row in rows(folder, "costs"))
-    assert paid == len(scores)
 
 
 # ---------------------------------------------------------------- stopped, and gone on with
