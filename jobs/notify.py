@@ -135,9 +135,9 @@ class Notifications:
                     patience = clock(outage.patience)
                     self._send("outage", f"{service} has not answered for {clock(seconds)}; the job gives up after {patience}")
             for service in sent.keys() - now.keys():
-                seconds = time.time() - sent.pop(service).since
-                if service not in self._state.unanswered:
-                    self._send("recovery", f"{service} answers again, after {clock(seconds)}")
+                since = sent.pop(service).since
+                if (service, since) not in self._state.given_up:
+                    self._send("recovery", f"{service} answers again, after {clock(time.time() - since)}")
 
     def _deliver(self, service: Any, title: str, body: str, what: str) -> None:
         try:

@@ -17,10 +17,9 @@ class OutageLog:
     """The outages of a run: those that its workers and its driver wait out. Threads may share it."""
 
     def __init__(self, state: State) -> None:
-        """Knows of none. Changes `state.outages`."""
+        """Knows of none. Changes `state.outages` and `state.given_up`."""
         self._state, self._lock = state, threading.Lock()
         self._by_source: dict[str, list[Outage]] = {}
-        self._ended: set[tuple[str, float]] = set()  # outages that nobody waits for, by service and begin
         self._open: dict[str, tuple[Outage, dict[str, Any]]] = {}  # service -> the outage, and its entry in `past`
         self.past: list[dict[str, Any]] = []
         """All outages so far, as JSON-able values: service, reason, began (seconds since the epoch), seconds."""
@@ -30,7 +29,7 @@ class OutageLog:
         with self._lock:
             self._by_source[source] = outages
             known = [outage for found in self._by_source.values() for outage in found]
-            now = merged([outage for outage in known if (outage.service, outage.since) not in self._ended])
+            now = merged([outage for outage in known if (outage.service, outage.since) not in self._state.given_up])
             self._state.outages = now
             current = {outage.service: outage for outage in now}
             for service, outage in current.items():
@@ -53,7 +52,6 @@ class OutageLog:
     def end(self) -> None:
         """Ends the outages that last without a recovery: nobody waits any more, and no service has answered."""
         with self._lock:
-            self._ended |= {(outage.service, outage.since) for outage, _ in self._open.values()}
-            self._state.unanswered |= self._open.keys()
+            self._state.given_up |= {(outage.service, outage.since) for outage, _ in self._open.values()}
             self._open.clear()
             self._state.outages = []

@@ -65,7 +65,7 @@ class State:
     planned: int = 0  # shards
     traffic: float | None = None  # the share of it whose queries are committed; None: not known
     outages: Sequence[Outage] = ()  # services that the run waits for
-    unanswered: set[str] = field(default_factory=set)  # services that were away when the work ended
+    given_up: set[tuple[str, float]] = field(default_factory=set)  # service and begin of outages that the work did not outlast
     marked: float = 0.0  # when `marks` were taken, after the first commit of this start
     marks: Mapping[str, int] = field(default_factory=dict)  # stage -> its `done` then
     worker_seconds: float = 0.0  # of this start: workers with a shard in flight

@@ -73,7 +73,11 @@ def test_a_service_that_never_answered_has_no_recovery(caplog: pytest.LogCapture
     log.end()
     log.update("driver", [away])  # the process still knows of it
     assert [record.event for record in caplog.records] == ["outage"]  # type: ignore[attr-defined]
-    assert (state.outages, state.unanswered, log.past[0]["service"]) == ([], {"LLM server"}, "LLM server")
+    assert (state.outages, [service for service, _ in state.given_up], log.past[0]["service"]) == (
+        [],
+        ["LLM server"],
+        "LLM server",
+    )
 
 
 def test_an_outage_is_shown_logged_and_kept(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
