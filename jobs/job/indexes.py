@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.job.opening import open_documents, retriever_facts, retriever_identity
 from jobs.job.searched import SearchedIndex
-from jobs.terminal.logs import event
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words
 from retrievers.hybrid.settings import indexed_identities
@@ -34,40 +32,19 @@ def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:
     return {place: state for place, state in found.items() if state is not None}
 
 
-def warn_of(changed: Iterable[str]) -> None:
-    """Logs warnings."""
-    for words in changed:
-        event("warning", words, logging.WARNING)
-
-
-def noted_changes(starts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the warnings of `changes` that the records of a run's starts give rise to, in their order."""
-    said = list[str]()
-    for number, start in enumerate(starts):
-        before, states = last_states(starts[:number]), start.get("index_states") or {}
-        begin = states.get("begin") or {}
-        said += changes(before, begin, "the start before")
-        said += changes({**before, **begin}, states.get("end") or {}, f"start {start['start']} began")
-    return said
-
-
-def last_states(starts: Iterable[Mapping[str, Any]]) -> States:
-    """Returns the states of indexes that the records of a run's starts noted last, by place."""
-    found = dict[str, Any]()
+def noted_changes(starts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns a warning for each change of an index in place that the records of a run's starts show, in their order."""
+    seen, warnings = dict[str, Any](), list[str]()
     for start in starts:
-        for states in (start.get("index_states") or {}).values():
-            found |= states
-    return found
-
-
-def changes(before: States, now: States, since: str) -> list[str]:
-    """Returns a warning for each index that has another state `now`, if it was looked at; `since`: when `before` was."""
-    return [
-        f"index {place}: another program has written to it since {since}, so queries of this job were searched in different "
-        "states of it; search an index that is closed to writing, or run again while nobody writes"
-        for place, state in before.items()
-        if now.get(place, state) != state
-    ]
+        for when, since in (("begin", "the start before"), ("end", f"start {start['start']} began")):
+            for place, state in ((start.get("index_states") or {}).get(when) or {}).items():
+                if seen.setdefault(place, state) != state:
+                    warnings.append(
+                        f"index {place}: another program has written to it since {since}, so queries of this job were searched "
+                        "in different states of it; search an index that is closed to writing, or run again while nobody writes"
+                    )
+                seen[place] = state
+    return warnings
 
 
 def index_identities(config: Config) -> dict[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan
 from cluster.storage import open_storage
 from jobs.config.config import Config
-from jobs.job.indexes import States, changes, last_states, read_states, warn_of
+from jobs.job.indexes import States, noted_changes, read_states
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
@@ -59,6 +59,7 @@ class Record:
         for one in self.before:
             if one["status"] == "running":
                 one["status"] = "killed"
+        self._warned = len(noted_changes(self.before))
         self.put("running", None, Tally())
 
     def spent(self) -> dict[str, Any]:
@@ -70,16 +71,19 @@ class Record:
             "spent": self.driver_costs.spent(),
         }
 
-    def warn_of_earlier_changes(self) -> None:
-        """Warns of indexes that another program has written to since the start before this one."""
-        warn_of(changes(last_states(self.before), self._prepared.states, "the start before this one"))
-
     def warn_of_changes(self) -> None:
-        """Notes the states of indexes at the end of this start, and warns of those that another program has written to."""
+        """Warns of indexes that another program has written to, each change once."""
+        known = noted_changes([*self.before, {"start": self._number, "index_states": self.states}])
+        for words in known[self._warned :]:
+            event("warning", words, logging.WARNING)
+        self._warned = len(known)
+
+    def note_states(self) -> None:
+        """Notes the states of indexes at the end of this start, and warns of changes."""
         if self._prepared.states:
             with contextlib.suppress(RetrieverError):  # the work is done; the server may go now
                 self.states["end"] = read_states(self._prepared.searched)
-                warn_of(changes(self._prepared.states, self.states["end"], "this start began"))
+            self.warn_of_changes()
 
     def put(self, status: str, plan: Plan | None, tally: Tally) -> None:
         """Writes the record of this start; the records of earlier starts are kept."""

@@ -183,10 +183,10 @@ class Driver:
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
-            self.record.warn_of_earlier_changes()
+            self.record.warn_of_changes()
             self.record.driver_costs.begin("work")
             self.work()
-            self.record.warn_of_changes()
+            self.record.note_states()
             self.progress.phase("checking and closing")
             self.record.driver_costs.begin("finish")
             counts, put = self.tally.counts, partial(self._put, "finished")
