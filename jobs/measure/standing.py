@@ -1,20 +1,16 @@
-"""How the arms of comparisons stand: means, the best two, marks; of several comparisons side by side.
+"""How the arms of a comparison stand: means, the best two, verdicts in words.
 
 The report's page and the terminal's tables read them here, so that both say the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from jobs.chain.arms.judging import CRITERIA
 from jobs.measure.comparison import Comparison, Difference
-from jobs.measure.significance import ALPHA, EQUIVALENT, SAMPLES, Floats
+from jobs.measure.significance import EQUIVALENT, SAMPLES, Floats
 
-MARKS = ((0.01, "‡"), (ALPHA, "†"))
-"""Corrected p below -> mark, the stricter first."""
 PLACES = 4  # of a printed measure
 FAMILIES = {
     "always": "the config itself, the original, each strategy alone",
@@ -26,16 +22,6 @@ FAMILIES = {
 """Family -> what its arms are."""
 
 
-class ArmMean(NamedTuple):
-    """The mean of an arm by one measure."""
-
-    value: float
-    place: str
-    """best, second, or nothing."""
-    mark: str
-    """Of a significant difference to the baseline in either direction."""
-
-
 @dataclass(frozen=True)
 class Standing:
     """The means of each arm, and who is best. Oracle arms are upper bounds and samples repeat an arm: they are never best."""
@@ -43,26 +29,16 @@ class Standing:
     comparison: Comparison
     means: dict[str, dict[str, float]]
     """Arm -> measure -> mean over the counted keys."""
-    condensed: dict[str, dict[str, float]]
-    """The same of lists without the documents that nobody judged (Sakai, SIGIR 2007)."""
     best: dict[str, frozenset[str]]
     """Measure -> the arms with the greatest mean, as printed."""
     second: dict[str, frozenset[str]]
     differences: dict[tuple[str, str], Difference]
     """Arm and measure -> its difference; without those of the baseline."""
-    weighted: dict[str, float]
-    """Arm -> mean of the first measure, weighted by traffic."""
 
     @property
     def first(self) -> str:
         """Returns the measure by which arms are ordered."""
         return self.comparison.frame.measures[0]
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """Returns the measures that stand beside those of other comparisons: of criteria their mean alone."""
-        names = self.comparison.frame.measures
-        return names[:1] if self.comparison.frame.kind == CRITERIA else names
 
     def contends(self, arm: str) -> bool:
         """Returns whether an arm may be called best."""
@@ -78,32 +54,6 @@ class Standing:
         left_out = self.comparison.untested | {self.comparison.baseline}
         return next((arm for arm in self.ordered() if self.contends(arm) and arm not in left_out), None)
 
-    def mean(self, arm: str, measure: str) -> ArmMean | None:
-        """Returns the mean of an arm; None where it is not measured."""
-        if arm not in self.means:
-            return None
-        place = "best" if arm in self.best[measure] else "second" if arm in self.second[measure] else ""
-        return ArmMean(self.means[arm][measure], place, mark(self.differences.get((arm, measure))))
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """Several comparisons with the arms of any: the baselines first, then by the first measure of the first comparison."""
-
-    groups: tuple[Standing, ...]
-    arms: tuple[str, ...]
-
-    def means(self, arm: str) -> list[ArmMean | None]:
-        """Returns the means of an arm by all measures, comparison by comparison."""
-        return [group.mean(arm, measure) for group in self.groups for measure in group.measures]
-
-
-def side_by_side(comparisons: Sequence[Comparison]) -> SideBySide | None:
-    """Returns the comparisons side by side; None of fewer than two in which something was measured."""
-    found = tuple(standing(one) for one in comparisons if one.differences)
-    ordered = dict.fromkeys(arm for one in found for arm in (one.comparison.baseline, *one.ordered()))
-    return SideBySide(found, tuple(ordered)) if len(found) > 1 else None
-
 
 def standing(comparison: Comparison) -> Standing:
     """Returns how the arms of a comparison with at least one counted key stand."""
@@ -114,11 +64,9 @@ def standing(comparison: Comparison) -> Standing:
     return Standing(
         comparison,
         means,
-        _by_name(frame.arms, frame.measures, frame.condensed.mean(axis=2)),
         {measure: first for measure, (first, _) in by_measure.items()},
         {measure: second for measure, (_, second) in by_measure.items()},
         {(one.arm, one.measure): one for one in comparison.differences if one.arm != comparison.baseline},
-        {one.arm: one.weighted_mean for one in comparison.differences if one.measure == frame.measures[0]},
     )
 
 
@@ -139,9 +87,3 @@ def verdict_words(difference: Difference, margin: float) -> str:
     """Returns the verdict; of a clear difference, too, whether it is within the margin of equivalence."""
     clear = difference.equivalent and difference.verdict != EQUIVALENT
     return f"{difference.verdict}, by less than {margin:g}" if clear else difference.verdict
-
-
-def mark(difference: Difference | None) -> str:
-    """Returns the mark of a significant difference to the baseline in either direction, or nothing."""
-    p = None if difference is None else difference.corrected
-    return "" if p is None else next((sign for level, sign in MARKS if p < level), "")

@@ -91,11 +91,6 @@ def p_words(p: float) -> str:
     return "-" if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
-def p_equals(p: float) -> str:
-    """Returns a p-value as '< .001' or '= .032'."""
-    return p_words(p) if p < 0.001 else f"= {p_words(p)}"
-
-
 def short(number: float) -> str:
     """Returns '8,412', '41 k', '3.1 M'."""
     if number < 10_000:

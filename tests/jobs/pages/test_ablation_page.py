@@ -17,7 +17,7 @@ from jobs.measure.comparison import Comparison
 from jobs.measure.costs import ArmCost
 from jobs.measure.funnel import Funnel
 from jobs.measure.slices import Slice
-from jobs.measure.standing import mark, standing, verdict_words
+from jobs.measure.standing import standing, verdict_words
 from jobs.measure.worth import Worth
 from jobs.pages.ablation import MOST_ARMS, ablation_report, left_out, pareto_front
 from jobs.pages.closing import ComparedArms
@@ -101,22 +101,21 @@ def test_best_and_second_best_are_marked_as_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("p_holm", "q", "p_equivalent", "moved", "sign", "said"),
+    ("p_holm", "q", "p_equivalent", "moved", "said"),
     [
-        (0.049, None, 0.5, 0.1, "†", "better"),
-        (0.009, None, 0.5, -0.1, "‡", "worse"),
-        (0.05, None, 0.5, 0.1, "", "no clear difference"),
-        (0.2, None, 0.04, 0.001, "", "equivalent"),
-        (0.001, None, 0.04, 0.001, "‡", "better, by less than 0.01"),
-        (None, 0.02, 0.5, 0.1, "†", "better"),
-        (None, None, 0.5, 0.1, "", "not tested"),
+        (0.049, None, 0.5, 0.1, "better"),
+        (0.009, None, 0.5, -0.1, "worse"),
+        (0.05, None, 0.5, 0.1, "no clear difference"),
+        (0.2, None, 0.04, 0.001, "equivalent"),
+        (0.001, None, 0.04, 0.001, "better, by less than 0.01"),
+        (None, 0.02, 0.5, 0.1, "better"),
+        (None, None, 0.5, 0.1, "not tested"),
     ],
 )
-def test_marks_and_verdicts_are_by_corrected_p(
-    p_holm: float | None, q: float | None, p_equivalent: float, moved: float, sign: str, said: str
+def test_verdicts_are_by_corrected_p(
+    p_holm: float | None, q: float | None, p_equivalent: float, moved: float, said: str
 ) -> None:
     one = replace(compared().differences[0], p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
-    assert mark(one) == sign
     assert verdict_words(one, 0.01) == said
     assert one.corrected == (q if p_holm is None else p_holm)
 
