@@ -80,10 +80,7 @@ def _given(found: Diff) -> Parts:
         lines += [[f"{len(changed) - MOST_LINES:,} more (--json has all)"]] * (len(changed) > MOST_LINES)
         for place, one in enumerate(lines or [["the same"]]):
             rows.append([section if not place else "", *one, *[""] * (3 - len(one))])
-    parts: Parts = [Table([Head("")] * 4, rows).terminal()]
-    for name, of in found.prompt_lines.items():
-        parts += [f"prompt of {name}:", *(f"  {shown(line)}" for line in of)]
-    return parts
+    return [Table([Head("")] * 4, rows).terminal()]
 
 
 def _moves(moved: Moves) -> RenderableType:

@@ -16,7 +16,6 @@ from jobs.measure.answers import GoldAnswers, answering
 from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.judged import judged_quality
-from jobs.measure.diff.prompts import prompt_lines
 from jobs.measure.diff.quality import Paired, answer_quality, quality
 from jobs.measure.frame import JUDGED_LISTS
 from jobs.runs.folder import RunFolder
@@ -39,7 +38,6 @@ class Diff(NamedTuple):
     a: RunFolder
     b: RunFolder
     changes: dict[str, list[Change]]
-    prompt_lines: dict[str, list[str]]
     moves: Moves
     costs: list[Cost]
     quality: Paired | None
@@ -97,7 +95,7 @@ def diff(
     both = gold is not None and answering(a) and answering(b)
     answers = answer_quality(a, b, gold, count) if gold is not None and both else None
     judged, unlike = judged_quality(a, b, count)
-    given = changes(a, b), prompt_lines(a, b), moves(a, b, count)
+    given = changes(a, b), moves(a, b, count)
     return Diff(a, b, *given, _costs(a, b, prices), paired, answers, judged, unlike)
 
 
@@ -111,7 +109,6 @@ def diff_values(found: Diff) -> dict[str, Any]:
     return {
         **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", found.a), ("b", found.b))},
         "changes": {section: [one._asdict() for one in of] for section, of in found.changes.items()},
-        "prompts": found.prompt_lines,
         "queries": {name: getattr(moved, name)._asdict() for name in ("only_a", "only_b", "both")},
         "rewrites": moved.rewrites._asdict()
         | {"per_query": dict(zip("ab", found.texts, strict=True))}

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
@@ -20,13 +18,11 @@ from jobs.measure.diff import portions as portions_module
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.diff import Cost, diff, diff_values
-from jobs.measure.diff.prompts import prompt_lines
 from jobs.measure.diff.quality import judge_of_both
 from jobs.measure.judged import judge_asked
 from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
-from jobs.tables import COMPLETIONS
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
 from tests.support.jobs.report_runs import PRICES, QUERIES, Query, RunMaker, query_id
@@ -57,17 +53,6 @@ def asks(template: str, *strategies: str, weight: float = 1.0) -> dict[str, Any]
     requests = [{"name": "dmqr", "prompt_hash": template_hash(template), "schema_hash": "s" + str(len(strategies))}]
     settings = [{"name": name, "weight": weight, "search_as": "query"} for name in strategies]
     return {"rewrite": {"rewriter": {"strategies": settings, "requests": requests}, "engine": {"model": "m"}}}
-
-
-def sent(run: RunFolder, template: str, queries: list[Query], name: str = "000000/a") -> None:
-    """Stores the completions of these queries."""
-    rows = [
-        {"query_id": query_id(n), "request": "dmqr", "prompt_hash": "x", "prompt": template.replace("{query}", query.name)}
-        for n, query in enumerate(queries)
-    ]
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink)
-    run.storage.put(f"completions/{name}.parquet", sink.getvalue().to_pybytes())
 
 
 def shown(a: RunFolder, b: RunFolder, count: int = 10, **more: Any) -> str:
@@ -153,15 +138,15 @@ def with_steps(run: RunFolder, steps: dict[str, dict[str, Any]], **more: Any) ->
     return replace(run, record=run.record | {"identity": asks("p") | of_results | {"judge": judge} | more})
 
 
-PLANTED: dict[str, tuple[str, Any, str, list[str]]] = {  # field -> section, value, path below the step, lines that are shown
-    "system": ("prompts", "You read.\nYou grade.", "prompt", ["-You judge.", "+You grade."]),
-    "prompt": ("prompts", "Query: {query}\nBriefly.", "prompt", ["+Briefly."]),
-    "document": ("prompts", "[{number}] {text}", "prompt", ["+[{number}] {text}"]),
-    "grades": ("prompts", {"0": 0, "1": 2}, "grades.1", []),
-    "max_chars": ("prompts", 100, "max_chars", []),
-    "temperature": ("prompts", 0.5, "decoding.temperature", []),
-    "model": ("models", "n", "model", []),
-    "weights": ("models", "v", "weights", []),
+PLANTED: dict[str, tuple[str, Any, str]] = {  # field -> section, value, path below the step
+    "system": ("prompts", "You read.\nYou grade.", "prompt"),
+    "prompt": ("prompts", "Query: {query}\nBriefly.", "prompt"),
+    "document": ("prompts", "[{number}] {text}", "prompt"),
+    "grades": ("prompts", {"0": 0, "1": 2}, "grades.1"),
+    "max_chars": ("prompts", 100, "max_chars"),
+    "temperature": ("prompts", 0.5, "decoding.temperature"),
+    "model": ("models", "n", "model"),
+    "weights": ("models", "v", "weights"),
 }
 
 
@@ -177,7 +162,6 @@ def test_what_later_steps_are_asked_is_compared(side: Side) -> None:
         for section in found:
             expected = {f"{key}.{PLANTED[of][2]}" for key, of in planted.items() if PLANTED[of][0] == section}
             assert {one.path for one in found[section]} == expected
-        assert prompt_lines(a, b_run) == {key: PLANTED[of][3] for key, of in planted.items() if PLANTED[of][3]}
 
 
 def test_gold_answers_the_search_engine_and_engines_of_strategies(side: Side) -> None:
@@ -203,7 +187,7 @@ def test_a_judge_is_known_by_what_it_was_asked(side: Side) -> None:
     plain = {"judge.relevance": of_step(), "judge.accuracy": of_step(), "judge.criteria": of_step()}
     known = {kind: asked(kind, plain) for kind in ("relevance", "accuracy", "criteria")}
     assert None not in known.values()
-    for name, (_, value, _, _) in PLANTED.items():
+    for name, (_, value, _) in PLANTED.items():
         other = plain | {"judge.relevance": of_step(**{name: value})}
         assert asked("relevance", other) != known["relevance"]
         assert all(asked(kind, other) == known[kind] for kind in ("accuracy", "criteria"))
