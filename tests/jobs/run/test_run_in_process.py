@@ -288,7 +288,7 @@ def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(make: Make, c
 
 MODEL_AT_WORK = """
 import threading, time, torch
-from jobs import __main__ as program
+from dmqr import command_line as program
 from jobs.run import stream
 
 def work():
