@@ -107,10 +107,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "texts of the first retriever, so its field must be the text.",
         ),
         "model": (
-            "A model's, an adapter's or a tokenizer's files cannot be found or loaded, a server does not have the model, or it "
+            "A model's or an adapter's files cannot be found or loaded, a server does not have the model, or it "
             "is no encoder or reranker, or lacks a configured key, length, layer or precision.",
             "Use a folder, `package:NAME`, a hub name or a model that the server lists, or correct the named key; offline, "
-            "fetch it into the hub's cache first (`hf download`). `rewrite.engine.tokenizer` sets another tokenizer; "
+            "fetch it into the hub's cache first (`hf download`). "
             "`trust_remote_code: true` runs code from the model's folder.",
         ),
         "elastic-refused": (

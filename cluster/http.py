@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -32,7 +31,6 @@ _STATUSES = {  # of errors that are named and not numbered, by OpenAI's and Anth
 _IN_A_ROW = 20  # refusals without an answer between them, after which it is not single requests any more
 _MAY_HOLD_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]|\xed|\x00")  # as escapes, as bytes, in UTF-16
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]{0,15}(?:_[A-Z0-9]{0,15})*")
-_PATH = re.compile(r".*[/\\].*")
 _FORM = "must be like http://host:8000/v1, without ? or #"
 
 
@@ -59,67 +57,36 @@ def server_address(base_url: str) -> str:
 
 
 class ApiKey:
-    """The key of a server: from an environment variable, or from a file, where another one may be put while a job runs.
+    """The key of a server, from an environment variable.
 
     Attributes:
         value: None: the server wants none.
-        sent: Every key that messages must not hold: this one, and those before it.
-        source: The variable or file, for messages; None: neither is named.
-        in_file: Whether it is a file.
+        source: The variable, for messages; None: none is named.
     """
 
-    def __init__(self, variable: str | None, path: str | None = None) -> None:
+    def __init__(self, variable: str | None) -> None:
         """Reads the key.
 
         Raises:
-            ValueError: There is none, or what no key can hold.
+            ValueError: There is none, or what no key can hold; a name that may be the secret itself is not repeated.
         """
-        self.source, self.in_file = variable or path, path is not None
-        self.value = None if self.source is None else secret_in(self.source, self.in_file, "api_key")
-        self.sent = set(filter(None, [self.value]))
+        self.source = variable
+        self.value = None if variable is None else os.environ.get(variable, "").strip()
+        if variable is not None and not (self.value and self.value.isascii() and self.value.isprintable()):
+            found = "holds what no key can hold" if self.value else "is not set or empty"
+            shown = shown_name(variable)
+            remedy = "set it to the key" if shown == variable else "name a variable there, never write the key itself"
+            raise ValueError(f"the environment variable {shown} (api_key_env) {found}; {remedy}")
 
-    def renewed(self, used: str | None) -> bool:
-        """Returns whether the file has another key now than the one that was used, and the server refused."""
-        if self.in_file and self.source is not None and self.value == used:
-            with suppress(ValueError):  # it is being replaced
-                self.value = secret_in(self.source, True, "api_key")
-                self.sent.add(self.value)
-        return self.value != used
-
-
-def secret_in(source: str, in_file: bool, key: str) -> str:
-    """Returns a secret.
-
-    Args:
-        source: An environment variable or a file.
-        in_file: Whether it is a file.
-        key: Of the config, without `_env` or `_file`.
-
-    Raises:
-        ValueError: It is not set, or holds what no key can hold; a name that may be the secret itself is not repeated.
-    """
-    if in_file:
-        try:
-            secret = Path(source).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise ValueError(
-                f"the file {shown_name(source, _PATH)} ({key}_file) cannot be read: {why}; write the key there"
-            ) from None
-        where, remedy = f"the file {source} ({key}_file)", "write the key there"
-    else:
-        secret = os.environ.get(source, "").strip()
-        where = f"the environment variable {shown_name(source)} ({key}_env)"
-        remedy = "set it to the key" if shown_name(source) == source else "name a variable there, never write the key itself"
-    if not secret or not (secret.isascii() and secret.isprintable()):
-        found = "holds what no key can hold" if secret else "is empty" if in_file else "is not set or empty"
-        raise ValueError(f"{where} {found}; {remedy}")
-    return secret
+    @property
+    def sent(self) -> list[str]:
+        """Returns what messages must not hold."""
+        return [self.value] if self.value else []
 
 
-def shown_name(name: str, form: re.Pattern[str] = _VARIABLE) -> str:
+def shown_name(name: str) -> str:
     """Returns a name as messages may show it: one in another form may be the secret itself, written there by mistake."""
-    return name if form.fullmatch(name) else "(not shown, it may be the key itself)"
+    return name if _VARIABLE.fullmatch(name) else "(not shown, it may be the key itself)"
 
 
 def parsed_json(content: bytes) -> Any:
@@ -264,8 +231,7 @@ def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, st
         key: That was sent.
     """
     if status in (401, 403) and key.source:
-        remedy = f"write one that it takes into {key.source}" if key.in_file else f"set {key.source} to one that it takes"
-        return "server-access", f"{url} refuses the key in {key.source} ({said}); {remedy}"
+        return "server-access", f"{url} refuses the key in {key.source} ({said}); set {key.source} to one that it takes"
     if status in (401, 403):
         return "server-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
     if status == 402:

@@ -29,7 +29,7 @@ class Deciding(NamedTuple):
 def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None) -> Iterator[Deciding]:
     """Yields the fields of a section that decide results: those that are not marked `NOT_IDENTITY`.
 
-    Of a plug-in files count by content, and a file with a key does not count. The sections of this project mark what names
+    Of a plug-in files count by content. The sections of this project mark what names
     files, since their content counts elsewhere; with `weights`, which returns the identity of those of a hub or of a package,
     their weights count here.
     """
@@ -38,7 +38,7 @@ def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None
         extra, what, value = field.json_schema_extra, names.get(name), getattr(part, name)
         noted = extra if isinstance(extra, dict) else {}
         of_ours = weights is not None and what is Names.MODEL and not plugin
-        if (plugin and what is Names.KEY) or not (noted.get("identity", True) or of_ours):
+        if not (noted.get("identity", True) or of_ours):
             continue
         known = content_of(what, value) if plugin or of_ours else value
         if weights is not None and what is Names.MODEL and known == value:

@@ -64,8 +64,6 @@ class Names(Enum):
     """A small file of text, here or on S3, of which a submitted job is sent a copy."""
     MODEL = "model"
     """A folder of weights, or a name of a hub."""
-    KEY = "key"
-    """A file with a key, on every node; it is never sent."""
     STRATEGIES = "strategies"
     """Strategies, of which some are paths of files of text."""
 

@@ -104,8 +104,6 @@ class ServerSettings(Settings):
     """Of a server, up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Of a server: name of the environment variable that holds the key; null: it wants none."""
-    api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
-    """Of a server: a file on every node with the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
     """Of a server: requests of the whole job at a time."""
     batch: Annotated[int, Field(gt=0, le=2048), NOT_IDENTITY] = 64
@@ -114,12 +112,6 @@ class ServerSettings(Settings):
     """Of a server: for one attempt of a request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """Of a server: how long a request waits while it is overloaded or away."""
-
-    @model_validator(mode="after")
-    def _one_key(self) -> ServerSettings:
-        if self.api_key_env is not None and self.api_key_file is not None:
-            raise ValueError("has api_key_env and api_key_file; give one of them")
-        return self
 
     def own_limits(self) -> list[tuple[str | None, int]]:
         """Returns the server of the model with its requests in flight."""

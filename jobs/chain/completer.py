@@ -77,7 +77,6 @@ class Completer:
         key: KeyOf,
         gpus: float = 0.0,
         prices: Prices | None = None,
-        unsaved_seconds: float = 30.0,
         most_tokens: int = 0,
     ) -> None:
         """Starts the engines.
@@ -90,7 +89,6 @@ class Completer:
             key: returns the key of a request's completion in the run.
             gpus: the number of accelerators of the worker.
             prices: of the run, if it has a budget.
-            unsaved_seconds: the config's `limits.unsaved_seconds`.
             most_tokens: of any answer.
         """
         self._stage = stage
@@ -109,7 +107,7 @@ class Completer:
         self._busy = BusyTime()
         self._prices, self._most_tokens, self._key = prices, most_tokens, key
         paid = any(one.kind != "recorded" for one in self._engines.values())
-        self._keeper = JournalKeeper(storage, unsaved_seconds, stopping()) if paid else None
+        self._keeper = JournalKeeper(storage, stopping()) if paid else None
         self._allowance = Allowance(reserver()) if paid and prices is not None else None
         self._models: dict[str, str] = {}  # that the prices of first requests go by
         if self._allowance is not None and prices is not None:

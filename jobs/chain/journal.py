@@ -51,6 +51,7 @@ class Journaled(NamedTuple):
 
 OF_MODELS, OF_THE_WEB = Journaled("completions", COMPLETIONS), Journaled("web_answers", WEB_ANSWERS)
 FOLDER = OF_MODELS.folder
+UNSAVED_SECONDS = 30.0  # longest time that an answer lies on the worker's machine alone
 ENDING = ".jsonl"
 _STOPPING_SECONDS = 2.0  # between two times while the run stops
 
@@ -203,15 +204,19 @@ class JournalKeeper:
     """Opens the journals of one worker, and saves them every so many seconds."""
 
     def __init__(
-        self, storage: Storage, seconds: float, stopping: Callable[[], bool] = lambda: False, of: Journaled = OF_MODELS
+        self,
+        storage: Storage,
+        stopping: Callable[[], bool] = lambda: False,
+        of: Journaled = OF_MODELS,
+        seconds: float = UNSAVED_SECONDS,
     ) -> None:
         """Starts the thread that saves.
 
         Args:
             storage: the run's folder.
-            seconds: between two times; the loss of a machine loses no more than this, apart from what was in flight.
             stopping: returns whether the run stops, so that this process may end soon.
             of: what the journals hold.
+            seconds: between two times; the loss of a machine loses no more than this, apart from what was in flight.
         """
         self._of = of
         self._storage, self._seconds, self._stopping = storage, seconds, stopping

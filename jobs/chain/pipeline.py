@@ -98,15 +98,7 @@ def stages(
     arguments: dict[str, dict[str, dict[str, Any]]] = {  # step -> its stages -> the constructor arguments of their workers
         "read": {"read": {"run": run}},
         "rewrite": _rewriting(prepared, work, pools, start, store),
-        "retrieve": {
-            "retrieve": {
-                "work": work,
-                "device": device(pools["retrieve"]),
-                "run": run,
-                "store": store,
-                "unsaved_seconds": prepared.config.limits.unsaved_seconds,
-            }
-        },
+        "retrieve": {"retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store}},
         "fuse": {"fuse": {"work": of_results}},
         "order": {"order": {"work": of_results}},
         "write": {"write": {"work": of_results, "run": run, "start": start}},
@@ -136,8 +128,7 @@ def stages(
         engines = [task.engine.settings for one in work.corrections for task in one.tasks.values()]
         at_once["grade"] = max((engine.blocks_in_flight(one, size) for one in engines), default=1)
     if any(one.search is not None for one in work.corrections):
-        unsaved = prepared.config.limits.unsaved_seconds
-        arguments["web"] = {"web": {"work": work, "run": run, "store": store, "unsaved_seconds": unsaved}}
+        arguments["web"] = {"web": {"work": work, "run": run, "store": store}}
     if work.judging:
         judging = {"work": work, "job": _asked_for(prepared, start, store, pools["judge"]), "gold": gold}
         arguments["judge"] = {"judge": judging}
@@ -178,10 +169,9 @@ def _rewriting(
 
 def _asked_for(prepared: Prepared, start: int, store: StoreFiles, pool: Pool | None) -> AskedFor:
     """Returns the job for which the workers of a pool ask LLMs; without a pool they have no accelerator."""
-    limits = prepared.config.limits
-    prices = prepared.prices if limits.max_cost_usd is not None else None
+    prices = prepared.prices if prepared.config.limits.max_cost_usd is not None else None
     gpus = 0.0 if pool is None else pool.gpus
-    return AskedFor(prepared.storage.root, store, start, gpus, prices, limits.unsaved_seconds)
+    return AskedFor(prepared.storage.root, store, start, gpus, prices)
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:

@@ -17,8 +17,6 @@ class LimitSettings(Settings):
     """Share of queries with an error row; fewer than ten stop no run, unless half of all have one at its end, or this is 0."""
     max_cost_usd: Annotated[float, Field(ge=0)] | None = None
     """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it."""
-    unsaved_seconds: Annotated[float, Field(ge=1)] = 30
-    """Longest time that an LLM's answer lies on the worker's machine alone."""
     stall_minutes: Annotated[float, Field(gt=0)] = 15
     """Longest time without a committed shard and without a heartbeat of a worker."""
 

@@ -218,7 +218,7 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 
 def free_models(config: Config, prices: Prices, pool: Sequence[Strategy] | None = None) -> list[str]:
     """Returns the models at servers that have no price; `pool` as of `opened_engines`."""
-    models = dict.fromkeys(one.counted_by[0] for one in _at_servers(config, pool))
+    models = dict.fromkeys(one.counted_by for one in _at_servers(config, pool))
     return [model for model in models if model not in prices.tokens]
 
 
@@ -243,7 +243,7 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
             f"limits.max_cost_usd cannot hold: prices.yaml has no price for the model {model!r}{like}; add it under tokens "
             "(0 where it costs nothing), or remove the limit",
         )
-    tiers = dict.fromkeys((one.counted_by[0], one.asked_tier) for one in _at_servers(config, pool) if one.asked_tier)
+    tiers = dict.fromkeys((one.counted_by, one.asked_tier) for one in _at_servers(config, pool) if one.asked_tier)
     return (
         *(
             f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"

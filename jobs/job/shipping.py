@@ -28,8 +28,8 @@ def absolute(settings: Model) -> Model:
 
 
 def with_paths(settings: Model) -> Model:
-    """Returns the settings with absolute paths of files, and of keys."""
-    return settings.with_names(Names.FILE, absolute_path).with_names(Names.KEY, absolute_path)
+    """Returns the settings with absolute paths of files."""
+    return settings.with_names(Names.FILE, absolute_path)
 
 
 def absolute_path(path: str) -> str:

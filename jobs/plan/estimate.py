@@ -179,7 +179,7 @@ def _by_tokenizer(
         of_engine = [request for request in requests if request.engine == name]
         if not of_engine:
             continue
-        counter, sums = TokenCounter(*one.counted_by), tokens.setdefault(f"x@{one.shown}", {})
+        counter, sums = TokenCounter(one.counted_by), tokens.setdefault(f"x@{one.shown}", {})
         for key, counted in (
             ("prompt_tokens", sum(counter.count(request.prompt) for request in of_engine)),
             ("completion_tokens", sum(request.decoding.get("max_tokens", 0) for request in of_engine)),

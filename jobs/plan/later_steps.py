@@ -74,7 +74,7 @@ def later_tokens(prepared: Prepared, left: int, texts: Sequence[str]) -> LaterTo
     if documents is None:
         return None
     found: Totals = {}
-    counters = {one.step.engine.counted_by: TokenCounter(*one.step.engine.counted_by) for one in asked}
+    counters = {one.step.engine.counted_by: TokenCounter(one.step.engine.counted_by) for one in asked}
     sources = dict.fromkeys(one.source for one in counters.values())
     for one in asked:
         decoding = one.step.decoding

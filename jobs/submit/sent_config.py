@@ -152,7 +152,7 @@ class _Paths:
                 return self._text(value)
             of_split = local_qrels(value)
             return moved(value, self._other) if of_split is None else self._text(of_split)
-        is_file = what in (Names.FILE, Names.KEY) and value != BESIDE_RUNS
+        is_file = what is Names.FILE and value != BESIDE_RUNS
         return moved(value, self._other) if is_file or (what is Names.MODEL and Path(value).is_dir()) else value
 
 

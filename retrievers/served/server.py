@@ -38,10 +38,6 @@ class ReachedBy(Protocol):
         """Returns the name of the environment variable with the key."""
 
     @property
-    def api_key_file(self) -> str | None:
-        """Returns the file with the key."""
-
-    @property
     def max_in_flight(self) -> int:
         """Returns the requests at a time."""
 
@@ -131,7 +127,7 @@ class Server:
         self.patience = 60 * settings.patience_minutes
         self._key_header, self._wait = key_header, wait
         try:
-            self._key = ApiKey(settings.api_key_env, settings.api_key_file)
+            self._key = ApiKey(settings.api_key_env)
         except ValueError as problem:
             raise self.error("server-access", str(problem)) from None
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -198,10 +194,7 @@ class Server:
         return RetrieverError(code, f"{self.what}: {words}")
 
     def _once(self, url: str, body: Any, read: Callable[[Any], Result] | None, fatal: bool) -> Result:
-        used = self._key.value
         status, headers, content = self._send(url, body)
-        if status == 401 and self._key.renewed(used):  # a key that was replaced in its file
-            status, headers, content = self._send(url, body)
         if 200 <= status < 300:
             try:
                 value = parsed_json(content)

@@ -28,7 +28,6 @@ class WebSettings(WithoutIndex):
 
     opener: ClassVar[str] = "retrievers.web.retriever"
     of_the_web: ClassVar[bool] = True
-    api_key_file: ClassVar[str | None] = None
     """Of a server: its key is in a variable."""
     kind: Literal["web"]
     """This kind."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cluster.errors import RewriterError
 from cluster.settings import NOT_IDENTITY, Kinds, Names, Settings
@@ -50,9 +50,9 @@ class EngineSettings(Settings):
         return getattr(self, "max_in_flight", None)
 
     @property
-    def counted_by(self) -> tuple[str, str | None]:
-        """The model, and the tokenizer that counts its tokens; None: its own."""
-        return getattr(self, "model", ""), getattr(self, "tokenizer", None)
+    def counted_by(self) -> str:
+        """The model whose tokenizer counts tokens."""
+        return getattr(self, "model", "")
 
     @property
     def shown(self) -> str:
@@ -143,9 +143,9 @@ class LocatedVllmSettings(VllmSettings):
     """Accelerators that it computes on, counted among those of its worker; null: the first ones."""
 
     @property
-    def counted_by(self) -> tuple[str, str | None]:
+    def counted_by(self) -> str:
         """The weights."""
-        return self.weights, None
+        return self.weights
 
     @property
     def shown(self) -> str:
@@ -163,16 +163,12 @@ class ServerEngineSettings(EngineSettings):
     """Up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable that holds the key; null: the server wants none."""
-    api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
-    """A file on every node that holds the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 256
     """Requests of one worker at a time, at most; AIMD finds how many below it."""
     timeout_seconds: Annotated[float, Field(ge=0.001), NOT_IDENTITY] = 60
     """For one attempt of a request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """How long a request waits for a server that is overloaded or away."""
-    tokenizer: Annotated[str | None, NOT_IDENTITY, Names.MODEL] = None
-    """Counts the tokens where the server does not: folder, hub name or `package:NAME`; null: the model's own, if it is here."""
     args: dict[str, Any] = {}
     """More keys of the request's body."""
 
@@ -186,12 +182,6 @@ class ServerEngineSettings(EngineSettings):
         sent = {"max_tokens": max_tokens} | self.args
         limits = [sent[name] for name in ("max_tokens", "max_completion_tokens") if isinstance(sent.get(name), int)]
         return max(limits, default=max_tokens)
-
-    @model_validator(mode="after")
-    def _one_key(self) -> ServerEngineSettings:
-        if self.api_key_env is not None and self.api_key_file is not None:
-            raise ValueError("has api_key_env and api_key_file; give one of them")
-        return self
 
 
 class OpenaiSettings(ServerEngineSettings):
@@ -218,16 +208,11 @@ class AnthropicSettings(ServerEngineSettings):
     base_url: Annotated[str, NOT_IDENTITY] = "https://api.anthropic.com/v1"
     """Up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = "ANTHROPIC_API_KEY"
-    """Name of the environment variable that holds the key; null with `api_key_file`."""
+    """Name of the environment variable that holds the key."""
 
     def longest_answer(self, max_tokens: int) -> int:
         """Returns the limit that is sent, which counts what a model thinks, too."""
         return super().longest_answer(max_tokens + (self.args.get("thinking") or {}).get("budget_tokens", 0))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _file_in_place_of_the_variable(cls, values: Any) -> Any:
-        return {"api_key_env": None} | values if isinstance(values, dict) and values.get("api_key_file") else values
 
 
 class RecordedSettings(EngineSettings):

@@ -579,13 +579,3 @@ def test_a_refusal_of_one_text_is_not_of_all(embedding: FakeModels, reranking: F
             ask()
     assert encoder.encode(searches("a", "b")).shape == (2, 3)
     assert len(reranker.score(["q"] * 2, ["a", "b"])) == 2
-
-
-def test_a_key_that_is_replaced_in_its_file_is_read_anew(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text("first-key")
-    with FakeModels("vllm", embed=embed, key="first-key") as fake:
-        encoder = encoder_at(fake, api_key_file=str(file))
-        fake._key = "second-key"
-        file.write_text("second-key")
-        assert encoder.encode(searches("a", "b")).shape == (2, 3)

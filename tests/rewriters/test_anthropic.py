@@ -205,11 +205,8 @@ def test_the_check_knows_models_that_are_not_listed(server: MessagesServer, open
 
 
 def test_the_key_is_the_usual_one_and_is_never_shown(
-    server: MessagesServer, opened: Opened, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    server: MessagesServer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "key").write_text(KEY)
-    assert opened(api_key_file=str(tmp_path / "key")).complete([asked()])
-    assert AnthropicSettings(kind="anthropic", model="m", api_key_file="x").api_key_env is None
     assert AnthropicSettings(kind="anthropic", model="m").provider == "api.anthropic.com"
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY + "x")
     with pytest.raises(RewriterError) as error:

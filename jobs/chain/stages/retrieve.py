@@ -61,7 +61,7 @@ class Retrieve:
     opened = staticmethod(opened_retriever)
     DROPS = ("gated", "known")  # where there is a gate
 
-    def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
+    def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
         """Opens the retrievers; raises RetrieverError where an index is missing or was replaced."""
         self._work, self._store = work, store
         opened: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
@@ -73,7 +73,7 @@ class Retrieve:
             self._retrievers[key] = opened[same]
         self._storage = open_storage(run)
         asks = any(isinstance(one, Web) for one in opened.values())
-        self._keeper = JournalKeeper(self._storage, unsaved_seconds, stopping(), OF_THE_WEB) if asks else None
+        self._keeper = JournalKeeper(self._storage, stopping(), OF_THE_WEB) if asks else None
 
     def close(self) -> None:
         """Ends what saves journals."""

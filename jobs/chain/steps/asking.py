@@ -32,7 +32,6 @@ class AskedFor:
         start: The number of this start of the job, from 1.
         gpus: The number of accelerators of the worker.
         prices: Of the job, if it has a budget.
-        unsaved_seconds: The config's `limits.unsaved_seconds`.
         completer: What answers that which is not stored: in a plan nobody.
     """
 
@@ -41,7 +40,6 @@ class AskedFor:
     start: int
     gpus: float = 0.0
     prices: Prices | None = None
-    unsaved_seconds: float = 30.0
     completer: Callable[..., Completer] = Completer
 
 
@@ -61,7 +59,7 @@ class Asking:
         self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
         opened = {one.key: one.settings for one in engines}
         self.completer = job.completer(
-            stage, opened, open_storage(job.run), job.start, self.key, job.gpus, job.prices, job.unsaved_seconds, most_tokens
+            stage, opened, open_storage(job.run), job.start, self.key, job.gpus, job.prices, most_tokens
         )
         self.start_up = self.completer.start_up
 

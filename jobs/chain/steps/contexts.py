@@ -58,7 +58,7 @@ class Context(NamedTuple):
 
 def token_counter(of: Generation) -> Callable[[str], int]:
     """Returns what counts the tokens of a context: the tokenizer of the model that is asked, where it is known."""
-    return TokenCounter(*of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
+    return TokenCounter(of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
 
 
 def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:

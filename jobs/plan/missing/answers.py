@@ -62,7 +62,7 @@ def cost_of(
     if settings.is_recorded:
         return FREE
     rows = _stored(stored, space, name)
-    counter = TokenCounter(*settings.counted_by)
+    counter = TokenCounter(settings.counted_by)
     prompts = _prompts(number, some, rows, counter)
     lengths = [row["completion_tokens"] for row in rows]
     most = max((int(one.decoding.get("max_tokens") or 0) for one in some), default=max(lengths, default=0))

@@ -88,7 +88,7 @@ class OpenaiEngine:
         self._server = ChatServer(settings, self.protocol)
         self._service = f"LLM server {self._server.base}"
         self._patience = 60 * settings.patience_minutes
-        self._counter, self._warned_of_usage = TokenCounter(settings.model, settings.tokenizer), False
+        self._counter, self._warned_of_usage = TokenCounter(settings.model), False
         self._omitted: frozenset[str] = frozenset()  # what this server refuses (`fields.py`)
         self._accepted: frozenset[str] = frozenset()  # what it has taken at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
@@ -100,12 +100,11 @@ class OpenaiEngine:
         self._event_loop: EventLoopThread | None = None
 
     def check(self) -> None:
-        """Asks the server for its models, or for a completion if it does not list this one, and finds the tokenizer.
+        """Asks the server for its models, or for a completion if it does not list this one.
 
         Raises:
-            RewriterError: The server, its TLS, the key, the address, the model or the tokenizer is not usable.
+            RewriterError: The server, its TLS, the key, the address or the model is not usable.
         """
-        self._counter.check()
         event_loop = EventLoopThread(1)
         try:
             event_loop.run(self._server.check(self._model, self._args))

@@ -59,7 +59,7 @@ class ChatServer:
         except ValueError as problem:
             raise self.error("engine-setting", f"base_url {problem}") from None
         try:
-            self.key = ApiKey(settings.api_key_env, settings.api_key_file)
+            self.key = ApiKey(settings.api_key_env)
         except ValueError as problem:
             raise self.error("server-access", str(problem)) from None
         try:
@@ -89,19 +89,15 @@ class ChatServer:
         """
         if self._session is None or self._session.closed:
             raise RewriterError("worker-died", f"engine {self._kind!r} is closed; run the same command again")
-        while True:
-            used, url = self.key.value, self._completions_url if path is None else self.base + path
-            status, headers, answer = await self._exchange(
-                self._session.post(
-                    url,
-                    data=content,
-                    headers=self._protocol.headers(self.key.value),
-                    allow_redirects=False,
-                    timeout=_timeout(self._seconds),
-                )
+        return await self._exchange(
+            self._session.post(
+                self._completions_url if path is None else self.base + path,
+                data=content,
+                headers=self._protocol.headers(self.key.value),
+                allow_redirects=False,
+                timeout=_timeout(self._seconds),
             )
-            if status != 401 or not self.key.renewed(used):  # a key that was replaced in its file
-                return status, headers, answer
+        )
 
     async def check(self, model: str, args: Mapping[str, Any]) -> None:
         """Looks for a model in the server's list; where it is not there, or there is no list, one completion decides.

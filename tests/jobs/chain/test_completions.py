@@ -38,7 +38,7 @@ def test_what_was_put_is_found_with_who_paid_for_it(tmp_path: Path) -> None:
 def test_a_journal_that_a_kill_left_has_the_tier_that_is_to_be_billed(tmp_path: Path) -> None:
     billed = made("one")._replace(completion=replace(made("one").completion, tier="flex"))
     fallen = made("two")._replace(completion=replace(made("two").completion, tier="standard"))
-    keeper = JournalKeeper(FileStorage(str(tmp_path)), 1000)
+    keeper = JournalKeeper(FileStorage(str(tmp_path)), seconds=1000)
     Completions(FileStorage(str(tmp_path)), 3, 1, 0.0, keeper).put([(A, billed), (B, fallen)])
     keeper.close()
     found = store(tmp_path, start=2).get([A, B])

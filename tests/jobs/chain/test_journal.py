@@ -89,7 +89,7 @@ def test_a_kill_costs_what_was_in_flight_and_every_send_is_accounted_for(tmp_pat
 
 
 def keeper(folder: Path) -> JournalKeeper:
-    return JournalKeeper(FileStorage(str(folder)), 3600)
+    return JournalKeeper(FileStorage(str(folder)), seconds=3600)
 
 
 def test_a_completion_is_found_at_once_by_another_process_and_a_cut_line_is_not(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_while_the_run_stops_completions_are_saved_without_delay(
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path))
     monkeypatch.setattr("jobs.chain.journal._STOPPING_SECONDS", 0.05)
     storage, stopping = open_storage(s3.fresh("run")), threading.Event()
-    kept = JournalKeeper(storage, 3600, stopping.is_set)
+    kept = JournalKeeper(storage, stopping.is_set, seconds=3600)
     Completions(storage, 3, 1, 0.0, kept).put([(A, made("one"))])
     time.sleep(0.3)
     assert list(storage.list(OF_MODELS.unsaved)) == []
@@ -166,7 +166,7 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
 ) -> None:
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "machine one"))
     storage = open_storage(s3.fresh("run"))
-    kept = JournalKeeper(storage, 3600)
+    kept = JournalKeeper(storage, seconds=3600)
     shards = [Completions(storage, number, 1, 0.0, kept) for number in (3, 4)]
     shards[0].put([(A, made("one"))])
     shards[1].put([(B, made("two"))])
@@ -205,7 +205,7 @@ def test_no_error_ends_the_thread_that_saves(
         saved.set()
 
     monkeypatch.setattr(JournalKeeper, "save", save)
-    keeper = JournalKeeper(open_storage(str(tmp_path)), 0.01)
+    keeper = JournalKeeper(open_storage(str(tmp_path)), seconds=0.01)
     assert saved.wait(300)
     keeper.close()
     assert caplog.text.count("completions cannot be saved to the disk (OSError") == 1

@@ -30,8 +30,7 @@ APART = {
     "CollectionSettings": {"corpus"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
-        "base_url", "api_key_env", "api_key_file", "max_in_flight", "timeout_seconds", "patience_minutes",
-        "tokenizer",
+        "base_url", "api_key_env", "max_in_flight", "timeout_seconds", "patience_minutes",
     },
     "ElasticSettings": {
         "url_env", "api_key_env", "max_in_flight", "timeout_seconds", "patience_minutes",
@@ -41,14 +40,13 @@ APART["AnthropicSettings"] = APART["OpenaiSettings"]
 SERVER = {
     "base_url",
     "api_key_env",
-    "api_key_file",
     "max_in_flight",
     "batch",
     "timeout_seconds",
     "patience_minutes",
 }
 APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER | {"store"}}
-APART["WebSettings"] = SERVER - {"batch", "api_key_file"}
+APART["WebSettings"] = SERVER - {"batch"}
 # What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
 RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},

@@ -167,17 +167,16 @@ def test_an_error_of_its_code_is_one_line_with_its_place(load: Load, tmp_path: P
     assert str(raised.value) == "retrieve.retrievers.own: overlap: retriever_identity failed: KeyError: 'no'; correct it"
 
 
-def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: Load, job: Values, tmp_path: Path) -> None:
+def test_the_content_of_its_files_is_in_the_fingerprint(load: Load, job: Values, tmp_path: Path) -> None:
     text = page_file("overlap.py").replace(
         "    least: int",
-        '    words: Annotated[str, Names.TEXT] = "words.txt"\n    key: Annotated[str, Names.KEY] = "key.txt"\n    least: int',
+        '    words: Annotated[str, Names.TEXT] = "words.txt"\n    least: int',
         1,
     )
     (tmp_path / "overlap.py").write_text(text)
     (tmp_path / "words.txt").write_text("sea\n")
     first = made(load())
     (tmp_path / "copy.txt").write_text("sea\n")
-    own = "retrieve.retrievers.own."
-    assert made(load(f"{own}words=copy.txt", f"{own}key=other.txt")) == first
+    assert made(load("retrieve.retrievers.own.words=copy.txt")) == first
     (tmp_path / "words.txt").write_text("sea\nbread\n")
     assert made(load()) != first

@@ -15,7 +15,6 @@ from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.index.index import index
-from jobs.job.engine import resolve
 from jobs.job.opening import open_documents
 from jobs.job.pools import shared_limits, with_precisions
 from jobs.job.prepare import prepare
@@ -26,8 +25,6 @@ from jobs.runs.folder import open_run
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
-from retrievers.settings import RerankSettings
-from rewriters.engines.settings import OpenaiSettings
 from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
 from tests.support.jobs.retrieval import block, passed, query, searches
 from tests.support.jobs.whole_runs import rows
@@ -121,17 +118,6 @@ def test_paths_are_absolute_for_workers_and_for_what_is_sent(
     assert (found["a"].index, found["b"].index) == (f"{tmp_path}/index", "docs")
     sent = sent_config(config).values["retrieve"]["retrievers"]["both"]["of"]
     assert (sent["a"]["index"], sent["b"]["index"]) == (f"{tmp_path}/index", "docs")
-
-
-def test_files_of_keys_are_absolute_for_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "key").write_text("secret")
-    at_server = {"base_url": "http://host:8000/v1", "model": "m", "api_key_file": "key"}
-    served = RerankSettings.model_validate({"kind": "server", **at_server})
-    engine, _ = resolve(OpenaiSettings.model_validate({"kind": "openai", **at_server}))
-    assert absolute(served).api_key_file == f"{tmp_path}/key"
-    assert isinstance(engine, OpenaiSettings)
-    assert engine.api_key_file == f"{tmp_path}/key"
 
 
 def test_precision_is_resolved_in_its_encoders(values: Values) -> None:

@@ -85,7 +85,7 @@ class Iterate:
         self._documents = documents_of(work, self._generation)
         lists = work.keep_lists and self._iterating[0][0] == 0  # those of the job's first arm are written
         self._round = replace(self._round, keep_lists=lists)
-        self._retrieve = Retrieve(self._round, device, job.run, job.store, job.unsaved_seconds)
+        self._retrieve = Retrieve(self._round, device, job.run, job.store)
         self._fuse, self._order = Fuse(self._round), Order(work)
         score = Score(work.answers, work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
         self._merge, self._grades = RoundMerge(work, self._documents, score), RoundGrades(work, self._asking.key)

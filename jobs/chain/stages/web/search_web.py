@@ -34,7 +34,7 @@ class SearchWeb:
     NEEDS = ("shard", "query_id", "grades", "corrections", "stored", "counts")
     ADDS = pa.schema([])
 
-    def __init__(self, work: SharedWork, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
+    def __init__(self, work: SharedWork, run: str, store: StoreFiles) -> None:
         """Opens the search engines; raises RetrieverError where an address or a key is missing."""
         self._work, self._store, self._storage = work, store, open_storage(run)
         self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
@@ -43,7 +43,7 @@ class SearchWeb:
             if of.search is not None and of.web is not None
         }
         self._opened = {one.space: (one, open_search_engine(one.settings)) for one, _ in self._search.values()}
-        self._keeper = JournalKeeper(self._storage, unsaved_seconds, stopping(), OF_THE_WEB)
+        self._keeper = JournalKeeper(self._storage, stopping(), OF_THE_WEB)
 
     def close(self) -> None:
         """Ends what saves journals."""
