@@ -240,10 +240,3 @@ def test_tls_where_there_is_none() -> None:
         said = refused(an_engine(server.address.replace("http:", "https:")).check)
     assert "no TLS with https://127.0.0.1:" in said
     assert said.endswith("correct base_url, which may have to begin with http:")
-
-
-def test_a_tokenizer_that_is_not_there() -> None:
-    with FakeServer() as server:
-        said = refused(an_engine(server.address, tokenizer="package:no_such_package").check)
-        assert server.listings == 0
-    assert said.startswith("tokenizer package:no_such_package: no package")
