@@ -19,7 +19,7 @@ from retrievers.encoders.causal import behaves_causally
 from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.encoders.layers import dense_dim, open_layers
 from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe
-from retrievers.flag_models import open_flag_encoder
+from retrievers.flag_models import open_transformer
 from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
 from retrievers.retriever import SearchText, distinct
 from retrievers.served.encoder import OpenaiEncoder
@@ -158,7 +158,7 @@ def _check_architecture(model: str) -> None:
 class Encoder:
     """A loaded encoder; its vectors equal those of sentence-transformers, scaled to length 1.
 
-    FlagEmbedding loads the network and the tokenizer. Vectors change by about 1e-7 with their batch (other padding, other
+    Vectors change by about 1e-7 with their batch (other padding, other
     order of additions); compare them, and all that is computed from them, with a tolerance. Cost: one tokenizer call per
     `CHUNK` texts, one forward pass per length-sorted batch.
     """
@@ -186,7 +186,7 @@ class Encoder:
                 f"positions for; set encoder.max_length to {positions} or less",
             )
         dtype = resolved_dtype(settings.dtype, device)
-        self._opened = open_flag_encoder(model, dtype, device, settings.trust_remote_code)
+        self._opened = open_transformer(f"encoder {model}", model, "AutoModel", dtype, device, settings.trust_remote_code)
         self._network, self._tokenizer = self._opened.model, self._opened.tokenizer
         self._network.config.use_cache = False  # of decoders: what they would need to write on
         if self.recipe.pooling != "last":

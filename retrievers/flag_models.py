@@ -1,7 +1,4 @@
-"""Loads models through FlagEmbedding, on one device and in one precision.
-
-Its class is always given: by itself FlagEmbedding takes it from the last part of the path, which is a commit for models of
-the hub. Callers must keep the returned object: when it is deleted, it moves its model to the CPU.
+"""Loads models through transformers, and language models that rerank through FlagEmbedding, whose import takes seconds.
 
 Of all functions here: `model` is a folder, `package:NAME` or a hub name; `dtype` "float32", "float16" or "bfloat16"; `device`
 "cpu" or "cuda:0"; `trust_remote_code` says whether code beside the weights may run. They raise RetrieverError if there is no
@@ -10,11 +7,10 @@ such model, its files cannot be loaded, it needs code that is not trusted, or th
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,47 +18,21 @@ from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.models import disable_progress_bars, resolve_model
 
-CLASSES = {
-    "encoder": "encoder-only-base",
-    "llm": "decoder-only-base",
-}
 
+def open_flag_llm(model: str, dtype: str, device: str, trust_remote_code: bool, **arguments: Any) -> Any:
+    """Returns FlagEmbedding's reranker of a language model, with its `.model` on the device, in the given precision.
 
-def open_flag_encoder(model: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
-    """Returns a `FlagModel` whose `.model` is on the device, in the given precision; its pooling is not used."""
-
-    def make(folder: str) -> Any:
-        return _library().FlagAutoModel.from_finetuned(
-            folder, model_class=CLASSES["encoder"], pooling_method="cls", devices=device, query_instruction_format="{}{}",
-            use_fp16=dtype == "float16", use_bf16=dtype == "bfloat16", trust_remote_code=trust_remote_code,
-        )  # fmt: skip
-
-    return _load(f"encoder {model}", model, device, trust_remote_code, make)
-
-
-def open_flag_reranker(
-    model: str, architecture: str, dtype: str, device: str, trust_remote_code: bool, **arguments: Any
-) -> Any:
-    """Returns FlagEmbedding's reranker of an architecture, with its `.model` on the device, in the given precision.
-
-    `architecture` is a key of `CLASSES`; `arguments` are further ones of FlagEmbedding's class.
+    Its class is given: by itself FlagEmbedding takes it from the last part of the path, which is a commit for models of the
+    hub. Callers must keep the returned object: when it is deleted, it moves its model to the CPU. `arguments` are further
+    ones of the class.
     """
 
     def make(folder: str) -> Any:
-        if architecture != "encoder":
-            arguments["use_bf16"] = dtype == "bfloat16"
-        opened = _library().FlagAutoReranker.from_finetuned(
-            folder, model_class=CLASSES[architecture], devices=device, use_fp16=dtype == "float16",
+        opened = importlib.import_module("FlagEmbedding").FlagAutoReranker.from_finetuned(
+            folder, model_class="decoder-only-base", devices=device, use_fp16=dtype == "float16", use_bf16=dtype == "bfloat16",
             trust_remote_code=trust_remote_code, **arguments,
         )  # fmt: skip
-        if architecture == "encoder":
-            # FlagReranker loads weights in the precision of their file. Buffers are not converted: the frequencies of rotary
-            # positions stay float32, as when transformers loads a model.
-            import torch
-
-            for weight in opened.model.parameters():
-                weight.data = weight.data.to(getattr(torch, dtype))
-        elif dtype == "float16":
+        if dtype == "float16":
             opened.model.half()  # FlagEmbedding would do so at the first call, with all weights on the device in float32
         return opened
 
@@ -70,7 +40,7 @@ def open_flag_reranker(
 
 
 def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
-    """Returns a model that FlagEmbedding has no class for: its `.tokenizer`, and `.model` on the device in the given precision.
+    """Returns a model of transformers: its `.tokenizer`, and `.model` on the device in the given precision.
 
     `what` is its use and name, for messages; `kind` the class of transformers that opens it, such as "AutoModelForCausalLM".
     """
@@ -88,31 +58,27 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
     return _load(what, model, device, trust_remote_code, make)
 
 
-def _library() -> Any:
-    """Returns the package FlagEmbedding.
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keeps Python's garbage collector from looking through the thousands of modules that the body imports, in this process.
 
-    Its first import loads 4,600 modules and frees next to nothing, while Python's garbage collector would look through all of
-    them again and again: 4.2 s of CPU time with it, 3.0 s without (two cores).
+    FlagEmbedding's first import took 4.2 s of CPU time with the collector, and 3.0 s without (two cores).
     """
-    if "FlagEmbedding" not in sys.modules:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            importlib.import_module("FlagEmbedding")
-            gc.freeze()
-            atexit.register(gc.unfreeze)  # the library's own checks at the end want all objects freed
-        finally:
-            if collects:
-                gc.enable()
-    return sys.modules["FlagEmbedding"]
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Callable[[str], Any]) -> Any:
     folder = resolve_model(model, code=trust_remote_code)
-    _library()
-    disable_progress_bars()
     try:
-        opened = make(str(folder))
+        with _without_collections():
+            disable_progress_bars()
+            opened = make(str(folder))
     except Exception as e:  # corrupt weights, an architecture unknown here
         if not trust_remote_code and "trust_remote_code" in str(e):
             raise RetrieverError(

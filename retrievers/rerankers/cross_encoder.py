@@ -14,7 +14,7 @@ from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, in_order, made_ahead
 from retrievers.encoders.causal import is_causal
 from retrievers.encoders.forward import Encoded, open_passes
-from retrievers.flag_models import open_flag_reranker
+from retrievers.flag_models import open_transformer
 from retrievers.models import description, max_positions, model_config, model_identity, read_json, resolved_dtype
 from retrievers.retriever import distinct, error_context
 from retrievers.settings import RerankSettings
@@ -172,8 +172,8 @@ class LoadedReranker:
 class CrossEncoder(LoadedReranker):
     """A BGE-style cross-encoder with one logit per pair; its scores equal those of FlagEmbedding's `FlagReranker`.
 
-    FlagEmbedding loads the model. The batches are ours, because FlagReranker on transformers 5 decodes and tokenises every
-    pair twice, one at a time. Cost: one tokenizer call per `CHUNK` pairs, one forward pass per length-sorted batch.
+    FlagReranker on transformers 5 decodes and tokenises every pair twice, one at a time. Cost: one tokenizer call per `CHUNK`
+    pairs, one forward pass per length-sorted batch.
     """
 
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
@@ -184,7 +184,10 @@ class CrossEncoder(LoadedReranker):
         """
         super().__init__(settings, device)
         dtype = resolved_dtype(settings.dtype, device)
-        self._opened = open_flag_reranker(settings.model, "encoder", dtype, device, settings.trust_remote_code)
+        self._opened = open_transformer(
+            f"rerank: model {settings.model}", settings.model, "AutoModelForSequenceClassification", dtype, device,
+            settings.trust_remote_code,
+        )  # fmt: skip
         check_labels(settings.model, int(self._opened.model.config.num_labels))
         self._tokenizer: Any = self._opened.tokenizer
         self._max_length = settings.max_length

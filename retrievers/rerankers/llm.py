@@ -12,7 +12,7 @@ import numpy as np
 from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.batches import device_kind
-from retrievers.flag_models import open_flag_reranker
+from retrievers.flag_models import open_flag_llm
 from retrievers.models import resolved_dtype
 from retrievers.rerankers.cross_encoder import LoadedReranker
 from retrievers.settings import RerankSettings
@@ -36,8 +36,8 @@ class LlmReranker(LoadedReranker):
         dtype = resolved_dtype(settings.dtype, device)
         if dtype == "float16" and device == "cpu":  # FlagEmbedding would silently use float32
             raise RetrieverError("model", f"rerank.dtype: FlagEmbedding computes no {dtype} with an LLM on {device}; take auto")
-        self._opened = open_flag_reranker(
-            settings.model, "llm", dtype, device, settings.trust_remote_code,
+        self._opened = open_flag_llm(
+            settings.model, dtype, device, settings.trust_remote_code,
             max_length=settings.max_length, prompt=settings.prompt,
         )  # fmt: skip
         self._batch = max(1, _TOKENS[device_kind(device)] // settings.max_length)

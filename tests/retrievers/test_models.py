@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -124,19 +123,17 @@ def test_a_hub_that_is_away_tells_no_size(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert bytes_to_fetch("somebody/model") == 0
 
 
-def test_the_collector_rests_while_the_library_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    library, seen = SimpleNamespace(), []
+def test_the_collector_rests_while_a_model_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = []
 
-    def imported(name: str) -> None:
-        seen.append((name, gc.isenabled()))
-        sys.modules[name] = library  # type: ignore[assignment]
+    def make(_: str) -> SimpleNamespace:
+        seen.append(gc.isenabled())
+        raise ValueError("no such network")
 
-    monkeypatch.delitem(sys.modules, "FlagEmbedding", raising=False)
-    monkeypatch.setattr(flag_models.importlib, "import_module", imported)
-    assert flag_models._library() is flag_models._library() is library
-    assert seen == [("FlagEmbedding", False)]
-    assert gc.isenabled()
-    sys.modules.pop("FlagEmbedding")
+    monkeypatch.setattr(flag_models, "resolve_model", lambda *_, **__: tmp_path)
+    with pytest.raises(RetrieverError, match="cannot be loaded: ValueError: no such network"):
+        flag_models._load("encoder m", "m", "cpu", False, make)
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_code_counts_where_it_is_trusted(tmp_path: Path) -> None:
