@@ -56,7 +56,7 @@ def test_an_error_of_no_status_is_a_bad_answer(server: FakeServer, opened: Opene
     server.fail("tea", Reply(content=json.dumps(completion(None) | {"error": error}).encode()))
     server.fail("coffee", Reply(content=json.dumps(completion("fine") | {"error": error}).encode()))
     done = outcome(opened(server), "tea", "coffee")
-    assert (done["tea"].error_reason, done["tea"].attempts, done["coffee"].text) == ("bad_answer", 2, "fine")
+    assert (done["tea"].error_reason, done["tea"].attempts, done["coffee"].text) == ("bad_answer", 3, "fine")
     assert done["tea"].error_message == "HTTP 200, but it holds an error: strange"
 
 
