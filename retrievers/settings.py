@@ -43,21 +43,15 @@ class FieldWeights(Settings):
 class SplitSettings(Settings):
     """How documents are split into passages that overlap."""
 
-    by: Literal["characters", "tokens"] = "characters"
-    """What `size` and `overlap` count."""
     size: Annotated[int, Field(ge=1)] = 1200
-    """Of a passage, at most; it ends with a paragraph, a sentence or a word where one ends in its second half."""
+    """Characters of a passage, at most; it ends with a paragraph, a sentence or a word where one ends in its second half."""
     overlap: Annotated[int, Field(ge=0)] = 200
-    """What it may share with the passage before, at most."""
-    tokenizer: Annotated[str, Field(min_length=1)] | None = None
-    """Counts tokens: folder, hub name or `package:NAME` of a model, such as the encoder's."""
+    """Characters that it may share with the passage before, at most."""
 
     @model_validator(mode="after")
     def _goes_on(self) -> SplitSettings:
         if self.overlap >= self.size:
             raise ValueError(f"overlap {self.overlap} is not less than size {self.size}; lower it")
-        if (self.by == "tokens") != (self.tokenizer is not None):
-            raise ValueError("by: tokens needs a tokenizer, and by: characters takes none; correct one of them")
         return self
 
 

@@ -37,7 +37,7 @@ def query_id(query: str, context: str | None = None) -> str:
     Args:
         query: The query, in any form.
         context: The earlier turns, in any form, as `log.context_column` has them: turns in a list are joined with line
-            breaks, and of a longer text the newest `log.max_context_chars` characters count. None, or only white space:
+            breaks, and of a longer text the newest 8,000 characters count. None, or only white space:
             there are none.
     """
     return id_bytes(normalise(query), normalise(context or "")).hex()

@@ -16,7 +16,7 @@ from cluster.errors import ClusterError, RetrieverError
 from cluster.storage import files_at, is_hidden, open_storage, remote
 from cluster.storage.s3 import S3Storage
 from jobs.index.corpora import NamedCorpus
-from jobs.index.set_corpora import corpus_file
+from jobs.index.sources import corpus_file
 from jobs.job.opening import stored_index
 from jobs.log.sets import irds
 from jobs.log.sets.names import set_name

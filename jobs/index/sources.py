@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.parquet as pq
+
 from cluster.cause import absent
-from cluster.errors import RetrieverError
-from cluster.storage import FoundFile, files_at, is_hidden, open_file, remote
-from jobs.index.set_corpora import set_corpus
+from cluster.errors import ConfigError, RetrieverError
+from cluster.storage import FoundFile, files_at, is_hidden, is_there, open_file, remote
 from jobs.index.text_tables import as_parquet, reading
 from jobs.log.files import of_one_form
-from jobs.log.sets.names import set_name
+from jobs.log.sets import irds
+from jobs.log.sets.beir import corpus_of
+from jobs.log.sets.names import SetName, set_name
 from jobs.log.table_file import form_of
 from jobs.terminal.formats import and_more
 from retrievers.corpora.files import Progress, Source, corpus_files, is_corpus_file
@@ -22,6 +26,7 @@ from retrievers.passages.corpus import Passages, TextFile, split_documents, writ
 from retrievers.passages.documents import READERS, ending
 from retrievers.settings import CorpusSettings
 
+_WHERE, _BEIR_ID = "corpus.path", "_id"
 _NAMED = 3  # of what is counted
 _TABLES = "*.parquet, *.jsonl or *.csv"
 
@@ -66,7 +71,7 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
             continue
         tables: list[str | Source]
         if name:
-            tables = [set_corpus(name, columns, folder / f"{number}-0.parquet", progress)]
+            tables = [_set_corpus(name, columns, folder / f"{number}-0.parquet", progress)]
         else:
             tables = [
                 as_parquet(file.path, columns, folder / f"{number}-{place}.parquet", progress)
@@ -124,6 +129,34 @@ def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
             "corpus", f"corpus {path}: holds no {_TABLES} file and no document ({', '.join(READERS)}); give another"
         )
     return found
+
+
+def corpus_file(name: SetName) -> str:
+    """Returns the file of a set's documents, here or on S3.
+
+    Raises:
+        ConfigError: The set is not there, or has no documents.
+        RetrieverError: Its folder has queries alone.
+    """
+    if name.kind != "beir":
+        raise ConfigError("test-collection", f"{_WHERE}: {name}: has queries alone; name the corpus that is searched")
+    path = corpus_of(name.rest, _WHERE)
+    if not is_there(path):
+        raise RetrieverError("corpus", f"{_WHERE}: {name}: there is no {path}; correct it")
+    return path
+
+
+def _set_corpus(name: SetName, columns: CorpusSettings, to: Path, progress: Progress) -> Source:
+    """Writes the documents of a data set as Parquet: BEIR's `_id` is the id column; of ir_datasets every field is text."""
+    if name.kind != "irds":
+        own = columns.model_copy(update={"id_column": _BEIR_ID})
+        return as_parquet(corpus_file(name), own, to, progress, {_BEIR_ID: columns.id_column})
+    batches = irds.documents(name.rest, _WHERE, partial(progress, "convert"))
+    first = next(batches)
+    with pq.ParquetWriter(to, first.schema) as writer:
+        for batch in chain([first], batches):
+            writer.write_batch(batch)
+    return Source(str(name), partial(open_file, str(to)))
 
 
 def _notes(made: Sequence[Passages], left_out: Sequence[str]) -> list[str]:

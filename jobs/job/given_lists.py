@@ -133,9 +133,7 @@ def _queries(log: LogSettings, files: list[LogFile], run: RunFile, where: str) -
     Raises:
         RetrieverError: Two topics have one query after different turns: lists are known by the query alone.
     """
-    columns = LogColumns(
-        log.query_column, log.id_column, context_column=log.context_column, max_context_chars=log.max_context_chars
-    )
+    columns = LogColumns(log.query_column, log.id_column, context_column=log.context_column)
     wanted = pa.array(run.topics, pa.string())
     found: dict[str, str] = {}
     after: dict[str, tuple[str, str]] = {}  # query -> its earlier turns, and a topic

@@ -196,7 +196,6 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
         log.count_column,
         log.max_chars,
         log.context_column,
-        log.max_context_chars,
         values=rewriting.columns,
         classify=rewriting.rules if rewriting.select.typed_by == "rules" else None,
     )

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
-from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.sets.names import SET_COLUMNS, set_names
 
 
@@ -48,8 +47,6 @@ class LogSettings(Settings):
     """The column of the earlier turns of a conversation, text or a list of texts, oldest first; part of a query's identity."""
     max_chars: Annotated[int, Field(gt=0)] = 2000
     """Longer queries are rejected (a row in errors/), not cut."""
-    max_context_chars: Annotated[int, Field(gt=0)] = MAX_CONTEXT_CHARS
-    """Of longer contexts only the newest characters are kept; the row is not rejected."""
     allow_empty: Annotated[bool, NOT_IDENTITY] = False
     """Lets `run` end with exit code 0 and without a folder where the log has no row; else it is refused."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None

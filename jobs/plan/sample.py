@@ -79,7 +79,6 @@ def pay_for_sample(
         query_column=config.log.query_column,
         context_column=config.log.context_column,
         max_chars=config.log.max_chars,
-        max_context_chars=config.log.max_context_chars,
     )
     update = {"name": name, "log": log, "ablate": AblateSettings(), "label": None}
     job = run_of(prepare(config.model_copy(update=update), prepared.config_file))

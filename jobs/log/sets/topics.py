@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import LogError
-from jobs.log.sets.rows import table_of, text_of
+from jobs.log.sets.rows import table_of, text_lines
 
 Topic = dict[str, str | None]
 _TAGS = {"desc": "description", "narr": "narrative", "con": "concepts", "smry": "summary", "dom": "domain"}
@@ -37,14 +37,14 @@ def topics(path: str) -> pa.Table:
     Raises:
         LogError: It cannot be read, or holds no topics.
     """
-    text = text_of(path)
-    begin = text.lstrip()[:4096]
+    lines = list(text_lines(path))
+    text = "\n".join(line for _, line in lines)
     if re.search(r"^\s*<top\s*>", text, re.IGNORECASE | re.MULTILINE):
         found = list(_of_tags(text, path))
-    elif begin.startswith("<"):
+    elif text.lstrip().startswith("<"):
         found = list(_of_xml(text, path))
     else:
-        found = list(_of_lines(text, path))
+        found = list(_of_lines(lines, path))
     if not found:
         raise LogError("log-files", f"log file {path}: holds no topics; name another")
     rows = [topic | {"text": next((topic[name] for name in _TEXTS if topic.get(name)), None)} for topic in found]
@@ -103,12 +103,10 @@ def _of_xml(text: str, path: str) -> Iterator[Topic]:
         yield topic
 
 
-def _of_lines(text: str, path: str) -> Iterator[Topic]:
+def _of_lines(lines: list[tuple[int, str]], path: str) -> Iterator[Topic]:
     """Yields lines of id and query; a first line that names its columns is none."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        query_id, tab, query = line.rstrip("\r").partition("\t")
+    for number, line in lines:
+        query_id, tab, query = line.partition("\t")
         if not tab or not query_id.strip():
             words = f"is neither <top>, nor XML, nor id, tab and query; correct it: {line[:80]!r}"
             raise LogError("log-files", f"log file {path}, line {number}: {words}")

@@ -127,7 +127,7 @@ def test_a_folder_with_nothing_to_read(config: Callable[..., str], tmp_path: Pat
     assert "holds no *.parquet, *.jsonl or *.csv file and no document (.txt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("split", [{"size": 10, "overlap": 10}, {"by": "tokens"}, {"tokenizer": "x"}, {"size": 0}])
+@pytest.mark.parametrize("split", [{"size": 10, "overlap": 10}, {"size": 0}])
 def test_a_split_that_cannot_be(
     split: dict[str, Any], config: Callable[..., str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,10 +1,8 @@
-"""Dedup with earlier turns, values of more columns and types of queries: against a plain-Python oracle, and case by case."""
+"""Dedup with earlier turns, values of more columns and types of queries."""
 
 from __future__ import annotations
 
 import datetime
-import tempfile
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +11,14 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cluster.storage import open_storage
-from jobs.log import dedup as dedup_module
-from jobs.log import parts as task_module
-from jobs.log import rows as rows_module
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
 from jobs.log.rows import contexts, values
 from jobs.tables import OPTIONAL_QUERIES, STORED
-from rewriters.normalise import normalise, query_id
+from rewriters.normalise import query_id
 
 Row = dict[str, Any]
 AFTER = LogColumns("query", context_column="turns")
@@ -45,80 +38,6 @@ def run(log: Path, out: Path, columns: LogColumns, shard_size: int = 100) -> tup
         table: [row for file in files for row in pq.read_table(out / file.key).to_pylist(maps_as_pydicts="strict")]
         for table, files in summary.tables.items()
     }
-
-
-# ---------------------------------------------------------------- any log
-
-queries = st.sampled_from(["a", "A", " a", "b", "B  c", "b c", "", None, "é", "E\u0301"])
-turns = st.sampled_from([None, "", " \u3000", "x", "X", "x ", "y", "\x00", "x\ny", "ß", "long " * 9])
-items = st.sampled_from([None, "", "de", "DE", "is", "\x00", "\x00b", "\U0001f600", "\uffff"])
-
-
-@pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 6)
-@given(st.data())
-def test_dedup_equals_a_plain_python_oracle(data: st.DataObject) -> None:
-    row = st.tuples(
-        queries, st.one_of(st.none(), st.lists(turns, max_size=3)), items, st.sampled_from([None, 1, 5]), st.integers(0, 3)
-    )
-    files = data.draw(st.lists(st.lists(row, min_size=1, max_size=20), min_size=1, max_size=3))
-    columns = LogColumns("query", None, "n", context_column="turns", max_context_chars=20, values=("market", "tier"))
-    batch, piece = data.draw(st.integers(1, 9)), data.draw(st.sampled_from([1, 500, 10**6]))
-    limit = data.draw(st.sampled_from([2, 7, 1000]))
-    expected = oracle([one for file in files for one in file], 20)
-    if not expected:
-        return
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_module, "BATCH_ROWS", batch)
-        patch.setattr(rows_module, "PIECE_BYTES", piece)
-        patch.setattr(dedup_module, "PART_ROWS", limit)
-        patch.setattr(dedup_module, "RANGE_ROWS", limit)
-        patch.setitem(task_module.ROW_GROUP_BYTES, "plan", 10 * limit)
-        patch.setitem(task_module.OPTIONS["plan"], "row_group_size", batch)
-        for number, file in enumerate(files):
-            names = ("query", "turns", "market", "tier", "n")
-            types = (pa.string(), pa.list_(pa.string()), pa.string(), pa.int16(), pa.int64())
-            made = zip(names, zip(*file, strict=True), types, strict=True)
-            rows = {name: pa.array(column, kind) for name, column, kind in made}
-            write(Path(folder, "log", f"{number}.parquet"), rows, row_group_size=batch)
-        _, found = run(Path(folder, "log"), Path(folder, "out"), columns, 3)
-        left = {path.relative_to(folder).parts[1] for path in Path(folder, "out").rglob("*.parquet")}
-    assert found["queries"] == expected
-    assert left <= {"queries", "query_map", "errors"}
-
-
-def oracle(rows: list[tuple[Any, ...]], most: int) -> list[Row]:
-    """The rows of queries/."""
-    texts: dict[str, Counter[str]] = defaultdict(Counter)
-    more: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for raw, said, market, tier, n in rows:
-        if raw is None or not raw.split():
-            continue
-        context = "\n".join(turn for turn in said or () if turn is not None)[-most:]
-        of = query_id(raw, context)
-        texts[of][raw] += n
-        values = {
-            "context": context if normalise(context) else None,
-            "market": market,
-            "tier": None if tier is None else str(tier),
-        }
-        for name, value in values.items():
-            if value is not None:
-                more[of, name][value] += n
-    shown = {key: min(forms, key=lambda one: (-forms[one], one)) for key, forms in more.items()}
-    asked = {of: sum(forms.values()) for of, forms in texts.items()}
-    head: set[str] = set()  # those asked most often, which hold half of the traffic
-    for of in sorted(asked, key=lambda one: (-asked[one], one)) if len({*asked.values()}) > 1 else ():
-        if 2 * sum(asked[one] for one in head) < sum(asked.values()):
-            head.add(of)
-    return [
-        {
-            "query_id": of, "query": query, "normalised": normalise(query), "log_count": asked[of],
-            "context": shown.get((of, "context")), "values": {name: shown.get((of, name)) for name in ("market", "tier")},
-        }
-        for of, forms in sorted(texts.items(), key=lambda one: (one[0] not in head, one[0]))
-        for query in [min(forms, key=lambda raw: (-forms[raw], raw))]
-    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- contexts

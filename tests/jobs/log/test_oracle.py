@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +21,18 @@ from jobs.log import rows as rows_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
-from rewriters.normalise import normalise
+from rewriters.normalise import normalise, query_id
 
 VARIANTS = [
-    *(
-        "Jaguar",
-        "jaguar",
-        " JAGUAR\t",
-        "ｊａｇｕａｒ",
-        "jaguar speed",
-        "jaguar \n speed",
-        "JAGUAR  SPEED",
-        "jaguar\u00a0speed",
-    ),
-    *(
-        "é",
-        "e\u0301",
-        "É",
-        "straße",
-        "STRASSE",
-        "\u0130stanbul",
-        "ﬁsh",
-        "冠状病毒",
-        "👩‍👩‍👧 emoji",
-        "\u0301",
-        "a\x00b",
-        "a\x00",
-        "a",
-    ),
+    *("Jaguar", "jaguar", " JAGUAR\t", "ｊａｇｕａｒ", "jaguar speed", "jaguar \n speed", "JAGUAR  SPEED", "jaguar\u00a0speed", "é"),
+    *("e\u0301", "É", "straße", "STRASSE", "\u0130stanbul", "ﬁsh", "冠状病毒", "👩‍👩‍👧 emoji", "\u0301", "a\x00b", "a\x00", "a"),
     *("", " ", "\u3000", "\t\n", "\x00", "\u200b", "x" * 12, "y" * 13, "ab " * 9, None, None),
-]
+]  # fmt: skip
 texts = st.one_of(st.sampled_from(VARIANTS), st.text(max_size=5))
+turns = st.none() | st.lists(
+    st.sampled_from([None, "", " \u3000", "x", "X", "x ", "y", "\x00", "x\ny", "ß", "long " * 9]), max_size=3
+)
+items = st.sampled_from([None, "", "de", "DE", "is", "\x00", "\x00b", "\U0001f600", "\uffff"])
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 
 
@@ -61,14 +41,16 @@ def logs(draw: st.DrawFn) -> dict[str, Any]:
     files = draw(st.lists(st.lists(texts, max_size=25), min_size=1, max_size=3))
     sizes = [len(rows) for rows in files]
     ids = draw(st.sampled_from([None, "int", "string", "string with nulls"]))
-    counted = draw(st.booleans())
-    counts = [
-        draw(st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=n, max_size=n)) if counted else None for n in sizes
-    ]
+
+    def column(values: st.SearchStrategy[Any]) -> list[list[Any]] | None:
+        return [draw(st.lists(values, min_size=n, max_size=n)) for n in sizes] if draw(st.booleans()) else None
+
     return {
         "files": files,
         "ids": ids,
-        "counts": counts if counted else None,
+        "counts": column(st.none() | st.integers(0, 4)),
+        "turns": column(turns),
+        "market": column(items),
         "type": draw(st.sampled_from(TYPES)),
         "row_group_size": draw(st.integers(1, 12)),
         "use_dictionary": draw(st.booleans()),
@@ -88,6 +70,7 @@ def id_of(kind: str, file: int, row: int) -> int | str | None:
 
 def oracle(log: dict[str, Any], max_chars: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
     forms: dict[str, Counter[str]] = defaultdict(Counter)
+    more: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     query_map, rejected = [], []
     for file, rows in enumerate(log["files"]):
         for row, raw in enumerate(rows):
@@ -99,15 +82,25 @@ def oracle(log: dict[str, Any], max_chars: int) -> tuple[list[dict[str, Any]], l
                 reason = "empty"
             elif len(raw) > max_chars:
                 reason = "too_long"
-            query_id = None if reason else sha256(normalise(raw or "").encode()).hexdigest()[:32]
-            query_map.append({"log_id": log_id, "query_id": query_id})
-            if query_id is None:
+            said = log["turns"][file][row] if log["turns"] else None
+            context = "\n".join(turn for turn in said or () if turn is not None)[-20:]
+            own_id = None if reason else query_id(raw or "", context)
+            query_map.append({"log_id": log_id, "query_id": own_id})
+            if own_id is None:
                 rejected.append((log_id, reason, raw))
-            else:
-                forms[query_id][raw] += 1 if count is None else count
+                continue
+            times = 1 if count is None else count
+            forms[own_id][raw] += times
+            market = log["market"][file][row] if log["market"] else None
+            for name, value in (("context", context if normalise(context) else None), ("market", market)):
+                if value is not None:
+                    more[own_id, name][value] += times
+    chosen = {key: min(values, key=lambda one: (-values[one], one)) for key, values in more.items()}
     queries = [
-        {"query_id": query_id, "query": shown, "normalised": normalise(shown), "log_count": sum(c.values())}
-        for query_id, c in sorted(forms.items())
+        {"query_id": own, "query": shown, "normalised": normalise(shown), "log_count": sum(c.values())}
+        | ({"context": chosen.get((own, "context"))} if log["turns"] else {})
+        | ({"values": {"market": chosen.get((own, "market"))}} if log["market"] else {})
+        for own, c in sorted(forms.items())
         for shown in [min(c, key=lambda raw: (-c[raw], raw))]
     ]
     return queries, query_map, rejected
@@ -129,13 +122,16 @@ def most_asked(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @settings(max_examples=settings.default.max_examples // 6)
 @given(logs())
 def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
-    columns = LogColumns("query", "id" if log["ids"] else None, "n" if log["counts"] else None, max_chars=12)
+    context, values = "turns" if log["turns"] else None, ("market",) if log["market"] else ()
+    columns = LogColumns("query", "id" if log["ids"] else None, "n" if log["counts"] else None, 12, context, 20, values)
     queries, query_map, rejected = oracle(log, 12)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_module, "BATCH_ROWS", log["batch"])
         patch.setattr(rows_module, "PIECE_BYTES", log["piece"])
         patch.setattr(dedup_module, "PART_ROWS", log["part"])
         patch.setattr(dedup_module, "RANGE_ROWS", log["range"])
+        patch.setattr(rows_module, "WIDE_BATCH_ROWS", log["batch"])
+        patch.setitem(task_module.ROW_GROUP_BYTES, "plan", 10 * log["range"])
         patch.setitem(task_module.OPTIONS["plan"], "row_group_size", log["batch"])
         root, out = Path(folder, "log"), Path(folder, "out")
         for file, rows in enumerate(log["files"]):
@@ -145,6 +141,9 @@ def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
                 table["id"] = pa.array(ids, pa.int32() if log["ids"] == "int" else pa.string())
             if log["counts"]:
                 table["n"] = pa.array(log["counts"][file], pa.int16())
+            for name, kind in (("turns", pa.list_(pa.string())), ("market", pa.string())):
+                if log[name]:
+                    table[name] = pa.array(log[name][file], kind)
             path = root / f"part-{file}.parquet"
             root.mkdir(exist_ok=True)
             options = {"row_group_size": log["row_group_size"], "use_dictionary": log["use_dictionary"]}
@@ -157,7 +156,7 @@ def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
             return
         summary = dedup(files, columns, open_storage(str(out)), log["shard_size"])
         found = {
-            table: [row for file in files for row in pq.read_table(out / file.key).to_pylist()]
+            table: [row for file in files for row in pq.read_table(out / file.key).to_pylist(maps_as_pydicts="strict")]
             for table, files in summary.tables.items()
         }
         sizes = {

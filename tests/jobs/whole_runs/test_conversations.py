@@ -68,10 +68,9 @@ def tried(path: str, query: str, given: Given) -> Trial:
 
 
 def test_what_the_config_names_is_read_of_the_log(job: str) -> None:
-    settings = ["log.max_context_chars=10", "log.count_column=n"]
-    config = load_config(job, settings)
+    config = load_config(job, ["log.count_column=n"])
     assert log_columns(config, read_rewriting(config)) == LogColumns(
-        "query", None, "n", context_column="turns", max_context_chars=10, values=("market",)
+        "query", None, "n", context_column="turns", values=("market",)
     )
 
 
