@@ -23,21 +23,13 @@ _NAMED = 3  # paths
 
 
 class NamedCorpus(NamedTuple):
-    """A corpus and what is built of it.
+    """A corpus and what is built of it."""
 
-    Attributes:
-        collection: Its name; "" without collections.
-        paths: Paths and URLs of its files.
-        columns: What is read of them.
-        retrievers: With an index of their own, by key below `retrieve.retrievers`.
-        key: Of the config that names it.
-    """
-
-    collection: str
-    paths: list[str]
+    collection: str  # its name; "" without collections
+    paths: list[str]  # and URLs of its files
     columns: CorpusSettings
-    retrievers: dict[str, RetrieverSettings]
-    key: str
+    retrievers: dict[str, RetrieverSettings]  # with an index of their own, by key below `retrieve.retrievers`
+    key: str  # of the config that names it
 
     @property
     def shown_paths(self) -> str:

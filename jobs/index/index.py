@@ -18,23 +18,22 @@ from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
-from jobs.index.compare import planned_builds, shown_progress
+from jobs.index.compare import note_source, planned_builds, shown_progress, source_of
 from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora, job_configs, named_corpora
-from jobs.index.source_notes import note_source, source_of
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpora.builds import BuildInputs, IndexBuild, Summary, index_builds
+from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, Summary, index_builds
 from retrievers.corpora.files import Progress
 from retrievers.kinds import all_indexed
-from retrievers.local.build import Elsewhere, IndexSummary
+from retrievers.local.build import Elsewhere
 from retrievers.local.builds import FolderBuild
 from retrievers.local.index import INDEX, SOURCE_NOTE
 
 _OURS = ("data-", "lease/", INDEX, SOURCE_NOTE, PROBE)
 
 
-def build_on_s3(index: FolderBuild, given: BuildInputs) -> IndexSummary:
+def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
     """Builds a local index into its folder on S3, as `retrievers.local.build.build_local_index` does into a local one.
 
     Raises:
@@ -73,7 +72,7 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> IndexSummary:
         lease.release()
 
 
-def _built(work: Path, url: str, build: Callable[[], IndexSummary]) -> IndexSummary:
+def _built(work: Path, url: str, build: Callable[[], Built]) -> Built:
     """Runs `build`; its errors name the index instead of the local folder, except errors of the local disk."""
     try:
         return build()

@@ -32,15 +32,10 @@ _TABLES = "*.parquet, *.jsonl or *.csv"
 
 
 class Sources(NamedTuple):
-    """What indexes are built from.
+    """What indexes are built from."""
 
-    Attributes:
-        sources: Parquet files, folders of them, or objects on S3; of converted tables what was made of them.
-        notes: What was made of the corpus, and what was left out of it, in words.
-    """
-
-    sources: Sequence[str | Source]
-    notes: list[str]
+    sources: Sequence[str | Source]  # Parquet files or objects on S3; of what was converted what was made of it
+    notes: list[str]  # what was made of the corpus, and what was left out of it, in words
 
 
 def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Progress) -> Sources:
@@ -90,12 +85,7 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
 
 
 class Documents(NamedTuple):
-    """The documents of a corpus.
-
-    Attributes:
-        files: In order of their paths.
-        left_out: The paths of files that are of no kind that is read.
-    """
+    """The documents of a corpus, in order of their paths, and the paths of files that are of no kind that is read."""
 
     files: list[TextFile]
     left_out: list[str]

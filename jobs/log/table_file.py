@@ -65,12 +65,7 @@ _NOT_UTF8, _WRITE_UTF8 = "Invalid unicode", "is not UTF-8; write the file as UTF
 
 
 class TableFault(ValueError):
-    """A fault of a file, with its remedy.
-
-    Attributes:
-        at: Where in the file, such as `, line 3`; it may be empty.
-        words: The message.
-    """
+    """A fault of a file: its message with a remedy (`words`), and where it is (`at`, such as `, line 3`, or empty)."""
 
     def __init__(self, words: str, line: int | None = None) -> None:
         """`line`: from 1; None: the file as a whole."""
@@ -111,19 +106,12 @@ def lines_of(path: str, etag: str | None = None) -> Iterator[bytes]:
 
 
 class MemoryTable:
-    """Rows in memory.
-
-    Attributes:
-        names: Of the columns.
-        types: Theirs.
-        sizes: The number of rows of each row group.
-        head: Nothing; see `TextTable`.
-    """
+    """Rows in memory."""
 
     head = ()
 
     def __init__(self, rows: pa.Table) -> None:
-        """Keeps them as one row group."""
+        """Keeps them as one row group; `sizes` are those of row groups, `types` those of columns."""
         self._rows, self.names, self.sizes = rows, rows.column_names, [rows.num_rows]
         self.types = dict(zip(self.names, rows.schema.types, strict=True))
 
@@ -183,31 +171,18 @@ def _why_unreadable(path: str, error: Exception) -> str:
 
 
 class TextTable(NamedTuple):
-    """A file of CSV, or of lines of JSON.
+    """A file of CSV, or of lines of JSON."""
 
-    Attributes:
-        path: Of the file, here or on S3.
-        etag: The only version of an object that may be read.
-        names: Of the columns.
-        has_rows: Whether records follow.
-        row_bytes: About as many as a row of a log takes, for the size of parts only.
-        head: Line and object of the first objects of JSON; empty: it is CSV.
-        wrapped: Whether objects are in `_source`.
-        delimiter: Between fields of CSV.
-        quote: Around fields of CSV; empty: there are no quotes.
-        types: None: a column has the type that it is asked for as.
-    """
-
-    path: str
-    etag: str | None
-    names: list[str]
+    path: str  # here or on S3
+    etag: str | None  # the only version of an object that may be read
+    names: list[str]  # of the columns
     has_rows: bool
-    row_bytes: int
-    head: Sequence[tuple[int, dict[str, Any]]] = ()
-    wrapped: bool = False
-    delimiter: str = ","
-    quote: str = '"'
-    types: Mapping[str, pa.DataType] = MappingProxyType({})
+    row_bytes: int  # about as many as a row of a log takes, for the size of parts only
+    head: Sequence[tuple[int, dict[str, Any]]] = ()  # line and object of the first objects of JSON; empty: it is CSV
+    wrapped: bool = False  # in `_source`
+    delimiter: str = ","  # between fields of CSV
+    quote: str = '"'  # around fields of CSV; empty: there are no quotes
+    types: Mapping[str, pa.DataType] = MappingProxyType({})  # none: a column has the type that it is asked for as
 
     def batches(
         self, columns: Sequence[str], rows: int, *, lists: Sequence[str] = (), any_bytes: bool = False, **_: Any

@@ -32,15 +32,10 @@ class Cut(NamedTuple):
 
 
 class Tiers(NamedTuple):
-    """How the queries of a log are divided.
+    """How the queries of a log are divided."""
 
-    Attributes:
-        traffic: How often they were asked, all together.
-        cuts: Of each range of ids; None: there is one tier.
-    """
-
-    traffic: int
-    cuts: list[Cut | None]
+    traffic: int  # how often they were asked, all together
+    cuts: list[Cut | None]  # of each range of ids; None: there is one tier
 
 
 def tiers(ranges: Sequence[Mapping[int, int]]) -> Tiers:

@@ -28,64 +28,53 @@ if TYPE_CHECKING:
 
 
 class BuildInputs(NamedTuple):
-    """What a build is given.
+    """What a build is given."""
 
-    Attributes:
-        sources: The Parquet files of the corpus.
-        columns: What is read of them.
-        folder: For temporary files.
-        progress: Hears how far it is.
-        load: Loads passages with their vectors on a cluster; None: in this process.
-        replace: Whether it may replace a local index; else one that is there was built by another process meanwhile.
-        source: What tells the corpus's files from others without reading them; None: they are not all here.
-    """
-
-    sources: Sequence[str | Source]
+    sources: Sequence[str | Source]  # the Parquet files of the corpus
     columns: CorpusSettings
-    folder: Path
+    folder: Path  # for temporary files
     progress: Progress
-    load: PassLoader | None = None
-    replace: bool = True
-    source: str | None = None
+    load: PassLoader | None = None  # loads passages with their vectors on a cluster; None: in this process
+    replace: bool = True  # whether it may replace a local index; else one that is there was built by another process meanwhile
+    source: str | None = None  # what tells the corpus's files from others without reading them; None: they are not all here
 
 
 class CorpusNote(NamedTuple):
-    """What an index notes of the corpus that it was built of.
+    """What an index notes of the corpus that it was built of."""
 
-    Attributes:
-        content: The hash of all rows.
-        documents: Their number.
-        source: `BuildInputs.source` of a build of these rows; None: it is not known.
-    """
-
-    content: str
+    content: str  # the hash of all rows
     documents: int
-    source: str | None
+    source: str | None  # `BuildInputs.source` of a build of these rows; None: it is not known
+
+
+class Built(NamedTuple):
+    """The summary of a build."""
+
+    built: bool  # else the same index was there already
+    documents: int
+    without_text: int = 0  # documents whose text is null or blank
+    replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
+    notes: Sequence[str] = ()  # what else a person should know
 
 
 @runtime_checkable
 class Summary(Protocol):
-    """What a build says of itself."""
+    """What every build says of itself: the attributes of `Built`."""
 
     @property
-    def built(self) -> bool:
-        """Whether it was built; else the same index was there already."""
+    def built(self) -> bool: ...  # noqa: D102
 
     @property
-    def documents(self) -> int:
-        """Of the corpus."""
+    def documents(self) -> int: ...  # noqa: D102
 
     @property
-    def without_text(self) -> int:
-        """Documents whose text is null or blank."""
+    def without_text(self) -> int: ...  # noqa: D102
 
     @property
-    def replaced(self) -> int | None:
-        """Documents of the index of another corpus in whose place it is; None: of none."""
+    def replaced(self) -> int | None: ...  # noqa: D102
 
     @property
-    def notes(self) -> Sequence[str]:
-        """What else a person should know."""
+    def notes(self) -> Sequence[str]: ...  # noqa: D102
 
 
 class IndexBuild(Protocol):
@@ -105,27 +94,12 @@ class IndexBuild(Protocol):
         """Returns what it is called when it is built."""
 
 
-class Built(NamedTuple):
-    """The summary of a build, as a plug-in returns it."""
-
-    built: bool
-    documents: int
-    without_text: int = 0
-    replaced: int | None = None
-    notes: Sequence[str] = ()
-
-
 @dataclass(frozen=True)
 class ReadCorpus:
-    """The documents of a corpus, sorted by doc_id.
-
-    Attributes:
-        written: Their number and their hash.
-        folder: Where they lie as Arrow files, until the build is over.
-    """
+    """The documents of a corpus, sorted by doc_id."""
 
     written: Written
-    folder: Path
+    folder: Path  # where they lie as Arrow files, until the build is over
 
     @property
     def content(self) -> str:
@@ -198,15 +172,10 @@ def builder_of(settings: RetrieverSettings) -> Any:
 
 
 class IndexBuilds(NamedTuple):
-    """The indexes of some retrievers.
-
-    Attributes:
-        builds: Those that can be built.
-        left: Retrievers whose kind builds none, with the reason.
-    """
+    """The indexes of some retrievers."""
 
     builds: list[IndexBuild]
-    left: dict[str, str]
+    left: dict[str, str]  # retrievers whose kind builds none -> the reason
 
 
 def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> IndexBuilds:

@@ -33,22 +33,13 @@ _MAX_STRING_BYTES = (1 << 31) - 1  # limit of Arrow's string type; large_string 
 
 
 class Written(NamedTuple):
-    """Summary of a corpus that was written.
-
-    Attributes:
-        documents: Number of documents.
-        duplicates: Number of documents with the passage of an earlier one.
-        content: Hash of all rows, independent of their files and order.
-        columns: Names of the columns.
-        without_text: Number of documents whose text is null or blank.
-        without_title: Number of documents whose title is null or blank.
-    """
+    """Summary of a corpus that was written."""
 
     documents: int
-    duplicates: int
-    content: str
+    duplicates: int  # documents with the passage of an earlier one
+    content: str  # hash of all rows, independent of their files and order
     columns: list[str]
-    without_text: int
+    without_text: int  # documents whose text is null or blank
     without_title: int
 
 
@@ -112,12 +103,7 @@ def write_documents(
 
 
 class Content(NamedTuple):
-    """What the rows of a corpus are.
-
-    Attributes:
-        documents: Number of documents.
-        hash: As `Written.content`.
-    """
+    """What the rows of a corpus are; `hash` is `Written.content`."""
 
     documents: int
     hash: str

@@ -22,6 +22,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.analysis.detection import SAMPLE, Told, corpus_analyzer, other_language
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
+from retrievers.corpora.builds import Built
 from retrievers.corpora.corpus import DOCUMENTS, Written, open_arrow, sampled, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
@@ -36,52 +37,6 @@ from retrievers.settings import CorpusSettings
 _BATCH_DOCUMENTS = 1024  # per call of analyzer and encoder, and between two calls of progress
 VECTORS = "vectors.npy"
 _PACKAGES = ("bm25s", "PyStemmer", "numpy", "pyarrow", "torch", "transformers", "FlagEmbedding")
-
-
-class IndexSummary(NamedTuple):
-    """Summary of a build.
-
-    Attributes:
-        built: False if the same index already existed.
-        path: Folder of the index.
-        documents: Number of documents.
-        duplicates: Number of documents with the passage of an earlier one.
-        bm25: Analyzer and formula; None without BM25.
-        dense: Identity of the encoder; None without vectors.
-        content: Hash of the corpus.
-        bytes: Size of all files.
-        without_text: Number of documents whose text is null or blank.
-        without_title: Number of documents whose title is null or blank.
-        replaced: Documents of the index of another corpus in whose place it is; None: of none.
-        language: Why BM25 has its analyzer, where the corpus was asked; None: the config says it.
-        looks: That the corpus is plainly of another language than the config's analyzer, in words; None: it is not.
-    """
-
-    built: bool
-    path: Path
-    documents: int
-    duplicates: int
-    bm25: dict[str, Any] | None
-    dense: dict[str, Any] | None
-    content: str
-    bytes: int
-    without_text: int
-    without_title: int
-    replaced: int | None
-    language: str | None
-    looks: str | None
-
-    @property
-    def notes(self) -> list[str]:
-        """Returns what else a person should know, of BM25."""
-        found = []
-        if self.bm25 is not None and "fields" in self.bm25 and self.without_title:
-            every = self.without_title == self.documents
-            several = f"{self.without_title:,} documents have no title"
-            found.append("no document has a title, so fields.title changes nothing" if every else several)
-        if self.bm25 is not None and self.language is not None:
-            found.append(f"analyzer {self.bm25['analyzer']}: {self.language}")
-        return found + ([f"warning: {self.looks}"] if self.looks is not None else [])
 
 
 class Elsewhere(NamedTuple):
@@ -103,7 +58,7 @@ def build_local_index(
     elsewhere: Elsewhere | None = None,
     columns: CorpusSettings = COLUMNS,
     replace: bool = True,
-) -> IndexSummary:
+) -> Built:
     """Builds an index, unless the same one exists already; replaces another one at `path`.
 
     Args:
@@ -149,9 +104,9 @@ def build_local_index(
         key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         if old and old["data"] == data and not local_damage(target, old):
-            return _summary(False, target, old, written, None, told, looks)
+            return _summary(False, old, written, None, told, looks)
         if elsewhere and elsewhere.entry["data"] == data:
-            return _summary(False, target, elsewhere.entry, written, None, told, looks)
+            return _summary(False, elsewhere.entry, written, None, told, looks)
         documents = work / DOCUMENTS
         if told:
             analyzer = open_analyzer(told.analyzer, documents=True)
@@ -183,7 +138,7 @@ def build_local_index(
             "versions": _versions(),
         }
         publish(target, work, data, entry)
-    return _summary(True, target, entry, written, elsewhere.entry if elsewhere else old, told, looks)
+    return _summary(True, entry, written, elsewhere.entry if elsewhere else old, told, looks)
 
 
 def _parts(documents: Path) -> Iterator[pa.RecordBatch]:
@@ -220,17 +175,20 @@ def _versions() -> dict[str, str]:
 
 def _summary(
     built: bool,
-    target: Path,
     entry: Mapping[str, Any],
     written: Written,
     before: Mapping[str, Any] | None,
     told: Told | None,
     looks: str | None,
-) -> IndexSummary:
-    size = sum(entry["files"].values())
-    fields = entry["fields"]
+) -> Built:
+    notes, bm25 = [], entry["fields"]["bm25"]
+    if bm25 is not None and "fields" in bm25 and written.without_title:
+        every = written.without_title == written.documents
+        several = f"{written.without_title:,} documents have no title"
+        notes.append("no document has a title, so fields.title changes nothing" if every else several)
+    if told is not None and told.why is not None:
+        notes.append(f"analyzer {told.analyzer}: {told.why}")
+    if looks is not None:
+        notes.append(f"warning: {looks}")
     replaced = before["documents"] if before and before["corpus"] != entry["corpus"] else None
-    return IndexSummary(
-        built, target, entry["documents"], entry["duplicates"], fields["bm25"], fields["dense"], entry["corpus"], size,
-        written.without_text, written.without_title, replaced, told.why if told else None, looks,
-    )  # fmt: skip
+    return Built(built, written.documents, written.without_text, replaced, notes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from retrievers.corpora.builds import BuildInputs
+from retrievers.corpora.builds import BuildInputs, Built
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.build import Elsewhere, IndexSummary, build_local_index
+from retrievers.local.build import Elsewhere, build_local_index
 from retrievers.local.fields import IndexFields, local_indexes
 
 
@@ -21,11 +21,11 @@ class FolderBuild:
         self.name = self.place = self.folder = folder
         self._fields = fields
 
-    def build(self, given: BuildInputs) -> IndexSummary:
+    def build(self, given: BuildInputs) -> Built:
         """Builds the index in its folder."""
         return self.build_in(self.folder, given)
 
-    def build_in(self, folder: str | Path, given: BuildInputs, elsewhere: Elsewhere | None = None) -> IndexSummary:
+    def build_in(self, folder: str | Path, given: BuildInputs, elsewhere: Elsewhere | None = None) -> Built:
         """Builds the index in another folder of this machine; `elsewhere` is the one that it will replace."""
         return build_local_index(
             folder,
@@ -37,7 +37,7 @@ class FolderBuild:
             replace=given.replace,
         )
 
-    def shown(self, summary: IndexSummary) -> str:
+    def shown(self, summary: Built) -> str:
         """Returns its folder."""
         return self.folder
 

@@ -20,41 +20,23 @@ _ROWS = 1024  # passages written at a time, and documents of Parquet read at a t
 
 
 class TextFile(NamedTuple):
-    """A document's file, here or in object storage.
+    """A document's file, here or in object storage."""
 
-    Attributes:
-        name: For messages.
-        source: Its path in the corpus's folder, by which its passages are known and cited.
-        open: Opens it.
-    """
-
-    name: str
-    source: str
+    name: str  # for messages
+    source: str  # its path in the corpus's folder, by which its passages are known and cited
     open: Callable[[], BinaryIO]
 
 
 class Passages(NamedTuple):
-    """What was written.
-
-    Attributes:
-        documents: Read.
-        passages: Written.
-        without_text: Documents, and pages of PDFs (`manual.pdf page 3`), in which no text was found.
-    """
+    """What was written."""
 
     documents: int
     passages: int
-    without_text: list[str]
+    without_text: list[str]  # documents, and pages of PDFs (`manual.pdf page 3`), in which no text was found
 
 
 def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Path, progress: Progress) -> Passages:
-    """Writes the passages of documents.
-
-    Args:
-        files: The documents.
-        columns: The config's `corpus`.
-        path: Of the Parquet file.
-        progress: Called with "split", documents done, documents in all.
+    """Writes the passages of documents to a Parquet file; `progress` hears "split", documents done, documents in all.
 
     Raises:
         RetrieverError: A document cannot be read, or none has a text.
@@ -76,7 +58,7 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
                 text = page.text if title is None else _without_title(page.text, document.title)
                 for begin, end in _spans(text, columns.split):
                     chunk += 1
-                    row = {columns.id_column: f"{file.source}#{chunk}", columns.text_column: text[begin:end]}
+                    row: dict[str, Any] = {columns.id_column: f"{file.source}#{chunk}", columns.text_column: text[begin:end]}
                     row |= {SOURCE: file.source, PAGE: page.number, CHUNK: chunk}
                     yield row if title is None else row | {title: document.title}
 
@@ -89,13 +71,7 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
 
 
 def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, path: Path, progress: Progress) -> Passages:
-    """Writes the passages of documents that are rows of Parquet files; their other columns stay.
-
-    Args:
-        files: Of the corpus.
-        columns: The config's `corpus`, with `split`.
-        path: Of the Parquet file.
-        progress: Called with "split", documents done, documents in all.
+    """Writes the passages of documents that are rows of Parquet files, as `write_passages` does; their other columns stay.
 
     Raises:
         RetrieverError: A file cannot be read, or has a column with the name of one of ours.

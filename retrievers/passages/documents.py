@@ -14,27 +14,17 @@ from cluster.errors import RetrieverError
 
 
 class Page(NamedTuple):
-    """A page of a document; one that has no pages is one, without a number.
+    """A page of a document; one that has no pages is one, without a number."""
 
-    Attributes:
-        number: From 1; None: the document has no pages.
-        text: Of the page.
-    """
-
-    number: int | None
+    number: int | None  # from 1
     text: str
 
 
 class PlainDocument(NamedTuple):
-    """A document as it was read.
+    """A document as it was read."""
 
-    Attributes:
-        title: That it gives itself; None: none. The name of its file is none.
-        pages: In order; those without text, such as scanned ones, too.
-    """
-
-    title: str | None
-    pages: list[Page]
+    title: str | None  # that it gives itself, not the name of its file
+    pages: list[Page]  # in order; those without text, such as scanned ones, too
 
 
 def read_document(name: str, data: bytes) -> PlainDocument:

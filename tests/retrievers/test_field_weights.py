@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from cluster.errors import RetrieverError
 from jobs.index.index import _done
 from retrievers.analyzer import open_analyzer
+from retrievers.corpora.builds import Built
 from retrievers.local import build as local_build
-from retrievers.local.build import IndexSummary, build_local_index
+from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
 from retrievers.retriever import SearchText, open_retriever, retriever_identity
 from retrievers.settings import FieldWeights
@@ -43,7 +44,7 @@ def written(write: Write, texts: Texts) -> Path:
     return write({"doc_id": [f"{n:03}" for n in range(len(texts))], "title": titles, "text": bodies})
 
 
-def build(path: Path, corpus: Path, **more: Any) -> IndexSummary:
+def build(path: Path, corpus: Path, **more: Any) -> Built:
     (fields,) = local_indexes({"bm25": typed(block(path, **more))}).values()
     return build_local_index(path, corpus, fields)
 
@@ -159,7 +160,7 @@ def test_vectors_are_not_made_again_for_other_weights(
 ) -> None:
     dense = {"kind": "local", "index": str(tmp_path / "index"), "encoder": encoder_block}
 
-    def both(**more: Any) -> IndexSummary:
+    def both(**more: Any) -> Built:
         two = {"bm25": typed(block(tmp_path / "index", **more)), "dense": typed(dense)}
         (fields,) = local_indexes(two).values()
         return build_local_index(tmp_path / "index", corpus, fields)

@@ -16,7 +16,7 @@ from jobs.index.index import _done
 from retrievers.analysis.detection import corpus_analyzer, other_language
 from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
-from retrievers.local.index import open_retriever
+from retrievers.local.index import open_retriever, read_index
 from retrievers.retriever import SearchText
 from tests.support.retrievers.blocks import index_fields, typed
 
@@ -163,13 +163,12 @@ def test_a_default_index_has_the_analyzer_of_its_corpus(write_corpus: Callable[.
     block: dict[str, Any] = {"kind": "local", "index": str(tmp_path / "index")}
     ((_, fields),) = local_indexes({"bm25": typed(block)}).items()
     built = build_local_index(tmp_path / "index", corpus, fields)
-    assert built.bm25 is not None
-    assert (built.bm25["analyzer"], built.language) == ("german", "100 % of 30 documents look German")
+    assert built.notes == ["analyzer german: 100 % of 30 documents look German"]
     retriever = open_retriever("bm25", typed(block))
     assert retriever.identity()["analyzer"] == "german"
     assert {"g01", "g02"} == set(retriever.search([SearchText("die Häuser")], 5).doc_ids.to_pylist())
     again = build_local_index(tmp_path / "index", corpus, index_fields("german"))  # said or told: it is the same index
-    assert (again.built, again.language) == (False, None)
+    assert (again.built, again.notes) == (False, [])
     with pytest.raises(RetrieverError, match="built with analyzer 'german', the config asks for 'english'"):
         open_retriever("bm25", typed(block | {"analyzer": "english"}))
 
@@ -195,8 +194,8 @@ def test_an_analyzer_of_another_language_is_warned_of(
         summary = build_local_index(tmp_path / "index", corpus, fields)
         assert summary.built == built
         looks = f"analyzer {analyzer}, but 100 % of 30 documents look {language.capitalize()}" if warned else None
-        assert (summary.bm25 or {})["analyzer"] == analyzer
-        assert (summary.language, summary.looks) == (None, looks)
+        assert read_index(tmp_path / "index")["fields"]["bm25"]["analyzer"] == analyzer
+        assert summary.notes == ([f"warning: {looks}"] if warned else [])
         said = str(_done(summary)["done"])
         assert said.endswith(f"; warning: {looks}" if warned else ("built" if built else "to do"))
         assert "\n" not in said

@@ -24,9 +24,9 @@ from jobs.log.files import find_log_files
 from rewriters.normalise import normalise, query_id
 
 VARIANTS = [
-    *("Jaguar", "jaguar", " JAGUAR\t", "ｊａｇｕａｒ", "jaguar speed", "jaguar \n speed", "JAGUAR  SPEED", "jaguar\u00a0speed", "é"),
-    *("e\u0301", "É", "straße", "STRASSE", "\u0130stanbul", "ﬁsh", "冠状病毒", "👩‍👩‍👧 emoji", "\u0301", "a\x00b", "a\x00", "a"),
-    *("", " ", "\u3000", "\t\n", "\x00", "\u200b", "x" * 12, "y" * 13, "ab " * 9, None, None),
+    *("Jaguar", "jaguar", " JAGUAR\t", "ｊａｇｕａｒ", "jaguar speed", "jaguar \n speed", "JAGUAR  SPEED", "jaguar\u00a0speed"),
+    *("é", "e\u0301", "É", "straße", "STRASSE", "\u0130stanbul", "ﬁsh", "\u51a0\u72b6\u75c5\u6bd2", "👩‍👩‍👧 emoji"),
+    *("\u0301", "a\x00b", "a\x00", "a", "", " ", "\u3000", "\t\n", "\x00", "\u200b", "x" * 12, "y" * 13, "ab " * 9, None, None),
 ]  # fmt: skip
 texts = st.one_of(st.sampled_from(VARIANTS), st.text(max_size=5))
 turns = st.none() | st.lists(
