@@ -171,36 +171,6 @@ def test_a_classifier_tells_the_type_of_the_shown_query(tmp_path: Path, monkeypa
     assert schema.names == [*STORED["queries"].names, "query_type", "values"]
 
 
-# ---------------------------------------------------------------- refused
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        (LogColumns("query", context_column="turn"), "no column 'turn' (log.context_column); did you mean 'turns'?"),
-        (LogColumns("query", values=("markt",)), "no column 'markt' (used by a prompt or a selection); did you mean 'market'?"),
-        (
-            LogColumns("query", context_column="n"),
-            "column 'n' (log.context_column) holds int64, wanted text (string) or lists of",
-        ),
-        (
-            LogColumns("query", values=("pair",)),
-            "column 'pair' (used by a prompt or a selection) holds struct<a: int64>, wanted text, lists of text,",
-        ),
-        (
-            LogColumns("query", values=("numbers",)),
-            "column 'numbers' (used by a prompt or a selection) holds list<element: int64>, wanted text,",
-        ),
-    ],
-)
-def test_columns_that_are_not_there_or_of_another_type(tmp_path: Path, columns: LogColumns, said: str) -> None:
-    rows = {"query": ["a"], "turns": ["b"], "market": ["c"], "n": [1], "pair": [{"a": 1}], "numbers": [[1]]}
-    log = write(tmp_path / "log.parquet", rows)
-    with pytest.raises(Exception, match=r"log file") as refused:
-        check_log(find_log_files(str(log)), columns)
-    assert said in str(refused.value)
-
-
 def test_lists_of_string_views_are_read_as_lists_of_text() -> None:
     """Polars writes them; Arrow has no `take` for them."""
     rows = [["a", "b"], None, ["c", None], []]

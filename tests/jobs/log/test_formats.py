@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cluster.errors import ConfigError, LogError, RetrieverError
+from cluster.errors import LogError, RetrieverError
 from cluster.storage import open_storage
 from jobs.index.sources import passages
 from jobs.log import dedup as dedup_module
@@ -356,19 +356,6 @@ def test_a_corpus_that_is_wrong_is_refused_with_its_line(name: str, text: str, w
     with pytest.raises(RetrieverError) as refused:
         content(str(tmp_path / name), tmp_path / "made")
     assert str(refused.value).startswith(f"corpus {tmp_path / name}{words}")
-
-
-def test_judgements_that_are_wrong_are_refused_with_their_line(tmp_path: Path) -> None:
-    for name, text, words in (
-        ("q.csv", 'a,b,c\n"x,y,1\n', f", line 2: {QUOTE}"),
-        ("q.jsonl", '{"a": 1}\n[1]\n', ", line 2: a JSON array, wanted an object"),
-        ("q.parquet", "text", ": not a Parquet file: it starts with 'text'"),
-        ("q.csv", "a,b\nx,y\n", ": has a, b; name its columns log_id, "),
-    ):
-        (tmp_path / name).write_text(text)
-        with pytest.raises(ConfigError) as refused:
-            read_qrels(str(tmp_path / name))
-        assert str(refused.value).startswith(f"evaluate.qrels: {tmp_path / name}{words}")
 
 
 @pytest.mark.parametrize(

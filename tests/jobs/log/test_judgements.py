@@ -6,9 +6,6 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
@@ -115,19 +112,14 @@ def test_a_file_that_holds_nothing_or_is_not_there(qrels: Qrels, tmp_path: Path)
         read_qrels(str(tmp_path / "bytes.tsv"))
 
 
-@pytest.mark.parametrize("name", ["q.csv", "q.parquet"])
-@pytest.mark.parametrize("names", [("query", "doc_id", "grade"), ("topic", "document", "relevance")])
-def test_judgements_and_gold_answers_are_tables_too(name: str, names: tuple[str, str, str], tmp_path: Path) -> None:
-    rows = [('Milk, "hot"', "d1", 2), ("tea", "d2", -1)]
-    table = pa.table({one: list(column) for one, column in zip(names, zip(*rows, strict=True), strict=True)})
-    answers = pa.table({names[0]: ["tea"], "answer": ["a, b"]})
-    for shown, path in ((table, tmp_path / name), (answers, tmp_path / f"answers-{name}")):
-        pq.write_table(shown, path) if name.endswith("parquet") else pa_csv.write_csv(shown, path)
-    assert read_qrels(str(tmp_path / name), key="query").grades == {'milk, "hot"': {"d1": 2}, "tea": {"d2": -1}}
-    assert read_answers(str(tmp_path / f"answers-{name}"), "query") == {"tea": ["a, b"]}
-
-
 def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
+    for name, text, words in (
+        ("q.jsonl", '{"a": 1}\n[1]\n', "q.jsonl, line 2: a JSON array, wanted an object"),
+        ("q.parquet", "text", "q.parquet: not a Parquet file: it starts with 'text'"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_qrels(str(tmp_path / name))
     wrong = {
         "a,b\nx,y\n": "has a, b; name its columns log_id, doc_id, grade",
         "q,d,g\nx,y,z\n": "row 1 is neither",

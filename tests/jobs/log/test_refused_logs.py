@@ -146,10 +146,22 @@ def test_one_bad_file_among_many_is_named(tmp_path: Path) -> None:
         (LogColumns("query", None, "share"), "column 'share' (log.count_column) holds double, wanted whole numbers"),
         (LogColumns("query", None, "query"), "column 'query' (log.count_column) holds string, wanted whole numbers"),
         (LogColumns("query", None, "lang"), "partition 'lang' (log.count_column) is 'en', wanted whole numbers"),
+        (
+            LogColumns("query", context_column="row"),
+            "column 'row' (log.context_column) holds int64, wanted text (string)",
+        ),
+        (
+            LogColumns("query", values=("pair",)),
+            "column 'pair' (used by a prompt or a selection) holds struct<a: int64>",
+        ),
+        (LogColumns("query", values=("sizes",)), "column 'sizes' (used by a prompt or a selection) holds list<element: int64>"),
+        (LogColumns("query", context_column="usr"), "no column 'usr' (log.context_column); did you mean 'user'?"),
+        (LogColumns("query", values=("usr",)), "no column 'usr' (used by a prompt or a selection); did you mean 'user'?"),
     ],
 )
 def test_columns_of_the_wrong_type(tmp_path: Path, columns: LogColumns, said: str) -> None:
-    log = write(tmp_path / "lang=en" / "log.parquet", {**ROWS, "share": [0.5, 0.5], "blob": [b"x", b"y"]})
+    more = {"share": [0.5, 0.5], "blob": [b"x", b"y"], "pair": [{"a": 1}] * 2, "sizes": [[1]] * 2}
+    log = write(tmp_path / "lang=en" / "log.parquet", ROWS | more)
     assert said in refusal(log, columns)
 
 
