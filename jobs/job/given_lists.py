@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -16,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.cause import one_line
+from cluster.cause import absent, one_line
 from cluster.errors import ConfigError, RetrieverError
-from cluster.storage import object_at, open_file, remote
+from cluster.storage import files_at, open_file
 from jobs.config.config import Config
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
@@ -77,16 +76,10 @@ def _read(config: Config, name: str, settings: TrecSettings) -> TrecSettings:
 
 
 def _version(path: str, where: str) -> str:
-    if remote(path):
-        entry = object_at(path)
-        if entry is None:
-            raise RetrieverError("run-file", f"{where}: no such object; correct the path")
-        return f"{entry.size} {entry.etag}"
-    try:
-        stat = os.stat(path)
-    except OSError as error:
-        raise RetrieverError("run-file", f"{where}: cannot be read: {error.strerror}; correct the path") from error
-    return f"{stat.st_size} {stat.st_mtime_ns}"
+    found = [file for file in files_at(path) if file.path == path]
+    if not found:
+        raise RetrieverError("run-file", f"{where}: {absent(path)}; correct the path")
+    return f"{found[0].size} {found[0].changed}"
 
 
 @lru_cache(maxsize=_KEPT)

@@ -58,12 +58,6 @@ def test_the_same_words_after_other_turns_are_another_query(tmp_path: Path) -> N
     assert schema.names == [*STORED["queries"].names, "context"]
 
 
-def test_the_form_of_a_query_is_counted_over_all_forms_of_its_context(tmp_path: Path) -> None:
-    rows = {"query": ["Why?", "why?", "why?", "Why?", "Why?"], "turns": ["Sea", "Sea", "sea", "sea", "SEA"]}
-    _, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", AFTER)
-    assert [(row["query"], row["context"]) for row in found["queries"]] == [("Why?", "Sea")]  # "Sea" and "sea" twice each
-
-
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2)])
 def test_a_list_of_turns_is_joined_oldest_first(tmp_path: Path, kind: pa.DataType) -> None:
     said = [["any trains?", "yes"], None, [None, "any trains?"], [None, None]]
@@ -136,13 +130,6 @@ def test_a_partition_is_a_column_too(tmp_path: Path) -> None:
     assert [row["values"] for row in found["queries"]] == [{"market": "is"}]
     _, found = run(tmp_path / "log", tmp_path / "other", LogColumns("query", context_column="market"))
     assert {(row["context"], row["log_count"]) for row in found["queries"]} == {("de", 1), ("is", 2)}
-
-
-def test_more_values_than_a_range_holds_are_read_by_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 500)
-    rows = {"query": [f"q {n % 40}" for n in range(2000)], "user": [f"u{n % 400:03}" for n in range(2000)]}
-    _, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", LogColumns("query", values=("user",)))
-    assert {row["query"]: row["values"]["user"] for row in found["queries"]} == {f"q {n}": f"u{n:03}" for n in range(40)}
 
 
 # ---------------------------------------------------------------- types

@@ -280,26 +280,6 @@ def test_hive_partitions_order_rows_name_them_and_are_columns(tmp_path: Path) ->
     assert (summary.queries, summary.rejected) == (2, {"empty": 1})
 
 
-@pytest.mark.parametrize("encoding", [None, "PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-@pytest.mark.parametrize("row_group_size", [700, 5000])
-def test_every_encoding_of_the_query_column_reads_the_same(tmp_path: Path, encoding: str | None, row_group_size: int) -> None:
-    rows = [None if i % 11 == 0 else f"Query {i * i % 307}" for i in range(5000)]
-    options = {"use_dictionary": encoding is None, "column_encoding": {"query": encoding} if encoding else None}
-    log = write(tmp_path / "log.parquet", {"query": rows}, row_group_size=row_group_size, **options)
-    _, tables = run(log, tmp_path / "out")
-    assert {q["query"]: q["log_count"] for q in tables["queries"]} == Counter(row for row in rows if row)
-
-
-def test_long_texts_are_grouped_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.log.rows.PIECE_BYTES", 10_000)
-    monkeypatch.setattr("jobs.log.rows.BATCH_ROWS", 10)
-    rows = [f"{n % 40} {'long ' * 50}" for n in range(300)]
-    summary, tables = run(write(tmp_path / "log.parquet", {"query": rows}), tmp_path / "out")
-    assert len(summary.tables["query_map"]) > 5
-    assert [row["log_id"] for row in tables["query_map"]] == [f"log.parquet#{n}" for n in range(300)]
-    assert {q["query"]: q["log_count"] for q in tables["queries"]} == Counter(rows)
-
-
 # ---------------------------------------------------------------- real logs
 
 
