@@ -147,7 +147,7 @@ def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, ca
     for parts, words in (
         ({"retrieve": alone}, "have lists of the log's queries alone, so that no rewrite would be searched"),
         ({"retrieve": alone | {"routes": {"general": ["other"]}}}, "take it out of the route"),
-        ({"ablate": {"runs": {"other": "lost.run"}}}, "lost.run: cannot be read: No such file or directory"),
+        ({"ablate": {"runs": {"other": "lost.run"}}}, "lost.run: no such file or folder"),
         (
             {"ablate": {"runs": {"other": "foreign.run"}}},
             "none of its topics (301) is an id of the log (log.id_column: query_id)",
