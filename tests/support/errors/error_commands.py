@@ -139,7 +139,7 @@ INDEXES = [
     typed("corpus", "or --corpus", *INDEXING, "none.parquet"),
     job("index-missing", "there is no index", f"{INDEX}=nowhere"),
     job("index-other", "build it again", spoil=file("index/index.json", "{")),
-    job("run-file", "lost.run: cannot be read", MORE + "{kind: trec, path: lost.run}", "log.id_column=id"),
+    job("run-file", "lost.run: no such file or folder", MORE + "{kind: trec, path: lost.run}", "log.id_column=id"),
     job("index-other", "was built with analyzer", "retrieve.retrievers.bm25.analyzer=unicode"),
     typed("run-held", "is being built by another process", *INDEXING, "corpus.parquet", spoil=a_build_elsewhere),
     job("model", "or do without a reranker: --set rerank.kind=none", "rerank={model: nobody/none}", spoil=no_hub),
