@@ -4,8 +4,9 @@
     run.quality().table
 
 A config is the path of a YAML file, a mapping of what such a file holds, or a `Config`. Overrides are keywords, in which two
-underscores stand for the dot of a key, or a mapping of keys: `{"fuse.method": "rrf"}`. Nothing here prints, ends the process
-or takes its signals: results are returned, errors raised (`DmqrError`), and events go to the logger `dmqr`.
+underscores stand for the dot of a key. An argument that a function does not explain is that of `run`, or of `evaluate`. Nothing
+here prints, ends the process or takes its signals: results are returned, errors raised (`DmqrError`), and events go to the
+logger `dmqr`.
 """
 
 from __future__ import annotations

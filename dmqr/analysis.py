@@ -36,18 +36,10 @@ def report(
     The page says what came out, what it cost, and what each strategy added.
 
     Args:
-        run: a run's folder, or <output>/<name> for its newest finished run
         out: where to (default: report.html in the run's folder)
         no_texts: leave out every query, rewrite, prompt, answer, document
         qrels: judgements (default: the config's)
-        key: as of `evaluate`.
-        measures: as of `evaluate`.
-        baseline: as of `evaluate`.
-        answers: as of `evaluate`.
         prices: default: prices.yaml beside the config
-
-    Raises:
-        DmqrError: the folder holds no run, or an argument does not fit it.
 
     Example:
         dmqr report runs/quickstart
@@ -107,7 +99,7 @@ def evaluate(
     The original alone (fused, not reranked) is measured beside a run; arms of one or several ablations are compared.
 
     Args:
-        run: as of `report`.
+        run: a run's folder, or <output>/<name> for its newest finished run
         qrels: judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns (default: those of the
             run's config, else of its judge); or further ablations, to join their arms
         judged: measure by the grades of the run's judge (the config's `judge`)
@@ -120,9 +112,6 @@ def evaluate(
             the judged log_id, else the query_id; of an ablation: a folder of one file per arm
         rows: write each answered query with contexts, citations, gold answers and judgements: JSON lines
         arm: whose answers --rows has, of an ablation (default: the config itself)
-
-    Raises:
-        ConfigError: there is nothing to measure by, it cannot be read, or names nothing of the log; ablations cannot be joined.
 
     Example:
         dmqr evaluate runs/quickstart configs/sample/qrels.tsv
@@ -193,14 +182,9 @@ def diff(
         a: a run's folder, or <output>/<name> for its newest finished run
         b: the run to compare
         qrels: judgements, as of evaluate (default: those of B's config)
-        key: as of `evaluate`.
-        measures: as of `evaluate`.
         answers: gold answers, as of evaluate (default: those of B's config)
         samples: queries in each list of queries (default: 10)
         prices: of both runs; default: prices.yaml beside B's config
-
-    Raises:
-        DmqrError: a folder holds no run, or an argument does not fit them.
 
     Example:
         dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv
@@ -241,15 +225,10 @@ def tune(
     Both are learned from a run, and measured on held-out queries; the best config is written.
 
     Args:
-        run: as of `report`.
         qrels: judgements, as of evaluate (default: those of the run's config)
-        key: as of `evaluate`.
         folds: parts, each left out once to measure by (default: 5)
         out: where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing
         seed: of the drawing of the folds (default: 0)
-
-    Raises:
-        DmqrError: the folder holds no run that can be tuned, or an argument does not fit it.
 
     Example:
         dmqr tune runs/quickstart configs/sample/qrels.tsv

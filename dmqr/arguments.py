@@ -38,6 +38,7 @@ def parsed(verb: Verb, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]
     except CycloptsError as error:
         raise ConfigError("argument", f"{_line(error, verb, words)}; see dmqr {verb.name} --help") from None
     given = {name: _value(verb, name, value) for name, value in bound.arguments.items()}
+    given = given.pop("settings", {}) | given
     positional: list[Any] = []
     for name, parameter in inspect.signature(verb.function).parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -56,7 +57,7 @@ def whole() -> cyclopts.App:
         if action and first not in parts:
             parts[first] = _app(first)
             app.command(parts[first])
-        parts[first if action else ""].command(_command(verb), name=action or first, help=verb.summary)
+        parts[first if action else ""].command(_command(verb, completed=True), name=action or first, help=verb.summary)
     return app
 
 
@@ -64,22 +65,22 @@ def _app(name: str) -> cyclopts.App:
     return cyclopts.App(name=name, help_flags=[], version_flags=[], result_action="return_value", help_format="plaintext")
 
 
-def _command(verb: Verb) -> Any:
+def _command(verb: Verb, completed: bool = False) -> Any:
     """Returns a function without a body that has the arguments of a verb."""
 
     def command() -> None: ...
 
     several = [one for one in verb.arguments if not one.is_option and one.many]
-    parameters = [_parameter(one) for one in sorted(verb.arguments, key=lambda one: (one.is_option, one in several))]
+    parameters = [_parameter(one, completed) for one in sorted(verb.arguments, key=lambda one: (one.is_option, one in several))]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _parameter(argument: Argument) -> inspect.Parameter:
+def _parameter(argument: Argument, completed: bool) -> inspect.Parameter:
     kind: Any = Literal[KEYS] if argument.parameter == "key" else argument.kind
-    if {*argument.metavar.split("|")} & {*_FILES, "CONFIG"}:
-        kind = Path
+    if completed and {*argument.metavar.split("|")} & {*_FILES, "CONFIG"}:
+        kind = Path  # not of a value that is read: a path of s3:// would lose a slash
     several = not argument.is_option and bool(argument.many)
     if argument.is_option and argument.many in ("each", "list"):
         kind = list[kind]
@@ -108,7 +109,7 @@ def _value(verb: Verb, name: str, value: Any) -> Any:
         return found
     if argument.many == "commas":  # those within brackets part nothing: nDCG(gains={0:0,1:3})@10
         return [name.strip() for name in re.split(r",(?![^({]*[)}])", value)]
-    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value) if isinstance(value, Path) else value
+    return value
 
 
 def _line(error: CycloptsError, verb: Verb, words: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
@@ -21,17 +21,17 @@ Folder = str | os.PathLike[str]
 
 def submit(
     config: Folder,
-    settings: Settings | None = None,
     /,
     *,
     address: str | None = None,
     date: str | None = None,
     label: str | None = None,
-    ablate: bool = False,
+    as_ablation: bool = False,
     detach: bool = False,
     pip: Sequence[str] | None = None,
     uv: Sequence[str] | None = None,
     render: bool = False,
+    **settings: Any,
 ) -> Result | str:
     """Submits run or ablate to a Ray cluster and follows it.
 
@@ -39,18 +39,12 @@ def submit(
 
     Args:
         config: a YAML file, e.g. configs/quickstart.yaml
-        settings: as of `run`.
         address: of the cluster's job server, like http://HEAD:8265 (default: RAY_API_SERVER_ADDRESS)
-        date: as of `run`.
-        label: as of `run`.
-        ablate: the job is `ablate CONFIG` (default: `run CONFIG`)
+        as_ablation: the job is `ablate CONFIG` (default: `run CONFIG`)
         detach: print the job's id and leave it to work (default: follow it)
         pip: packages that the nodes install for this job with pip: requirements, or files of them
         uv: packages that the nodes install for this job with uv: requirements, or files of them
         render: print a RayJob for Kubernetes, with the config in a ConfigMap, in place of submitting
-
-    Raises:
-        DmqrError: the job is refused, or the job server does not answer.
 
     Example:
         dmqr submit configs/quickstart.yaml --address http://127.0.0.1:8265
@@ -61,17 +55,17 @@ def submit(
     from jobs.submit.submit import submit as send
 
     face = caller()
-    verb: Literal["run", "ablate"] = "ablate" if ablate else "run"
+    verb: Literal["run", "ablate"] = "ablate" if as_ablation else "run"
     if render:
         for name, value in (("detach", detach), ("json", face.as_json), ("pip", pip), ("uv", uv)):
             if value:
                 raise ConfigError("argument", f"{name}: is not rendered; leave it out, or submit with --address")
-        return rendered(*configured(config, settings, {}, date, label), verb)
+        return rendered(*configured(config, settings, date, label), verb)
     address = _address(address, "; or render")
-    more = {"address": address, "ablate": ablate or None, "date": date, "label": label, "pip": pip, "uv": uv}
-    again = face.again("submit", config, settings or {}, more)
+    more = {"address": address, "as_ablation": as_ablation or None, "date": date, "label": label, "pip": pip, "uv": uv}
+    again = face.again("submit", config, settings, more)
     packages = package_lists(pip, uv)
-    job = submission(*configured(config, settings, {}, date, label), verb, again, packages)
+    job = submission(*configured(config, settings, date, label), verb, again, packages)
     server = JobServer(address)
     sent = send(server, job)
     face.note(f"job {sent.job_id} {'submitted' if sent.is_new else 'is working already'} at {server.address}")
@@ -106,26 +100,20 @@ def _followed(server: JobServer, job_id: str) -> Result:
 
 def logs(
     job: Folder,
-    settings: Settings | None = None,
     /,
     *,
     address: str | None = None,
     date: str | None = None,
     label: str | None = None,
     no_follow: bool = False,
+    **settings: Any,
 ) -> str:
     """Prints what a submitted job prints, to its end.
 
     Args:
         job: a config, a run's folder, <output>/<name>, or the id that `submit` prints
-        settings: as of `run`.
-        address: as of `submit`.
-        date: as of `run`.
         label: with a config: that it was submitted with
         no_follow: print what is there, and end
-
-    Raises:
-        DmqrError: there is no such job, or the job server does not answer.
 
     Example:
         dmqr logs configs/quickstart.yaml --address http://127.0.0.1:8265
@@ -144,25 +132,9 @@ def logs(
 
 
 def stop(
-    job: Folder,
-    settings: Settings | None = None,
-    /,
-    *,
-    address: str | None = None,
-    date: str | None = None,
-    label: str | None = None,
+    job: Folder, /, *, address: str | None = None, date: str | None = None, label: str | None = None, **settings: Any
 ) -> Result:
     """Stops a submitted job; shards under way are committed.
-
-    Args:
-        job: as of `logs`.
-        settings: as of `run`.
-        address: as of `submit`.
-        date: as of `run`.
-        label: as of `logs`.
-
-    Raises:
-        DmqrError: there is no such job, or the job server does not answer.
 
     Example:
         dmqr stop configs/quickstart.yaml --address http://127.0.0.1:8265
@@ -181,7 +153,7 @@ def stop(
 
 
 def _found_job(
-    job: str, settings: Settings | None, address: str | None, date: str | None, label: str | None
+    job: str, settings: Settings, address: str | None, date: str | None, label: str | None
 ) -> tuple[JobServer, SubmittedJob]:
     """Returns the job server, and the newest attempt of the job that is named.
 
@@ -195,7 +167,7 @@ def _found_job(
 
     address, targets = _address(address), [job]
     if named_config(job):
-        config = configured(job, settings, {}, date, label)
+        config = configured(job, settings, date, label)
         targets = [submission(*config, verb, "", {}).base for verb in VERBS]
     else:
         check_nothing_set(job, settings, date)

@@ -288,14 +288,6 @@ class CommandLine(Face):
 
 
 def program() -> str:
-    """Returns how this program was called, for commands that a person shall type."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return f"{_typed(Path(sys.executable))} -m jobs"
-    return _typed(called)
-
-
-def _typed(path: Path) -> str:
-    """Returns the name of a program that the shell finds by its name, else its path."""
-    found = shutil.which(path.name)
-    return path.name if found and Path(found).absolute() == path.absolute() else str(path)
+    """Returns how this program is called, for commands that a person shall type."""
+    found, own = shutil.which("dmqr"), Path(sys.executable).with_name("dmqr")
+    return "dmqr" if found and Path(found).absolute() == own else f"{sys.executable} -m jobs"

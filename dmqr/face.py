@@ -84,7 +84,7 @@ class Face:
         from jobs.terminal.resuming import PythonCall
 
         shown = repr(os.fspath(config)) if isinstance(config, str | os.PathLike) else "config"
-        return PythonCall.of(f"dmqr.{verb}", shown, settings, more)
+        return PythonCall.of(f"dmqr.{verb}", shown, {key.replace("__", "."): value for key, value in settings.items()}, more)
 
 
 COMMAND_LINE: ContextVar[Face | None] = ContextVar("command line", default=None)

@@ -34,9 +34,10 @@ VERBS = {
 }
 """Group -> verb -> its function."""
 KEYS = ("log_id", "query_id", "query")
+_DOCUMENTING = ("whole_jobs.run", "analysis.evaluate", "cluster_jobs.submit", "cluster_jobs.logs")
 _KINDS = {"bool": bool, "int": int}  # others are texts
-_HIDDEN = ("progress", "overrides", "bounds")  # of Python alone
-_SPELLED = {"settings": "--set", "to": "--to"}
+_HIDDEN = ("progress",)  # of Python alone
+_SPELLED = {"settings": "--set", "to": "--to", "as_ablation": "--ablate"}
 _METAVARS = {
     "config": "CONFIG", "settings": "A.B=VALUE", "date": "YYYY-MM-DD", "measures": "NAME,...", "baseline": "ARM", "arm": "ARM",
     "label": "TEXT", "context": "TEXT", "retry": "REASON", "address": "URL", "unused": "DURATION", "value": "NAME=TEXT",
@@ -103,10 +104,12 @@ def _verb(name: str, group: str, place: str) -> Verb:
     function = _function(place)
     (summary, details), _, example = _documented(function)
     found = [
-        _argument(name, parameter, _meaning(function, parameter.name))
+        _argument(name, parameter, _meaning(place, parameter.name))
         for parameter in inspect.signature(function).parameters.values()
         if parameter.name not in _HIDDEN
     ]
+    found.sort(key=lambda one: one.parameter == "settings", reverse=True)
+    found.sort(key=lambda one: one.is_option)
     if name not in _NO_JSON:
         found.append(Argument("json", "--json", "", bool, "", required=False, meaning=JSON))
     return Verb(name, group, function, summary, details, found, example)
@@ -114,11 +117,12 @@ def _verb(name: str, group: str, place: str) -> Verb:
 
 def _argument(verb: str, parameter: inspect.Parameter, meaning: str) -> Argument:
     name, types = parameter.name, str(parameter.annotation)
-    positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
+    many_positional = parameter.kind is parameter.VAR_POSITIONAL
+    positional = parameter.kind is parameter.POSITIONAL_ONLY or many_positional
     option = name in _SPELLED or not positional or (verb, name) == ("index", "corpus")
     kind = _KINDS.get(types.partition(" ")[0], str)
     metavar = _OF_A_VERB.get(f"{verb} {name}") or _METAVARS.get(name) or ("N" if kind is int else "FILE")
-    many = "each" if name in ("settings", "value") or parameter.kind is parameter.VAR_POSITIONAL else ""
+    many = "each" if name in ("settings", "value") or many_positional else ""
     many = "commas" if name == "measures" else many or ("list" if "Sequence" in types else "")
     return Argument(
         name,
@@ -126,7 +130,7 @@ def _argument(verb: str, parameter: inspect.Parameter, meaning: str) -> Argument
         "" if kind is bool else metavar,
         kind,
         many,
-        required=parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL,
+        required=parameter.default is parameter.empty and name != "settings" and not many_positional,
         meaning=meaning,
     )
 
@@ -141,14 +145,10 @@ def _documented(function: Callable[..., Any]) -> tuple[tuple[str, str], dict[str
     return (summary, details), meanings, sections.get("Example", "").strip()
 
 
-def _meaning(function: Callable[..., Any], parameter: str) -> str:
-    """Returns the meaning of an argument, where its docstring names another verb ("as of `run`.") that verb's."""
-    found = _documented(function)[1][parameter]
-    other = re.match(r"as of `(\w+)`", found)
-    return _meaning(_function(_PLACES[other[1]]), parameter) if other else found
-
-
-_PLACES = {name: place for places in VERBS.values() for name, place in places.items()}
+def _meaning(place: str, parameter: str) -> str:
+    """Returns the meaning of an argument; what its docstring leaves out is documented by the first verb that has it."""
+    places = (place, *_DOCUMENTING)
+    return next(meanings[parameter] for one in places if parameter in (meanings := _documented(_function(one))[1]))
 
 
 def _function(place: str) -> Callable[..., Any]:

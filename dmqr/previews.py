@@ -22,33 +22,24 @@ if TYPE_CHECKING:
 def index(
     config: ConfigSource,
     corpus: str | os.PathLike[str] | Sequence[str] | None = None,
-    settings: Settings | None = None,
     /,
     *,
     replace: bool = False,
     dry_run: bool = False,
     date: str | None = None,
     progress: OnProgress | None = None,
-    **overrides: Any,
+    **settings: Any,
 ) -> Result:
     """Builds the indexes that a config names.
 
     Those that are built already are left as they are.
 
     Args:
-        config: as of `run`.
         corpus: Parquet, JSON lines or CSV (doc_id, title, text, or the columns that the config names: corpus.id_column),
             documents (text, Markdown, HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for
             some (default: corpus.path of the config)
-        settings: as of `run`.
         replace: replace an index of another corpus, which is refused otherwise
         dry_run: build nothing, and say of each index what would become of it
-        date: as of `run`.
-        progress: as of `run`; it is told the phase alone.
-        overrides: as of `run`.
-
-    Raises:
-        DmqrError: the corpus or the config cannot be used.
 
     Example:
         dmqr index configs/quickstart.yaml
@@ -58,7 +49,7 @@ def index(
     from jobs.job.indexes import encoder_warnings
 
     face = caller(progress)
-    given, _ = configured(config, settings, overrides, date)
+    given, _ = configured(config, settings, date)
     paths = [os.fspath(corpus)] if isinstance(corpus, str | os.PathLike) else [os.fspath(path) for path in corpus or ()]
     with face.working("index") as display:
         built = list(build(given, paths, display, replace=replace, dry_run=dry_run))
@@ -80,13 +71,12 @@ def index(
 
 def try_query(
     *given: ConfigSource,
-    settings: Settings | None = None,
     date: str | None = None,
     context: str | None = None,
     value: Sequence[str] = (),
     prompts: bool = False,
     progress: OnProgress | None = None,
-    **overrides: Any,
+    **settings: Any,
 ) -> Result | Iterator[Result | DmqrError]:
     """Sends one query through every stage and shows each step.
 
@@ -95,16 +85,9 @@ def try_query(
     Args:
         given: one or more configs, and the query, in quotes, in any order; without a query: asked for at a terminal, else read
             from standard input, one a line
-        settings: as of `run`.
-        date: as of `run`.
         context: the earlier turns of the conversation, as log.context_column has them
         value: what the log's column NAME, a variable of a prompt, says of the query; once for each column
         prompts: show the prompt and the raw answer of each request, too
-        progress: as of `run`; it is told the phase alone.
-        overrides: as of `run`.
-
-    Raises:
-        DmqrError: a run would refuse the config, or would reject the query.
 
     Example:
         dmqr try configs/quickstart.yaml "why do onions make you cry"
@@ -119,7 +102,7 @@ def try_query(
         raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
     face = caller(progress)
     typed = None if queries else face.queries()
-    trials = _trials(face, sources, queries or typed or (), settings, overrides, date, context, value, prompts=prompts)
+    trials = _trials(face, sources, queries or typed or (), settings, date, context, value, prompts=prompts)
     if not queries:
         return trials
     found = next(trials)
@@ -129,8 +112,8 @@ def try_query(
 
 
 def _trials(
-    face: Face, sources: Sequence[ConfigSource], queries: Iterable[str], settings: Settings | None, overrides: Settings,
-    date: str | None, context: str | None, value: Sequence[str], *, prompts: bool,
+    face: Face, sources: Sequence[ConfigSource], queries: Iterable[str], settings: Settings,
+    date: str | None, context: str | None, value: Sequence[str], *, prompts: bool
 ) -> Iterator[Result | DmqrError]:  # fmt: skip
     """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""
     from dmqr.result import Result
@@ -142,7 +125,7 @@ def _trials(
     asked = Given(context, read_values(value))
     labels = [Path(one).stem if isinstance(one, str | os.PathLike) else f"config {n}" for n, one in enumerate(sources, 1)]
     labels = labels if len(set(labels)) == len(labels) else list(map(str, sources))
-    configs = [configured(source, settings, overrides, date) for source in sources]
+    configs = [configured(source, settings, date) for source in sources]
     with ExitStack() as stack:
         with face.working("try") as display:
             ready = partial(ready_indexes, progress=display)
@@ -181,31 +164,21 @@ def named_config(word: str) -> bool:
 
 def plan(
     config: ConfigSource,
-    settings: Settings | None = None,
     /,
     *,
     date: str | None = None,
     label: str | None = None,
     sample: int = 0,
     progress: OnProgress | None = None,
-    **overrides: Any,
+    **settings: Any,
 ) -> Planned:
     """Says what a run would do and cost, and refuses what it would refuse.
 
     Of a config with arms, it says what an ablation would do.
 
     Args:
-        config: as of `run`.
-        settings: as of `run`.
-        date: as of `run`.
-        label: as of `run`.
         sample: pay for so many queries of which something is missing, keep it in the store, and say by it what the others cost
             (default: 0, nothing is paid)
-        progress: as of `run`; it is told the phase alone.
-        overrides: as of `run`.
-
-    Raises:
-        DmqrError: the run would be refused.
 
     Example:
         dmqr plan configs/quickstart.yaml
@@ -220,7 +193,7 @@ def plan(
 
     if sample < 0:
         raise ConfigError("argument", f"sample {sample}: is less than 0; give the number of queries to pay for")
-    given, file = configured(config, settings, overrides, date, label)
+    given, file = configured(config, settings, date, label)
     with caller(progress).working("plan") as display:
         ready = partial(ready_indexes, progress=display)  # what a run finds in the store is known by its indexes' content
         ablation = None if given.ablate == AblateSettings() else prepare_ablation(given, file, ready)
@@ -234,13 +207,12 @@ def plan(
 def rewrite(
     queries: Sequence[str],
     config: ConfigSource,
-    settings: Settings | None = None,
     /,
     *,
     context: str | None = None,
     values: Mapping[str, str] | None = None,
     progress: OnProgress | None = None,
-    **overrides: Any,
+    **settings: Any,
 ) -> Rewrites:
     """Returns the rewrites of some queries, as `dmqr try` makes them; no log is read, and nothing is retrieved.
 
@@ -248,22 +220,15 @@ def rewrite(
 
     Args:
         queries: their texts.
-        config: as of `run`.
-        settings: as of `run`.
         context: the earlier turns of the conversation, of all queries (`log.context_column`).
         values: column of the log -> what it says of all queries.
-        progress: as of `run`; it is told the phase alone.
-        overrides: as of `run`.
-
-    Raises:
-        DmqrError: a run would refuse what the config says of rewriting, or would reject one of the queries.
     """
     from dmqr.rows import Rewrites
     from jobs.index.missing import ready_indexes
     from jobs.try_one.rewritten import rewritten
     from jobs.try_one.trial import Given
 
-    given, file = configured(config, settings, overrides)
+    given, file = configured(config, settings)
     asked = [queries] if isinstance(queries, str) else list(queries)
     with caller(progress).working("rewrite") as display:
         ready = partial(ready_indexes, progress=display)

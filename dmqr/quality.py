@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
 from dmqr.face import Face
-from dmqr.result import Result, as_pandas
+from dmqr.result import Result
 from dmqr.truth import Truth
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
     from jobs.measure.comparison import Comparison
@@ -25,24 +24,7 @@ if TYPE_CHECKING:
     from jobs.runs.folder import RunFolder
 
 
-class Measured(Result):
-    """A result with a table."""
-
-    @property
-    def table(self) -> pa.Table:
-        """The figures as a `pyarrow.Table`."""
-        raise NotImplementedError
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Returns `table` as a pandas DataFrame.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        return as_pandas(self.table)
-
-
-class MeasuredQuality(Measured):
+class MeasuredQuality(Result):
     """What was measured of a run, or of the arms of an ablation."""
 
     lists: Evaluation | None
@@ -184,7 +166,7 @@ class MeasuredArms(MeasuredQuality):
                 yield {"arm": arm["arm"], "measure": measure} | plain
 
 
-class JoinedQuality(Measured):
+class JoinedQuality(Result):
     """The arms of several ablations, compared over their data sets."""
 
     def __init__(self, folders: Mapping[str, RunFolder], joined: Sequence[Joined], missing: Sequence[str]) -> None:

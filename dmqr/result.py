@@ -5,13 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from cluster.errors import ConfigError
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
+from typing import Any
 
 WIDTH = 100  # columns
 
@@ -57,17 +51,3 @@ class Result:
         from jobs.terminal.tables import page_text
 
         return f"<pre>{html.escape(chr(10).join([page_text(self.page(), WIDTH), *self.remarks]))}</pre>"
-
-
-def as_pandas(table: pa.Table) -> pd.DataFrame:
-    """Returns an Arrow table as a pandas DataFrame.
-
-    Raises:
-        ConfigError: pandas is not installed.
-    """
-    try:
-        import pandas  # noqa: F401
-    except ImportError as error:
-        what = "to_pandas: pandas is not installed"
-        raise ConfigError("package-missing", f"{what}; pip install pandas, or use the Arrow table") from error
-    return table.to_pandas()

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dmqr.result import Result, as_pandas
-from dmqr.tables import Tables
+from cluster.errors import ConfigError, nearest
+from dmqr.result import Result
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import duckdb
     import pyarrow as pa
 
     from cluster.costs import Prices
@@ -29,8 +29,6 @@ class Stored(Result):
         self._folder = folder
         self.warnings = list(warnings)
         """Warnings of the call that made the run; empty for a run that was only opened."""
-        self.tables = Tables(folder)
-        """Name -> `pyarrow.Table`, of the committed part; each is read when it is asked for."""
         self.lines = [self.folder]
 
     @property
@@ -85,30 +83,53 @@ class Stored(Result):
         figures += f"; {self.leading}" if self.leading else ""
         return f"{type(self).__name__}({self.folder!r}, {self.state}: {figures})"
 
+    @cached_property
+    def tables(self) -> dict[str, list[str]]:
+        """Name of a committed table -> its files; a table without rows has one, once the run is finished."""
+        from cluster.run.shards import SUCCESS
+        from jobs.runs.folder import stored_json
+
+        folder = self._folder
+        named = stored_json(folder.storage, SUCCESS).get("tables", {}) if folder.finished else {}
+        return {table: [folder.storage.url(key) for key in keys] for table, keys in named.items()} | dict(folder.tables)
+
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns a table as a `pyarrow.Table`, with these columns alone, or all.
 
         Raises:
             ConfigError: there is no such table, or no such column.
         """
-        return self.tables.read(name, columns)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-    def relation(self, name: str, connection: Any = None) -> Any:
+        from cluster.storage import open_file
+
+        parts = []
+        for url in self._files(name):
+            with open_file(url) as file:
+                opened = pq.ParquetFile(file)
+                for column in columns or ():
+                    if column not in opened.schema_arrow.names:
+                        known = nearest(column, opened.schema_arrow.names)
+                        raise ConfigError("argument", f"{name}: no column {column!r}{known}")
+                parts.append(opened.read(None if columns is None else list(columns)))
+        return pa.concat_tables(parts)
+
+    def relation(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Returns a table as a DuckDB relation, which reads the files when it is used.
 
         Args:
             name: of the table.
             connection: of DuckDB; None: a new one, which also reads s3://.
         """
-        return self.tables.relation(name, connection)
+        from cluster.storage.s3_duckdb import open_duckdb
 
-    def to_pandas(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Returns a table as a pandas DataFrame.
+        return (connection or open_duckdb()).read_parquet(self._files(name), hive_partitioning=False)
 
-        Raises:
-            ConfigError: pandas is not installed, or as `table`.
-        """
-        return as_pandas(self.table(name, columns))
+    def _files(self, name: str) -> list[str]:
+        if name not in self.tables:
+            raise ConfigError("argument", f"{self.folder}: no table {name!r}{nearest(name, list(self.tables))}")
+        return self.tables[name]
 
     @cached_property
     def prices(self) -> Prices | None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dmqr.quality import Measured
 from dmqr.result import Result
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from jobs.try_one.rewritten import RewrittenQueries
 
 
@@ -36,12 +33,13 @@ class Planned(Result):
         return f"Planned({self.folder!r}, {left:,} queries left)"
 
 
-class Rewrites(Measured):
+class Rewrites(Result):
     """The rewrites of some queries, in their order."""
 
     def __init__(self, rewritten: RewrittenQueries) -> None:
         """Takes what was rewritten."""
-        self._table = rewritten.rewrites
+        self.table = rewritten.rewrites
+        """A `pyarrow.Table`: query, and the columns of `rewrites/` (query_id, strategy, position, text, weight, ...)."""
         self.errors = rewritten.errors
         """A `pyarrow.Table`: query, and the columns of `errors/`: what the LLM did not give."""
         self.costs = rewritten.costs
@@ -62,11 +60,6 @@ class Rewrites(Measured):
     def __repr__(self) -> str:
         """Returns how many there are."""
         return f"Rewrites({len(self)} of {len(set(self.table['query'].to_pylist()))} queries)"
-
-    @property
-    def table(self) -> pa.Table:
-        """A `pyarrow.Table`: query, and the columns of `rewrites/` (query_id, strategy, position, text, weight, ...)."""
-        return self._table
 
     def page(self) -> Any:
         """Returns strategy, text and weight of each, by query."""

@@ -43,6 +43,7 @@ class Truth:
         """
         self.folder, self._qrels, self._key, self._answers = folder, qrels, key, answers
         self._judged, self._note, self._settings = judged, note, folder.config.evaluate
+        self.given, self.gold_given = bool(qrels or key), bool(answers)  # they have to be of the run's log
 
     @cached_property
     def named(self) -> Judgements | None:
@@ -145,16 +146,6 @@ class Truth:
             truth = self.gold.judged if answers and self.gold is not None else self.judgements
             assert truth is not None
             raise ConfigError("judgements", f"{truth.path}: {warning}; give other judgements, or another key")
-
-    @property
-    def given(self) -> bool:
-        """Whether arguments name judgements or their key, which have to be of the run's log."""
-        return bool(self._qrels or self._key)
-
-    @property
-    def gold_given(self) -> bool:
-        """Whether arguments name gold answers, which have to be of the run's log."""
-        return bool(self._answers)
 
 
 def measured_by(

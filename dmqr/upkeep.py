@@ -23,25 +23,14 @@ Folder = str | os.PathLike[str]
 
 
 def runs(
-    config: Folder,
-    settings: Settings | None = None,
-    /,
-    *,
-    date: str | None = None,
-    prices: str | None = None,
-    last: int | None = None,
+    config: Folder, /, *, date: str | None = None, prices: str | None = None, last: int | None = None, **settings: Any
 ) -> Result:
     """Lists runs with quality and cost, or shows how far one is.
 
     Args:
         config: a config, for the runs of its name; an output, or <output>/<name>; or a run's folder, for how far it is
-        settings: as of `run`.
-        date: as of `run`.
         prices: default: prices.yaml beside the config
         last: only the newest N runs (default: all)
-
-    Raises:
-        DmqrError: no run lies there, or an argument is invalid.
 
     Example:
         dmqr runs configs/quickstart.yaml
@@ -57,7 +46,7 @@ def runs(
     config_file: str | None = None
     name: str | None = None
     if named_config(given):
-        read, config_file = configured(given, settings, {}, date)
+        read, config_file = configured(given, settings, date)
         output, name = open_storage(read.output), read.name
     else:
         check_nothing_set(given, settings, date)
@@ -77,28 +66,25 @@ def runs(
 def export(
     run: Run | Folder,
     to: str,
-    settings: Settings | None = None,
     /,
     *,
     hits: int = 10,
     promote: bool = False,
     qrels: Folder | None = None,
     key: Key | None = None,
-    **bounds: float | None,
+    **settings: float | None,
 ) -> Result:
     """Writes a run's rows for a search, and promotes good ones.
 
     The rows of a finished run are a version; it becomes current if errors, coverage and quality are within bounds.
 
     Args:
-        run: as of `report`; in Python also a `Run`
+        run: a run's folder, or <output>/<name> for its newest finished run; in Python also a `Run`
         to: where versions lie, here or on S3
         settings: with --promote: another bound, like publish.coverage=0.9; null: none
         hits: documents of a query at most (default: 10)
         promote: make the version current, if its checks hold
         qrels: with --promote: judgements to check quality by (default: those of the run's config, else of its judge)
-        key: as of `evaluate`.
-        bounds: keys of `publish` that replace the run's: `error_rate`, `coverage`, `quality_loss`; None: no bound.
 
     Raises:
         DmqrError: a check failed (`code` is export), or the run, an argument or the target does not allow it.
@@ -114,11 +100,11 @@ def export(
     from jobs.pages.export import export_page
     from jobs.runs.folder import open_run
 
-    changes = dict(settings or {}) | {f"publish.{name}": value for name, value in bounds.items()}
-    for name, value in (("qrels", qrels), ("key", key), ("settings", changes)):
+    for name, value in (("qrels", qrels), ("key", key), ("settings", settings)):
         if value and not promote:
             raise ConfigError("argument", f"{name}: is of a promotion; give promote, too")
-    for name in changes:
+    bounds = {name.replace("__", "."): value for name, value in settings.items()}
+    for name in bounds:
         if not name.startswith("publish."):
             raise ConfigError("argument", f"settings {name}: is no bound; give one like publish.coverage=0.9")
     face, folder = caller(), open_run(os.fspath(run) if isinstance(run, str | os.PathLike) else run.folder)
@@ -129,7 +115,7 @@ def export(
         raise ConfigError("argument", f"{folder.storage.root}: is not finished ({folder.state}); run it to its end first")
     if hits < 1:
         raise ConfigError("argument", f"hits {hits}: is less than 1; give 1 or more")
-    publish = changed_config(folder.config, changes, folder.storage.root).publish
+    publish = changed_config(folder.config, bounds, folder.storage.root).publish
     storage = open_target(to)
     with face.working("export") as display:
         version, existed = export_version(storage, folder, hits, display.phase)
@@ -148,22 +134,15 @@ def export(
     return Result(done.values, lambda: export_page(done), url, notes=face.notes)
 
 
-def store_gc(
-    config: Folder, settings: Settings | None = None, /, *, unused: str, dry_run: bool = False, date: str | None = None
-) -> Result:
+def store_gc(config: Folder, /, *, unused: str, dry_run: bool = False, date: str | None = None, **settings: Any) -> Result:
     """Merges a store's files, and removes what is old or unused.
 
     Old are rows of more than store_ttl; unused is what no job has read for --unused.
 
     Args:
         config: a config, for its store, or the folder of a store
-        settings: as of `run`.
         unused: remove spaces (of one model, index or reranker) that no job has used for so long: 12h, 30d, 8w
         dry_run: only say what would go
-        date: as of `run`.
-
-    Raises:
-        DmqrError: there is no store, or an argument is invalid.
 
     Example:
         dmqr store gc configs/quickstart.yaml --unused 30d
@@ -198,7 +177,6 @@ def store_gc(
 def store_forget(
     config: Folder,
     query: str,
-    settings: Settings | None = None,
     /,
     *,
     context: str | None = None,
@@ -206,21 +184,17 @@ def store_forget(
     all: bool = False,
     dry_run: bool = False,
     date: str | None = None,
+    **settings: Any,
 ) -> Result:
     """Removes a query, and all that has its words, from a store.
 
     Args:
         config: a config, for its store, or the folder of a store
         query: the query, in quotes
-        settings: as of `run`.
         context: the earlier turns, of the query after them
         own: leave the rows of other queries that have its words
         all: its words go, in however many other queries they stand
         dry_run: only say what would go
-        date: as of `run`.
-
-    Raises:
-        DmqrError: there is no store, or very many other queries have its words.
 
     Example:
         dmqr store forget configs/quickstart.yaml "a query" --dry-run
@@ -241,7 +215,7 @@ def store_forget(
     return Result(lambda: values, lambda: forgotten_page(found, dry_run=dry_run), *lines)
 
 
-def check_nothing_set(given: str, settings: Settings | None, date: str | None) -> None:
+def check_nothing_set(given: str, settings: Settings, date: str | None) -> None:
     """Refuses what would change a config, where none was given.
 
     Raises:
@@ -260,7 +234,7 @@ class _OpenStore(NamedTuple):
     oldest: int
 
 
-def _stored(given: str, settings: Settings | None, date: str | None) -> _OpenStore:
+def _stored(given: str, settings: Settings, date: str | None) -> _OpenStore:
     """Returns the store that a config, or a folder, names.
 
     Raises:
@@ -272,7 +246,7 @@ def _stored(given: str, settings: Settings | None, date: str | None) -> _OpenSto
     from jobs.store.contents import check_store
 
     if named_config(given):
-        config, _ = configured(given, settings, {}, date)
+        config, _ = configured(given, settings, date)
         if config.store_folder is None:
             raise ConfigError("argument", f"{given}: its store is null, so there is none; give the folder of one")
         storage = open_storage(config.store_folder)

@@ -42,31 +42,27 @@ Value = TypeVar("Value", bound=Closed)
 
 
 def configured(
-    config: ConfigSource, settings: Settings | None, overrides: Settings, date: str | None = None, label: str | None = None
+    config: ConfigSource, settings: Settings, date: str | None = None, label: str | None = None
 ) -> tuple[Config, str]:
     """Returns a checked config and the path of its file."""
-    from jobs.config.given import file_of, given_config, settings_of
+    from jobs.config.given import file_of, given_config
 
-    return given_config(config, settings_of(settings, overrides), date, label), file_of(config)
+    return given_config(config, settings, date, label), file_of(config)
 
 
 class WholeJob:
     """A run or an ablation, from its config to its pages."""
 
-    def __init__(
-        self, verb: str, config: ConfigSource, settings: Settings | None, overrides: Settings, progress: OnProgress | None,
-        **more: Any,
-    ) -> None:  # fmt: skip
+    def __init__(self, verb: str, config: ConfigSource, settings: Settings, progress: OnProgress | None, **more: Any) -> None:
         """Reads the config; `more` holds the other arguments of the call: date, label, measures, retry."""
-        from jobs.config.given import settings_of
-        from jobs.job.measure_checks import check_measures
-
         self.verb, self.face = verb, caller(progress)
-        self.config, self.file = configured(config, settings, overrides, more["date"], more["label"])
+        self.config, self.file = configured(config, settings, more["date"], more["label"])
         if more["measures"] is not None:
+            from jobs.job.measure_checks import check_measures
+
             check_measures(more["measures"])
         more["date"] = more["date"] or self.config.log.date
-        self.again = self.face.again(verb, config, settings_of(settings, overrides), more)
+        self.again = self.face.again(verb, config, settings, more)
         self.before = False
         """Whether the job was finished before."""
         self._told: Notifications
@@ -154,7 +150,6 @@ class WholeJob:
 
 def run(
     config: ConfigSource,
-    settings: Settings | None = None,
     /,
     *,
     date: str | None = None,
@@ -162,7 +157,7 @@ def run(
     measures: Sequence[str] | None = None,
     retry: str | None = None,
     progress: OnProgress | None = None,
-    **overrides: Any,
+    **settings: Any,
 ) -> Run:
     """Does what is missing of a job, measures it, writes its page.
 
@@ -170,14 +165,12 @@ def run(
 
     Args:
         config: a YAML file, e.g. configs/quickstart.yaml; in Python also a mapping, or a `Config`
-        settings: override one key of the config; in Python a mapping, like {"fuse.k": 10}
+        settings: override one key of the config; in Python a keyword for each, like fuse__k=10
         date: what {date} stands for (default: yesterday, UTC)
         label: stands in the name of the run's folder (default: the log's date); another label is another run
-        measures: as of `evaluate`.
         retry: ask the queries again whose errors have this reason (all: any), as a run labelled retry-1, retry-2, ...;
             everything else comes from the store
         progress: is called about once a second, in this thread, with what `progress.json` holds; what it raises ends the run.
-        overrides: overrides by keyword: `fuse__k=10`.
 
     Raises:
         Stopped: the run ended early; what is committed stays, and the same call goes on.
@@ -186,6 +179,8 @@ def run(
     Example:
         dmqr run configs/quickstart.yaml
     """
+    job = WholeJob("run", config, settings, progress, date=date, label=label, measures=measures, retry=retry)
+
     from dmqr.pages import write_report
     from dmqr.results import Run
     from dmqr.truth import measured_by
@@ -199,7 +194,6 @@ def run(
     from jobs.runs.folder import REPORT, open_run
     from jobs.runs.retry import prepare_retry
 
-    job = WholeJob("run", config, settings, overrides, progress, date=date, label=label, measures=measures, retry=retry)
     with job.telling():
         try:
             prepared = prepare(job.config, job.file, job.ready)
@@ -236,35 +230,23 @@ def run(
 
 def ablate(
     config: ConfigSource,
-    settings: Settings | None = None,
     /,
     *,
     date: str | None = None,
     label: str | None = None,
     measures: Sequence[str] | None = None,
     progress: OnProgress | None = None,
-    **overrides: Any,
+    **settings: Any,
 ) -> Ablation:
     """Compares variants of a config (arms), sharing their work.
 
     What arms share is gathered once; each is answered, and the differences are tested.
 
-    Args:
-        config: as of `run`.
-        settings: as of `run`.
-        date: as of `run`.
-        label: as of `run`.
-        measures: as of `evaluate`.
-        progress: as of `run`.
-        overrides: as of `run`.
-
-    Raises:
-        Stopped: as of `run`.
-        DmqrError: as of `run`.
-
     Example:
         dmqr ablate configs/ablate.yaml
     """
+    job = WholeJob("ablate", config, settings, progress, date=date, label=label, measures=measures)
+
     from dmqr.results import Ablation
     from dmqr.truth import measured_by
     from jobs.measure.answers import gold_answers
@@ -274,7 +256,6 @@ def ablate(
     from jobs.run.run import run as run_job
     from jobs.runs.folder import open_run
 
-    job = WholeJob("ablate", config, settings, overrides, progress, date=date, label=label, measures=measures)
     with job.telling():
         ablation = prepare_ablation(job.config, job.file, job.ready)
         prepared = ablation.prepared

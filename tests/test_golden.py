@@ -42,7 +42,7 @@ def test_every_preset_is_planned_and_tried(name: str, presets: World, monkeypatc
     file = str(presets.file(name))
     monkeypatch.chdir(presets.place)
     config = load_config(file, ["name=plan"])
-    values = dmqr.plan(file, {"name": "plan"}).values
+    values = dmqr.plan(file, name="plan").values
     assert values["queries"] == QUERIES
     with LoadedConfig(config, file, name) as loaded:
         trial = loaded.try_query("why does bread rise", lambda _: None)

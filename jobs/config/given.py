@@ -28,35 +28,20 @@ def given_config(
 
     Args:
         source: a YAML file's path, what such a file would hold, or a config.
-        settings: overrides: key, like `fuse.k` -> value.
+        settings: overrides: key, like `fuse.k`, or `fuse__k` as Python spells keywords -> value.
         date: replaces `{date}`, as YYYY-MM-DD; None: yesterday (UTC).
         label: replaces the config's `label`; None: as the config has it.
 
     Raises:
         ConfigError: one of these is invalid.
     """
-    overrides = {key: _plain(value) for key, value in settings.items()}
+    overrides = {key.replace("__", "."): _plain(value) for key, value in settings.items()}
     if isinstance(source, str | os.PathLike):
         return load_config(os.fspath(source), overrides, date, label)
     if not isinstance(source, Mapping | Config):
         found = type(source).__name__
         raise ConfigError("argument", f"config: is a {found}; give the path of a YAML file, a mapping, or a Config")
     return config_of(_plain(source), WITHOUT_FILE, overrides, date, label)
-
-
-def settings_of(mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns overrides by key: those of a mapping, then keywords, in which two underscores stand for the dot.
-
-    Raises:
-        ConfigError: one key is given twice.
-    """
-    found = dict(mapping or {})
-    for keyword, value in keywords.items():
-        key = keyword.replace("__", ".")
-        if key in found:
-            raise ConfigError("argument", f"{keyword}: {key} is in the settings, too; give it once")
-        found[key] = value
-    return found
 
 
 def _plain(value: Any) -> Any:

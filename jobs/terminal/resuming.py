@@ -24,7 +24,7 @@ class PythonCall(str):
         """
         spelled = {key.replace(".", "__"): value for key, value in settings.items()}
         as_keywords = all(word.isidentifier() for word in spelled)
-        arguments = [config] if as_keywords else [config, repr(dict(settings))]
+        arguments = [config] if as_keywords else [config, f"**{dict(settings)!r}"]
         arguments += [f"{name}={value!r}" for name, value in more.items() if value is not None]
         arguments += [f"{word}={value!r}" for word, value in spelled.items()] if as_keywords else []
         call = cls(f"{function}({', '.join(arguments)})")

@@ -31,7 +31,7 @@ INDEX = "index.json"
 SOURCE_NOTE = "source.json"
 """Beside INDEX: which files it was built from, if that is known; no part of the index."""
 BUILD = "dmqr index CONFIG"
-MISSING = f"build it with: {BUILD}, or name its corpus in the config (corpus.path)"
+MISSING = f"build it with: {BUILD} --corpus PATH, or name its corpus in the config (corpus.path)"
 
 
 class LocalDocuments:

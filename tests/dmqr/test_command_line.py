@@ -94,7 +94,7 @@ def test_options_stand_anywhere_and_the_query_is_told_from_the_configs(
     (verb,) = verbs("try")
     given, named = parsed(verb, shlex.split(words))
     assert told_apart(given) == (configs, [] if query is None else [query])
-    assert named == ({"settings": {"b": "c"}} if "--set" in words else {}) | ({"json": True} if "--json" in words else {})
+    assert named == ({"b": "c"} if "--set" in words else {}) | ({"json": True} if "--json" in words else {})
 
 
 @pytest.mark.parametrize("arguments", [["--print-completion", "bash"], ["--help"]])
@@ -199,3 +199,9 @@ def test_what_a_worker_was_refused_is_said_before_what_lies_beneath_it() -> None
     )
     assert cause(RuntimeError(raised)) == "engine 'vllm': a/b cannot be loaded: OSError: no connection; correct rewrite.engine"
     assert cause(RuntimeError("ray.exceptions.RayTaskError: a\nZeroDivisionError: by zero")) == "ZeroDivisionError: by zero"
+
+
+def test_an_address_stays_as_it_is_typed() -> None:
+    (verb,) = verbs("index")
+    words = ["configs/a.yaml", "--corpus", "s3://bucket/a//b", "s3://c/"]
+    assert parsed(verb, words) == ([words[0], ["s3://bucket/a//b", "s3://c/"]], {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import json
 import logging
 import re
@@ -25,7 +24,7 @@ def test_from_a_thread_and_from_a_running_event_loop(here: Path, capfd: pytest.C
     found: list[Any] = []
 
     def work(label: str) -> None:
-        found.append(dmqr.run("job.yaml", IN_PROCESS, label=label))
+        found.append(dmqr.run("job.yaml", **IN_PROCESS, label=label))
 
     async def in_a_loop() -> None:  # as a cell of a notebook is called
         work("loop")
@@ -46,7 +45,7 @@ def test_from_a_thread_and_from_a_running_event_loop(here: Path, capfd: pytest.C
 def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_them(
     here: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = dmqr.run("job.yaml", IN_PROCESS, evaluate__qrels="qrels.tsv", label="quiet")
+    run = dmqr.run("job.yaml", **IN_PROCESS, evaluate__qrels="qrels.tsv", label="quiet")
     assert {record.levelno for record in caplog.records if record.name.startswith("dmqr")} <= {logging.WARNING}
     (log,) = (Path(run.folder) / "logs").glob("*.jsonl")
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
@@ -55,7 +54,7 @@ def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_
     caplog.clear()
     tree = logging.getLogger("dmqr")
     with caplog.at_level(logging.INFO, "dmqr"):
-        dmqr.run("job.yaml", IN_PROCESS, label="told")
+        dmqr.run("job.yaml", **IN_PROCESS, label="told")
     assert "commit" in {getattr(record, "event", "") for record in caplog.records}
     assert tree.propagate
     assert [type(one) for one in tree.handlers] == [logging.NullHandler]
@@ -64,7 +63,7 @@ def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_
 @pytest.mark.slow
 def test_the_progress_is_told(here: Path) -> None:
     told: list[dict[str, Any]] = []
-    dmqr.run("job.yaml", IN_PROCESS, progress=told.append)
+    dmqr.run("job.yaml", **IN_PROCESS, progress=told.append)
     assert told[0]["phase"] == "reading the log"
     assert "evaluating and writing the report" in {one["phase"] for one in told}
     json.dumps(told)
@@ -77,11 +76,11 @@ def test_what_the_function_raises_ends_the_run_which_goes_on_afterwards(here: Pa
             raise ZeroDivisionError("enough")
 
     with pytest.raises(dmqr.Stopped) as stopped:
-        dmqr.run("job.yaml", IN_PROCESS, progress=stop)
+        dmqr.run("job.yaml", **IN_PROCESS, progress=stop)
     assert stopped.value.code == "stopped-failure"
     assert isinstance(stopped.value.__cause__, ZeroDivisionError)
     assert stopped.value.remedy == "go on with: dmqr.run('job.yaml', cluster__address='none')"
-    assert dmqr.run("job.yaml", IN_PROCESS).finished
+    assert dmqr.run("job.yaml", **IN_PROCESS).finished
 
 
 def test_an_interrupt_is_a_keyboard_interrupt_and_the_run_goes_on(here: Path) -> None:
@@ -90,11 +89,11 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_the_run_goes_on(here: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        dmqr.run("job.yaml", IN_PROCESS, progress=interrupt)
+        dmqr.run("job.yaml", **IN_PROCESS, progress=interrupt)
     (folder,) = (here / "runs").glob("job-*")
     assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
     assert "interrupted" in dmqr.open(folder).state
-    run = dmqr.run("job.yaml", IN_PROCESS)
+    run = dmqr.run("job.yaml", **IN_PROCESS)
     assert (run.finished, Path(run.folder)) == (True, folder)
 
 
@@ -105,10 +104,10 @@ def test_two_jobs_at_a_time_are_refused_and_the_first_is_not_harmed(here: Path) 
     def another(progress: dict[str, Any]) -> None:
         if not refused:
             with pytest.raises(dmqr.HeldError) as error:
-                dmqr.run("job.yaml", IN_PROCESS, label="another")
+                dmqr.run("job.yaml", **IN_PROCESS, label="another")
             refused.append(error.value)
 
-    assert dmqr.run("job.yaml", IN_PROCESS, progress=another).finished
+    assert dmqr.run("job.yaml", **IN_PROCESS, progress=another).finished
     assert (refused[0].code, refused[0].where) == ("run-held", "this process")
 
 
@@ -131,8 +130,6 @@ def test_a_refusal_says_where_what_and_what_to_do(here: Path) -> None:
     assert (error.code, error.where) == ("config-value", "job.yaml")
     assert error.remedy.startswith("did you mean 'method'?")
     assert error.what in str(error)
-    with pytest.raises(dmqr.ConfigError, match=r"fuse__k: fuse\.k is in the settings, too"):
-        dmqr.run("job.yaml", {"fuse.k": 1}, fuse__k=2)
     with pytest.raises(dmqr.ConfigError, match="config: is a int; give the path"):
         dmqr.plan(7)  # type: ignore[arg-type]
     with pytest.raises(dmqr.ConfigError, match=r"name\.k: name is a value, it has no keys"):
@@ -148,25 +145,10 @@ def test_what_is_shown_is_escaped(here: Path) -> None:
     found = dmqr.rewrite(["<script>alert(1)</script>"], "job.yaml")
     assert "<script>" not in found._repr_html_()
     assert "&lt;script&gt;" in found._repr_html_()
-    run = dmqr.run("job.yaml", IN_PROCESS, evaluate__qrels="qrels.tsv")
+    run = dmqr.run("job.yaml", **IN_PROCESS, evaluate__qrels="qrels.tsv")
     shown = run._repr_html_()
     assert shown.startswith("<pre>")
     assert "nDCG@10" in shown
     assert "nDCG@10" in run.quality()._repr_html_()
     figures = r"\d+ queries, \d+ with errors; nDCG@10 of run [.\d]+, of original [.\d]+"
     assert re.fullmatch(rf"Run\({re.escape(repr(run.folder))}, finished: {figures}\)", repr(run))
-
-
-def test_without_pandas_one_line_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-
-    def none(name: str, *more: Any) -> Any:
-        if name == "pandas":
-            raise ImportError(name)
-        return imported(name, *more)
-
-    run = dmqr.run("job.yaml", IN_PROCESS)
-    monkeypatch.setattr(builtins, "__import__", none)
-    with pytest.raises(dmqr.ConfigError, match="pip install pandas, or use the Arrow table") as refused:
-        run.to_pandas("results")
-    assert refused.value.code == "package-missing"

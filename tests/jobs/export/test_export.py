@@ -34,7 +34,15 @@ HOSTILE = [
     '"quoted" => \\ SYNONYM: x', "line\nbreak\ttab", "{}[]():;@#$%^&*~`'", "日本語 の 検索", "İstanbul ΣΑΣ ß",
     "🙂 emoji \u200d joined", "nul \x00 inside", "\u2028 separators \u2029", "'; DROP TABLE rows; --", "a" * 900,
 ]  # fmt: skip
-OPEN: dict[str, Any] = {"error_rate": None, "coverage": None, "quality_loss": None}
+OPEN: dict[str, Any] = {"publish.error_rate": None, "publish.coverage": None, "publish.quality_loss": None}
+
+
+def exported(run: str, to: str, **more: Any) -> dict[str, Any]:
+    """The values of an export."""
+    values: dict[str, Any] = dmqr.export(run, to, **more).values
+    return values
+
+
 LISTS = [["d1", "d2"], ["d3", "d1"], ["d2", "d4"]]
 
 
@@ -119,7 +127,7 @@ def test_rows_of_a_night_of_hostile_queries(night: Night, tmp_path: Path) -> Non
     run = night(asked)
     for hits in (10, 1):
         to = tmp_path / str(hits)
-        done = dmqr.export(run, str(to), hits=hits, promote=True, **OPEN)
+        done = exported(run, str(to), hits=hits, promote=True, **OPEN)
         found, wanted = rows_of(to), expected(run, hits)
         assert {row["query_id"]: row for row in found} == wanted
         assert [row["context"] for row in found if row["context"]] == ["who kept the lighthouse?"]
@@ -137,7 +145,7 @@ def test_weights_are_those_of_the_fusion(tmp_path: Path) -> None:
     for n in range(12):
         weights = {name: draw.choice([0.0, 0.25, 2.0]) for name in draw.sample(["general", "keyword", "general/bm25"], 2)}
         run = RunMaker(tmp_path / str(n))([Query("a", texts, {}, lists)], fuse={"weights": weights})
-        dmqr.export(run.storage.root, str(tmp_path / f"to-{n}"), promote=True, **OPEN)
+        exported(run.storage.root, str(tmp_path / f"to-{n}"), promote=True, **OPEN)
         (row,) = rows_of(tmp_path / f"to-{n}")
         for one in row["rewrites"]:
             own = weights.get(one["strategy"], 1.0)
@@ -153,14 +161,14 @@ def promoted_versions(first: RunFolder, second: RunFolder, to: str) -> None:
         return {name: found.get(name) for name in ("version", "before")}
 
     ids = [one.record["run_id"] for one in (first, second)]
-    assert dmqr.export(first.storage.root, to)["current"] is None
+    assert exported(first.storage.root, to)["current"] is None
     assert pointer() == {"version": None, "before": None}
-    done = dmqr.export(first.storage.root, to, promote=True, **OPEN)
+    done = exported(first.storage.root, to, promote=True, **OPEN)
     assert (done["existed"], done["current"], pointer()) == (True, ids[0], {"version": ids[0], "before": None})
-    done = dmqr.export(second.storage.root, to, promote=True, **OPEN)
+    done = exported(second.storage.root, to, promote=True, **OPEN)
     assert (done["existed"], done["before"], pointer()) == (False, ids[0], {"version": ids[1], "before": ids[0]})
-    assert dmqr.export(second.storage.root, to, promote=True, **OPEN)["before"] == ids[0]  # once more: nothing
-    dmqr.export(first.storage.root, to, promote=True, **OPEN)  # back
+    assert exported(second.storage.root, to, promote=True, **OPEN)["before"] == ids[0]  # once more: nothing
+    exported(first.storage.root, to, promote=True, **OPEN)  # back
     assert pointer() == {"version": ids[0], "before": ids[1]}
     assert {entry.key.split("/")[0] for entry in storage.list()} == {*ids, "current.json"}
 
@@ -240,8 +248,8 @@ def test_quality_is_compared_with_the_original_alone(tmp_path: Path, capfd: pyte
 def test_judgements_of_the_config_that_are_not_here_are_not_replaced(tmp_path: Path) -> None:
     run = run_of(tmp_path, evaluate={"qrels": "gone.tsv"})
     with pytest.raises(ConfigError, match=r"gone\.tsv: is not here, so that publish\.quality_loss would be measured"):
-        dmqr.export(run.storage.root, str(tmp_path / "to"), promote=True)
-    assert dmqr.export(run.storage.root, str(tmp_path / "to"), promote=True, quality_loss=None)["current"]
+        exported(run.storage.root, str(tmp_path / "to"), promote=True)
+    assert exported(run.storage.root, str(tmp_path / "to"), promote=True, publish__quality_loss=None)["current"]
 
 
 def test_a_kill_between_data_record_and_pointer_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +263,11 @@ def test_a_kill_between_data_record_and_pointer_is_mended(tmp_path: Path, monkey
         with monkeypatch.context() as patch:
             patch.setattr(FileStorage, name, killed)
             with pytest.raises(KeyboardInterrupt):
-                dmqr.export(run.storage.root, str(to), promote=True, **OPEN)
+                exported(run.storage.root, str(to), promote=True, **OPEN)
         assert (folder / "export.json").exists() == (name == "put")
         assert not (to / "current.json").exists()
     (folder / "notes.txt").write_text("of somebody")
-    done = dmqr.export(run.storage.root, str(to), promote=True, **OPEN)
+    done = exported(run.storage.root, str(to), promote=True, **OPEN)
     assert (done["existed"], len(rows_of(to))) == (True, 3)
     assert {path.name for path in folder.iterdir()} == {"export.json", "notes.txt", done["file"]}
 
@@ -269,7 +277,7 @@ def test_two_exports_at_once_leave_the_files_of_one(tmp_path: Path, monkeypatch:
     both, plain = Barrier(2), FileStorage.put_if_absent
     monkeypatch.setattr(FileStorage, "put_if_absent", lambda *given: both.wait(30) is not None and plain(*given))
     with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(lambda _: dmqr.export(run.storage.root, str(to)), range(2)))
+        done = list(pool.map(lambda _: exported(run.storage.root, str(to)), range(2)))
     assert sorted(one["existed"] for one in done) == [False, True]
     assert done[0]["file"] == done[1]["file"]
     assert {path.name for path in (to / run.record["run_id"]).iterdir()} == {"export.json", done[0]["file"]}
@@ -278,24 +286,24 @@ def test_two_exports_at_once_leave_the_files_of_one(tmp_path: Path, monkeypatch:
 def test_a_version_of_other_rows_or_damaged_is_refused(tmp_path: Path) -> None:
     run, to = run_of(tmp_path / "first"), str(tmp_path / "to")
     again = run_of(tmp_path / "second", LISTS[:2], (1, 1))  # the same config, over another log
-    done = dmqr.export(run.storage.root, to)
+    done = exported(run.storage.root, to)
     place = re.escape(done["place"])
     with pytest.raises(ConfigError, match=rf"^{place}: there is an export that is of other files of that run; remove"):
-        dmqr.export(again.storage.root, to)
+        exported(again.storage.root, to)
     with pytest.raises(ConfigError, match=rf"^{place}: there is an export that has 10 hits of a query; remove"):
-        dmqr.export(run.storage.root, to, hits=2)
+        exported(run.storage.root, to, hits=2)
     file = Path(done["place"], done["file"])
     file.write_bytes(b"short")
     with pytest.raises(ConfigError, match=r"has 5 bytes in place of [\d,]+; put it back, or remove"):
-        dmqr.export(run.storage.root, to, promote=True, **OPEN)
+        exported(run.storage.root, to, promote=True, **OPEN)
     file.unlink()
     with pytest.raises(ConfigError, match=r"is gone; put it back, or remove"):
-        dmqr.export(run.storage.root, to, promote=True, **OPEN)
+        exported(run.storage.root, to, promote=True, **OPEN)
     shutil.rmtree(done["place"])
-    assert dmqr.export(again.storage.root, to)["counts"]["rows"] == 2
+    assert exported(again.storage.root, to)["counts"]["rows"] == 2
 
 
 def test_the_folder_of_a_run_is_no_target(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     with pytest.raises(ConfigError, match=r"^--to .*: is the folder of a run; name another folder"):
-        dmqr.export(run.storage.root, run.storage.root)
+        exported(run.storage.root, run.storage.root)

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.run.shards import manifests
-from dmqr.tables import Tables
+from dmqr.results import Stored
 from jobs.measure.evaluate import Evaluation
 from jobs.measure.measures import MEASURES
 from jobs.pages.contributions import comparable, contributions
@@ -83,7 +83,7 @@ def test_a_run_in_folders_that_look_like_partitions_has_the_same_figures(tmp_pat
     for folder in (tmp_path / "plain", tmp_path / "stage=prod" / "strategy=none" / "query_id=x" / "model=m" / "reason=r"):
         folder.mkdir(parents=True)
         run = RunMaker(folder)(QUERIES)
-        tables = [Tables(run).relation(name).order("ALL").fetchall() for name in ("costs", "errors", "rewrites", "results")]
+        tables = [Stored(run).relation(name).order("ALL").fetchall() for name in ("costs", "errors", "rewrites", "results")]
         rows = page(run).rows
         found.append((rows["strategies"], rows["errors"], contributions(run), tables))
     assert found[0] == found[1]

@@ -33,4 +33,4 @@ def test_a_call_gets_one_more_keyword_or_another_value_of_it(config: str) -> Non
 def test_keys_that_are_no_keywords_are_a_mapping() -> None:
     call = PythonCall.of("run", "config", {"retrieve.retrievers.my-bm25.index": "b", "fuse.k": 1}, {})
     given, named = called(with_setting(call, "fuse.k", 2))
-    assert (given, named) == (("a config", {"retrieve.retrievers.my-bm25.index": "b", "fuse.k": 2}), {})
+    assert (given, named) == (("a config",), {"retrieve.retrievers.my-bm25.index": "b", "fuse.k": 2})

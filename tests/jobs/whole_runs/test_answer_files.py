@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import dmqr
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
 from jobs.config.load import load_config
@@ -115,15 +116,15 @@ def test_a_context_says_its_source_and_page(job: str, corpus: Path, tmp_path: Pa
 def test_what_cannot_be_written_is_refused_in_one_line(job: str, bm25: dict[str, Any], tmp_path: Path) -> None:
     own = shutil.copytree(bm25["index"], tmp_path / "own-index")
     run = finished(prepared_work(job, [f"retrieve.retrievers.bm25.index={own}"], None))
-    for words, said in ((("--rows", "a.jsonl", "--arm", "one"), "which has no arms"), (("--arm", "one"), "leave it out")):
+    for path, said in (("a.jsonl", "which has no arms"), (None, "leave it out")):
         with pytest.raises(ConfigError, match=said):
-            command(run, *words)
+            dmqr.evaluate(run.storage.root, rows=path, arm="one")
     silent = finished(prepared_work(job, ["answer=null"], None))
     with pytest.raises(ConfigError, match="no LLM answers, so there are no answers to write"):
-        command(silent, "--rows", "a.jsonl")
+        dmqr.evaluate(silent.storage.root, rows="a.jsonl")
     shutil.rmtree(own)
     with pytest.raises(DmqrError) as refused_it:
-        command(run, "--rows", "gone.jsonl")
+        dmqr.evaluate(run.storage.root, rows="gone.jsonl")
     assert "\n" not in str(refused_it.value)
     assert str(own) in str(refused_it.value)
     assert not (tmp_path / "gone.jsonl").exists()

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import dmqr
 from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.measure.answers import answer_frame, gold_answers
@@ -166,14 +167,14 @@ def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> Non
     run = finished(prepared_work(job, ["answer=null"], None))
     assert not measured_answers(run, gold_answers(run.config.evaluate))
     with pytest.raises(ConfigError, match=r"no LLM answers in .*leave it out"):
-        command("evaluate", run.storage.root, "--answers", "gold.tsv")
-    with pytest.raises(ConfigError, match="name a file: QRELS"):
-        command("evaluate", run.storage.root)
+        dmqr.evaluate(run.storage.root, answers="gold.tsv")
+    with pytest.raises(ConfigError, match="name a file: qrels"):
+        dmqr.evaluate(run.storage.root)
 
 
 def test_gold_answers_of_another_log_are_refused_where_they_are_named(job: str, tmp_path: Path) -> None:
     run = finished(prepared_work(job, [], None))
     (tmp_path / "other.tsv").write_text("another query\tx\n")
     with pytest.raises(ConfigError, match="none of 1 queries with gold answers is in the log"):
-        command("evaluate", run.storage.root, "--answers", "other.tsv")
+        dmqr.evaluate(run.storage.root, answers="other.tsv")
     assert WITHOUT_HITS in QUERIES

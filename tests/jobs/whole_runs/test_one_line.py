@@ -91,7 +91,7 @@ def test_what_is_cheaper_is_refused_before_anything_is_built(config: str, capfd:
     for settings in ("log.path=lag.parquet", "log.query_column=querry", "evaluate.qrels=none.tsv", "log.path=empty.parquet"):
         typed(capfd, "run", config, "--set", settings, code=2)
     _, said = typed(capfd, "run", config, "--set", "log.path=empty.parquet", "--set", "log.allow_empty=true")
-    assert said == "dmqr run: the log is empty: there is nothing to do (log.allow_empty)\n"
+    assert said == "dmqr run: the log is empty: there is nothing to do (log.allow_empty) [log-empty]\n"
     assert not Path("index").exists()
     assert not Path("runs").exists()
 
