@@ -23,7 +23,14 @@ Folder = str | os.PathLike[str]
 
 
 def runs(
-    config: Folder, /, *, date: str | None = None, prices: str | None = None, last: int | None = None, **settings: Any
+    config: Folder,
+    /,
+    *,
+    date: str | None = None,
+    prices: str | None = None,
+    last: int | None = None,
+    out: str | None = None,
+    **settings: Any,
 ) -> Result:
     """Lists runs with quality and cost, or shows how far one is.
 
@@ -31,12 +38,15 @@ def runs(
         config: a config, for the runs of its name; an output, or <output>/<name>; or a run's folder, for how far it is
         prices: default: prices.yaml beside the config
         last: only the newest N runs (default: all)
+        out: writes the list as a page to FILE, too
 
     Example:
         dmqr runs configs/quickstart.yaml
     """
     from cluster.storage import open_storage
-    from jobs.measure.run_list import find_output, list_runs, prices_of, runs_table
+    from dmqr.pages import write_page
+    from jobs.measure.run_list import find_output, list_runs, prices_of
+    from jobs.pages.runs import runs_page, runs_table
     from jobs.pages.status import status_page
     from jobs.runs.status import read_status, status_values
 
@@ -60,7 +70,11 @@ def runs(
         of = "" if name is None else f" of the name {name}"
         raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
     listed = listed[-(last or 0) :]
-    return Result(lambda: {"output": output.root, "runs": [run.values() for run in listed]}, lambda: runs_table(listed))
+    if out is not None:
+        write_page(out, runs_page(output.root, listed))
+    return Result(
+        lambda: {"output": output.root, "runs": [run.values() for run in listed]}, lambda: runs_table(listed).terminal()
+    )
 
 
 def export(

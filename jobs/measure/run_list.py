@@ -8,9 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from cluster.costs import Prices, load_prices
 from cluster.errors import ClusterError, ConfigError
 from cluster.run.shards import SUCCESS
@@ -22,7 +19,6 @@ from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.retry import RETRY
 from jobs.runs.status import read_status
-from jobs.terminal.formats import figure, money, plain
 
 PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record
 
@@ -131,31 +127,6 @@ def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[Liste
     found = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
     listed = prefetch(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
     return sorted(listed, key=lambda run: run.order)
-
-
-def runs_table(runs: list[ListedRun]) -> Table:
-    """Returns the runs as a table in the given order; below it who judged, where an LLM did."""
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", caption_justify="left", caption_style="")
-    if judges := list(dict.fromkeys(line for run in runs for line in run.judges)):
-        table.caption = Text("\n".join(map(plain, judges)))
-    table.add_column("run", overflow="fold")
-    table.add_column("begun", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    measure = leading_measure(runs)
-    of_answers = list(dict.fromkeys(name for run in runs for name in run.of_answers))
-    for title in ("queries", "failed", measure, "original", *of_answers, "cost"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for run in runs:
-        measured = [run.measured(of, measure) for of in ("results", "original")]
-        measured += [run.of_answers.get(name) for name in of_answers]
-        figures = ["-" if value is None else figure(value) for value in measured]
-        cost = "-" if run.usd is None else money(run.usd)
-        words = [] if run.retry is None else [f"  retry of {run.retry['of']}: {', '.join(run.retry['reasons'])}"]
-        began = run.began[:16].replace("T", " ")
-        table.add_row(
-            "\n".join(map(plain, [run.run_id, *words])), began, run.state, f"{run.queries:,}", f"{run.failed:,}", *figures, cost
-        )
-    return table
 
 
 def _listed(output: Storage, folder: str, record: dict[str, Any], prices: PricesOf) -> ListedRun:

@@ -185,6 +185,17 @@ def test_an_output_lists_every_name_and_a_name_its_own(
     assert [row[-1] for row in runs(str(tmp_path / "runs" / "night"))[1:]] == ["-"]  # no prices, so no cost
 
 
+def test_the_page(nights: Nights, tmp_path: Path, runs: Callable[..., list[list[str]]]) -> None:
+    nights("2026-01-30", results=0.7)
+    nights("2026-01-31")
+    runs(nights.output.root, "--out", str(tmp_path / "list.html"))
+    html = (tmp_path / "list.html").read_text()
+    assert "2 of 2 runs are finished" in html
+    assert html.index(f"night-2026-01-30-{FINGERPRINT}") < html.index(f"night-2026-01-31-{FINGERPRINT}")
+    assert "0.7000" in html
+    assert "<script" not in html
+
+
 def test_json(nights: Nights, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     nights("2026-01-31", label="again", results=0.75)
     assert main(["runs", str(tmp_path / "runs"), "--json"]) == 0
