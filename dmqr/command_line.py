@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -127,6 +128,7 @@ def _verb(verb: Verb, words: list[str]) -> int:
         spelled = {argument.parameter: argument.spelled.partition("|")[0] for argument in verb.arguments}
         if error.code in ("argument", "judgements"):  # the function names a parameter, a person has typed an option
             error.line = error.line.replace(name, spelled.get(name, name), 1)
+        error.line = with_config(error.line, words)
         return say(verb.name, error, error.exit_code)
     except KeyboardInterrupt as stop:
         return say(verb.name, str(stop) or "interrupted; start it again", 130)
@@ -198,6 +200,13 @@ def say(verb: str, words: object, code: int) -> int:
     known = f" [{words.code}]" if isinstance(words, DmqrError) else ""
     print(f"{f'dmqr {verb}'.rstrip()}: {words}{known}", file=sys.stderr)
     return code
+
+
+def with_config(line: str, words: Sequence[str]) -> str:
+    """Returns a message in which `CONFIG` is the config of a command, with the options that change what it says."""
+    config = next((word for word in words if word.endswith((".yaml", ".yml")) and os.path.isfile(word)), None)
+    options = [[word, value] for word, value in pairwise(words) if word in ("--set", "--date", "--corpus")]
+    return line if config is None else line.replace(" CONFIG", f" {shlex.join([config, *chain.from_iterable(options)])}")
 
 
 def other_python(error: ModuleNotFoundError) -> ConfigError:
