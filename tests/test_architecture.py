@@ -54,11 +54,11 @@ CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
     "cluster": 6_522, "dmqr": 3_480, "jobs": 36_358, "jobs/chain": 9_123, "jobs/log": 2_476, "jobs/measure": 5_290,
-    "jobs/pages": 3_513, "jobs/plan": 2_836, "jobs/run": 1_981, "retrievers": 10_556, "rewriters": 9_738, "tests": 61_244,
+    "jobs/pages": 3_513, "jobs/plan": 2_836, "jobs/run": 1_981, "retrievers": 10_554, "rewriters": 9_738, "tests": 61_244,
     "tests/benchmarks": 3_451, "tests/jobs": 29_471, "tests/jobs/whole_runs": 7_074, "tests/support": 7_164,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
-MOST_KEYS = 331
+MOST_KEYS = 330
 """Keys of a config, the rows of docs/config.md: only ever lowered."""
 TOP_FOLDERS = {".ci", "configs", "docs", "tests", *PACKAGES}
 VAGUE_FILES = {"utils", "core", "base", "common", "helpers"}

@@ -329,6 +329,8 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
         if nodes := sum(billed.nodes.values()):
             words += f" {money(nodes)} of it are nodes, billed by time, busy or not: idle is what no work was there for, lost"
             words += " is what was in flight when a start was killed, failed or stopped."
+    if total.get("reused"):
+        words += f" {count(total['reused'])} answers, lists and scores came from the store, at no cost."
     return Section("cost", "Cost", words, [table])
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from cluster.errors import RetrieverError
 from cluster.named_content import deciding_fields
 from cluster.plugins import identity_of
-from cluster.settings import NOT_IDENTITY, Settings
+from cluster.settings import Settings
 from retrievers.models import model_identity
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ class RerankerSettings(Settings):
     """What scores a pair of query and document; of a plug-in an entry point, or `module:Class`."""
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""
-    store: Annotated[bool, NOT_IDENTITY] = True
-    """Keep the scores in the store, known by the texts of query and document."""
     combine: Literal["replace", "blend"] = "blend"
     """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
     if TYPE_CHECKING:

@@ -294,7 +294,7 @@ def _set(values: dict[str, Any], path: str, value: Any, where: str) -> None:
             f"arms change keys of {', '.join(SECTIONS)}{nearest(keys[0], [one for one in SECTIONS if one != keys[0]])}"
         )  # fmt: skip
         raise ConfigError("config-value", f"{where}: {path}: {why}; remove it")
-    if keys in (["retrieve", "store"], ["rerank", "store"]):
+    if keys == ["retrieve", "store"]:
         raise ConfigError("config-value", f"{where}: {path}: all arms share one store; set it beside ablate")
     for depth, key in enumerate(keys[:-1]):
         if values.get(key) is None:

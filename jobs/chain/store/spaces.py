@@ -37,7 +37,7 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
             found[Space("vectors", retriever.encoder_space)] = {"encoder": retriever.identity.get("encoder")}
     for search in (one.search for one in work.corrections if one.search is not None):
         found[Space("web", search.space)] = {"retriever": search.name, "web": dict(search.identity)}
-    for reranker in work.rerankers if config.rerank.store else ():
+    for reranker in work.rerankers:
         found[Space("scores", reranker.space)] = {"reranker": dict(reranker.identity)}
     return found
 

@@ -128,11 +128,11 @@ def test_no_store_and_a_store_elsewhere(nights: Nights) -> None:
     folder = nights.run("one", "store=null")[0]
     assert not (folder.parent / "store").exists()
     assert nights.run("two", "store=null")[1] == 6
-    nights.run("three", "store=elsewhere", "retrieve.store=true", "rerank.store=false")
-    assert kinds(Path("elsewhere")) == {"completions": 2, "lists": 2}
+    nights.run("three", "store=elsewhere", "retrieve.store=true")
+    assert kinds(Path("elsewhere")) == {"completions": 2, "lists": 2, "scores": 2}
     about = [json.loads(file.read_text()) for file in Path("elsewhere").glob("v1/*/*/about.json")]
-    assert {one["kind"] for one in about} == {"completions", "lists"}
-    assert len(list(Path("elsewhere/v1/used").glob("*/*"))) == 2
+    assert {one["kind"] for one in about} == {"completions", "lists", "scores"}
+    assert len(list(Path("elsewhere/v1/used").glob("*/*"))) == 3
     assert not (folder.parent / "store").exists()
 
 
@@ -146,7 +146,7 @@ def test_recorded_answers_are_not_stored(nights: Nights, tmp_path: Path) -> None
     answers = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in QUERIES]
     Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     engine = 'rewrite.engine={"kind": "recorded", "path": "recorded.jsonl"}'
-    folder = nights.run("one", engine, "rerank.store=false")[0]
+    folder = nights.run("one", engine, "rerank.kind=none")[0]
     assert not (folder.parent / "store").exists()
 
 
@@ -188,9 +188,8 @@ def test_an_unfinished_run_of_before_is_refused(nights: Nights, monkeypatch: pyt
         nights.run("one")
 
 
-@pytest.mark.parametrize("key", ["retrieve.store", "rerank.store"])
-def test_arms_share_one_store(nights: Nights, key: str) -> None:
-    ablate = json.dumps({"arms": {"other": {key: False}}})
+def test_arms_share_one_store(nights: Nights) -> None:
+    ablate = json.dumps({"arms": {"other": {"retrieve.store": False}}})
     with pytest.raises(Exception, match="all arms share one store; set it beside ablate"):
         prepare_ablation(load_config(nights.path, [f"ablate={ablate}"]), nights.path)
 
@@ -244,8 +243,9 @@ def test_what_is_taken_from_the_store_has_no_seconds_and_is_shown(nights: Nights
     hits = [one for one in rows(second, "costs") if one["reused"] and not one["requests"] + one["pairs"] + one["searches"]]
     assert {one["stage"] for one in hits} == {"rewrite", "rerank"}
     assert {one["seconds"] for one in hits} == {0.0}
-    shown = page(open_run(str(second)))
-    assert f"{len(rows(second, 'scores'))} pairs, {len(rows(first, 'scores'))} of them from the store" in str(shown.rows)
+    scores, answers = (sum(one["reused"] for one in hits if one["stage"] == stage) for stage in ("rerank", "rewrite"))
+    assert scores == len(rows(first, "scores"))
+    assert f"{scores + answers} answers, lists and scores came from the store" in page(open_run(str(second))).sections["cost"]
 
 
 @pytest.mark.parametrize("value", ["<output>/other", ""])
