@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.measure.run_list import ListedRun, leading_measure
-from jobs.pages.render import Head, Notes, Part, Section, Table, count, render
+from jobs.pages.render import Head, Section, Table, count, render
 from jobs.terminal.formats import figure, masked, money
 
 
@@ -30,8 +30,6 @@ def runs_table(runs: Sequence[ListedRun]) -> Table:
 
 def runs_page(output: str, runs: Sequence[ListedRun]) -> str:
     """Returns the list of the runs below an output as one HTML page."""
-    table = runs_table(runs)
     finished = sum(run.state.startswith("finished") for run in runs)
     sentence = f"{finished:,} of {len(runs):,} runs are finished; the newest one stands last."
-    parts: list[Part] = [table, Notes(table.note.splitlines())] if table.note else [table]
-    return render("List of runs", masked(output), [], "", [Section("runs", "Runs", sentence, parts)], texts=True)
+    return render("List of runs", masked(output), [], "", [Section("runs", "Runs", sentence, [runs_table(runs)])], texts=True)
