@@ -38,14 +38,14 @@ def parsed(verb: Verb, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]
     except CycloptsError as error:
         raise ConfigError("argument", f"{_line(error, verb, words)}; see dmqr {verb.name} --help") from None
     given = {name: _value(verb, name, value) for name, value in bound.arguments.items()}
-    given = given.pop("settings", {}) | given
+    settings = given.pop("settings", {})  # may name the section `corpus` beside the argument of that name
     positional: list[Any] = []
     for name, parameter in inspect.signature(verb.function).parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional += given.pop(name, ())
         elif parameter.kind is parameter.POSITIONAL_ONLY:
             positional.append(given.pop(name, None))
-    return positional, given
+    return positional, settings | given
 
 
 def whole() -> cyclopts.App:

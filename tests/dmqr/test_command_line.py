@@ -205,3 +205,5 @@ def test_an_address_stays_as_it_is_typed() -> None:
     (verb,) = verbs("index")
     words = ["configs/a.yaml", "--corpus", "s3://bucket/a//b", "s3://c/"]
     assert parsed(verb, words) == ([words[0], ["s3://bucket/a//b", "s3://c/"]], {})
+    words = ["a.yaml", "--set", "corpus={id_column: id}", "--corpus", "b.csv"]
+    assert parsed(verbs("index")[0], words) == (["a.yaml", ["b.csv"]], {"corpus": {"id_column": "id"}})

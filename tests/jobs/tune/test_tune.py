@@ -136,7 +136,7 @@ def test_the_search_does_fit_such_labels(nothing: Judged, monkeypatch: pytest.Mo
         judgements = permuted(nothing, seed)
         gathered = gather(nothing.run, judgements, None, "not asked for", 0)
         objective = Objective(config, gathered, judgements)
-        rows, equal = np.arange(len(gathered.queries)), equal_weights(config, gathered)
+        rows, equal = np.arange(len(gathered.query_ids)), equal_weights(config, gathered)
         fitted = search.learn_strategies(objective, rows, rows, equal)
         gains.append((objective.values(fitted) - objective.values(equal)).mean())
     assert np.mean(gains) > 0.01

@@ -101,7 +101,7 @@ def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
     events = [line["event"] for line in lines if line["event"] not in ("phase", "progress", "failures")]
     assert events == ["start", "log", "plan", *["commit"] * SHARDS, "end"]
     (closing,) = [line["message"] for line in lines if line["message"].startswith("checking and closing: ")]
-    assert closing.startswith("checking and closing: 176/176 queries, ")
+    assert closing.startswith("checking and closing: 176/176 queries; errors 3 queries")
     assert "; errors 3 queries: truncated 5; cost $" in closing
 
 

@@ -128,20 +128,20 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
     assert wanted["run", QUERIES[0]] == (1.0, 1.0)
     assert wanted["run", REFUSED] == (0.0, 0.0)
     quality = of_gold(run)
-    assert quality.measures["F1"].mean == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
+    assert quality.means["F1"] == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
     assert "gold answers: 5 distinct queries; left out: 1 not in the log" in quality.notes
     assert "counted as zero: 1 without an answer" in quality.notes
     table = printed(closing_table(run, None, None, answers=[quality]))
-    assert f"F1 of answers  {quality.measures['F1'].mean:.4f}" in re.sub(" {3,}", "  ", table)
+    assert f"F1 of answers  {quality.means['F1']:.4f}" in re.sub(" {3,}", "  ", table)
     assert closing_values(run, None, None, (), [quality])["answers"]["measures"]["EM"]["answers"] == pytest.approx(
         sum(exact for _, exact in wanted.values()) / 5
     )
     page = report(run, None, None, answers=[quality])
     assert "answers, against gold answers" in page
-    assert f"{quality.measures['F1'].mean:.4f}" in page
+    assert f"{quality.means['F1']:.4f}" in page
     assert command("evaluate", run.storage.root, "--json", "--per-query", str(tmp_path / "wide.parquet")) == 0
     values = json.loads(capsys.readouterr().out)["answers"]
-    assert values["measures"]["F1"]["answers"] == pytest.approx(quality.measures["F1"].mean)
+    assert values["measures"]["F1"]["answers"] == pytest.approx(quality.means["F1"])
     assert values["without_answer"] == 1
     wide = pq.read_table(tmp_path / "wide.parquet").to_pylist()
     assert {("run", one["query"]): (round(one["F1"], 9), one["EM"]) for one in wide} == wanted

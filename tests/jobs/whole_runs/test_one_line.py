@@ -118,10 +118,9 @@ def test_a_corpus_that_has_changed_between_two_nights_is_refused(config: str, ca
     for verb in ("run", "plan", "ablate"):
         _, said = typed(capfd, verb, config, "--set", "label=next", code=2)
         assert "was built from another corpus (3 documents) than " in said.splitlines()[-1]
-        assert said.splitlines()[-1].endswith(
-            "(4; corpus.path); build it anew with: dmqr index CONFIG, or name another index [index-other]"
-        )
+        remedy = f"name another index, or replace it: dmqr index {config} --set label=next --replace"
+        assert said.splitlines()[-1].endswith(f"; corpus.path); {remedy} [index-other]")
     assert documents("index/small") == 3
-    typed(capfd, "index", config)
+    typed(capfd, "index", config, "--replace")
     typed(capfd, "run", config, "--set", "label=next")
     assert documents("index/small") == 4

@@ -196,7 +196,7 @@ def test_what_is_wrong_with_the_store_is_one_line_before_any_work(night: Storage
         (("log.path", night.url("in/date=2026-02-01/")), "*.tsv) in this folder, it is empty"),
         (
             ("retrieve.retrievers.bm25.index", night.url("nowhere")),
-            "there is no index; build it with: dmqr index CONFIG ",
+            "there is no index; build it with: dmqr index configs/",
         ),
     ):
         refused = finish(start([*command("run", night), "--set", "corpus.path=null", "--set", "=".join(change)]))
