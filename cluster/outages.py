@@ -20,7 +20,7 @@ class Outage(NamedTuple):
     """A service that has not answered for a while."""
 
     service: str
-    """What and where, e.g. `S3 at host:9000`."""
+    """Kind and address, e.g. `S3 at host:9000`."""
     reason: str
     """Of the latest failure."""
     since: float

@@ -1,4 +1,4 @@
-"""What all settings have in common: frozen models whose fields say what they name, and kinds that are imported when needed."""
+"""Base of all settings: frozen models whose fields say what they name, and kinds that are imported when needed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]
 
 
 class Names(Enum):
-    """What the text of a field names; stands in the field's annotation."""
+    """Kind of thing that the text of a field names; stands in the field's annotation."""
 
     FILE = "file"
     """A file or folder, here or on S3."""
@@ -235,7 +235,7 @@ class Kinds:
 
 
 class _Nothing(BaseModel):
-    """What no value is, beside a plug-in's settings."""
+    """Marker of a missing value, beside a plug-in's settings."""
 
 
 class _AsItStands(Settings):

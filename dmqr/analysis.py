@@ -222,12 +222,12 @@ def tune(
 ) -> Result:
     """Learns weights; writes the tuned config.
 
-    Both are learned from a run, and measured on held-out queries; the best config is written.
+    Weights are learned from a run's lists, and measured on held-out queries.
 
     Args:
         qrels: judgements, as of evaluate (default: those of the run's config)
         folds: parts, each left out once to measure by (default: 5)
-        out: where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing
+        out: where the tuned config goes (default: <name>-tuned.yaml); overwrites nothing
         seed: of the drawing of the folds (default: 0)
 
     Example:

@@ -24,9 +24,9 @@ class Face:
     """A program: nothing is printed, events go to the logger `dmqr`, and streams and signals stay as they are."""
 
     program = "dmqr"
-    """How the command line is called, for commands that a person shall type."""
+    """Name of the command line, for commands that a person shall type."""
     as_json = False
-    """Whether the result is printed as JSON."""
+    """True where the result is printed as JSON."""
     write: Callable[[str], None] | None = None
     """Takes the pieces of a text that comes while it is made; None: it is returned whole."""
 

@@ -12,7 +12,7 @@ RUN_LABELS = ("run", "run_id")  # of every metric: the config's name, and the ru
 
 
 class Metric(NamedTuple):
-    """What is known of a metric before any value; `labels` are those beside RUN_LABELS."""
+    """Description of a metric before any value; `labels` are those beside RUN_LABELS."""
 
     kind: Literal["counter", "gauge", "histogram"]
     about: str

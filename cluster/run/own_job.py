@@ -1,4 +1,4 @@
-"""What a driver that a job server has started knows of its own job: Ray puts it into the environment of the entrypoint."""
+"""Reads the own job of a driver that a job server has started: Ray puts it into the environment of the entrypoint."""
 
 from __future__ import annotations
 

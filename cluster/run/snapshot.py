@@ -1,4 +1,4 @@
-"""What is known of a run at one moment: of each stage, and of the whole."""
+"""Snapshot of a run at one moment: each stage, and the whole."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ShardState:
 
 
 class Snapshot(NamedTuple):
-    """What is going on in a run."""
+    """State of a run at one moment."""
 
     stages: Mapping[str, StageProgress]  # in the order of the stages
     queries: int  # of the shards in flight
