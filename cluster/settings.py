@@ -235,7 +235,7 @@ class Kinds:
 
 
 class _Nothing(BaseModel):
-    """Marker of a missing value, beside a plug-in's settings."""
+    """Type that no value has, beside a plug-in's settings."""
 
 
 class _AsItStands(Settings):

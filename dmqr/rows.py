@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from dmqr.result import Result
@@ -63,15 +65,10 @@ class Rewrites(Result):
 
     def page(self) -> Any:
         """Returns strategy, text and weight of each, by query."""
-        from rich.table import Table
-        from rich.text import Text
+        from jobs.pages.render import Head, Table
 
-        shown = Table(box=None, padding=(0, 2, 0, 0))
-        for head in ("query", "strategy", "weight", "text"):
-            shown.add_column(head, overflow="fold")
-        before = None
-        for row in self:
-            again = row["query"] == before
-            before = row["query"]
-            shown.add_row(Text("" if again else row["query"]), row["strategy"], f"{row['weight']:g}", Text(row["text"]))
-        return shown
+        rows: list[list[Any]] = []
+        for query, texts in groupby(self, itemgetter("query")):
+            for number, row in enumerate(texts):
+                rows.append(["" if number else query, row["strategy"], row["weight"], row["text"]])
+        return Table([Head("query"), Head("strategy"), Head("weight", "{:g}".format), Head("text")], rows).terminal()

@@ -163,8 +163,6 @@ def prices_of_run(folder: RunFolder, path: str | None = None) -> Prices | None:
     Raises:
         ConfigError, ClusterError: the file is missing, or invalid.
     """
-    from cluster.costs import load_prices
+    from jobs.measure.run_list import prices_of
 
-    if path and not Path(path).exists():
-        raise ConfigError("argument", f"prices {path}: no such file; give one like configs/prices.yaml")
-    return load_prices(Path(path or Path(folder.record.get("config_file", "")).with_name("prices.yaml")))
+    return prices_of(path, None)(folder.record)

@@ -148,15 +148,6 @@ class StrategiesOfQueries(CountKey):
 
 
 @dataclass(frozen=True)
-class TextsOfQueries(CountKey):
-    """Queries of a type by their number of texts."""
-
-    KIND = "texts"
-    query_type: str
-    number: int
-
-
-@dataclass(frozen=True)
 class GateQueries(CountKey):
     """Queries of which the gate's retriever is `sure`, so that they are not rewritten, or `unsure`."""
 

@@ -113,7 +113,7 @@ def prices_of(given: str | None, config_file: str | None) -> PricesOf:
         ConfigError: there is no given file.
     """
     if given and not Path(given).exists():
-        raise ConfigError("argument", f"--prices {given}: no such file; give one like configs/prices.yaml")
+        raise ConfigError("argument", f"prices {given}: no such file; give one like configs/prices.yaml")
 
     @cache
     def beside(config: str) -> Prices | None:

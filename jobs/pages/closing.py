@@ -1,8 +1,7 @@
-"""The end of an ablation: its arms are compared, and the page, the table for a paper and the values are written beside it."""
+"""The end of an ablation: its arms are compared, and its page and values are written beside it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
@@ -129,7 +128,7 @@ def write_pages(found: ComparedArms, *, texts: bool) -> None:
     """Writes report.html into the ablation's folder, and, where arms were measured, per_query.parquet.
 
     Raises:
-        ConfigError: the table names an arm or a measure that does not exist, or tables cannot be read.
+        ConfigError: tables cannot be read.
     """
     found.folder.storage.put(REPORT, ablation_report(found, texts=texts).encode())
     if found.measured:
@@ -195,10 +194,6 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
 
 def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
     """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
-    found = {arm: {one.name: one.total for one in found_by_guards(own)} for arm, own in _by_arm(folder).items()}
-    return {arm: flags for arm, flags in found.items() if flags}
-
-
-def _by_arm(folder: RunFolder) -> dict[str, Counter[str]]:
     arms = [one["name"] for one in folder.record["ablation"]["arms"]]
-    return by_arm(folder.counts, arms)
+    flags = {arm: {one.name: one.total for one in found_by_guards(own)} for arm, own in by_arm(folder.counts, arms).items()}
+    return {arm: named for arm, named in flags.items() if named}

@@ -16,7 +16,6 @@ from jobs.counts import (
     RungTexts,
     SelectedQueries,
     StrategiesOfQueries,
-    TextsOfQueries,
     Unsearched,
     Work,
     WorkAlone,
@@ -114,8 +113,6 @@ class Selected:
     """Strategy -> number of queries for which it was selected."""
     numbers: Counter[int] = field(default_factory=Counter)
     """Number of selected strategies -> number of queries."""
-    texts: Counter[int] = field(default_factory=Counter)
-    """Number of texts -> number of queries."""
 
     @property
     def queries(self) -> int:
@@ -125,19 +122,14 @@ class Selected:
     @property
     def mean_strategies(self) -> float:
         """Returns the mean number of selected strategies of a query."""
-        return _mean(self.numbers)
-
-    @property
-    def mean_texts(self) -> float:
-        """Returns the mean number of texts of a query."""
-        return _mean(self.texts)
+        return sum(number * n for number, n in self.numbers.items()) / self.queries if self.queries else 0.0
 
     def share(self, strategy: str) -> float:
         """Returns the share of the queries for which a strategy was selected, 0 to 1."""
         return self.strategies[strategy] / self.queries if self.queries else 0.0
 
     def __add__(self, other: Selected) -> Selected:
-        return Selected(self.strategies + other.strategies, self.numbers + other.numbers, self.texts + other.texts)
+        return Selected(self.strategies + other.strategies, self.numbers + other.numbers)
 
 
 def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, Selected]:
@@ -145,16 +137,9 @@ def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> di
     found: dict[str, Selected] = {}
     for of, n in counts_of(counts, StrategiesOfQueries):
         found.setdefault(of.query_type, Selected()).numbers[of.number] += n
-    for texts, n in counts_of(counts, TextsOfQueries):
-        found[texts.query_type].texts[texts.number] += n
     for query_type, one in found.items():
         one.strategies.update({name: counts.get(SelectedQueries(query_type, name).key, 0) for name in strategies})
     return dict(sorted(found.items(), key=lambda pair: (-pair[1].queries, pair[0])))
-
-
-def _mean(numbers: Counter[int]) -> float:
-    total = numbers.total()
-    return sum(number * n for number, n in numbers.items()) / total if total else 0.0
 
 
 class Need(NamedTuple):

@@ -21,7 +21,6 @@ from jobs.counts import (
     RungTexts,
     SelectedQueries,
     StrategiesOfQueries,
-    TextsOfQueries,
     Unsearched,
     arm_key,
 )
@@ -115,13 +114,11 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
     for row in rewrites.group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
         counts[RungTexts(row["strategy"], row["parsed_as"]).key] += row["count_all"]
     counts["not_selected"] = 0
-    of_query = Counter(rewrites.column("query_id").to_pylist())
-    for row in selections.select(["query_id", "query_type", "strategies"]).to_pylist():
+    for row in selections.select(["query_type", "strategies"]).to_pylist():
         query_type, chosen = row["query_type"] or "", row["strategies"]
         counts["not_selected"] += planned - len(chosen)
         counts.update(SelectedQueries(query_type, strategy).key for strategy in chosen)
         counts[StrategiesOfQueries(query_type, len(chosen)).key] += 1
-        counts[TextsOfQueries(query_type, of_query[row["query_id"]]).key] += 1
     counts.update(_guard_counts(table, rewrites))
     return counts
 

@@ -37,15 +37,13 @@ def test_types_and_strategies_of_any_name_are_told_apart() -> None:
     counts = {
         "selections/a/b/2": 3,
         "selections/a/0": 1,
-        "texts/a/b/5": 3,
-        "texts/a/0": 1,
         "selected/a/b/x": 3,
         "selected/a/x": 0,
     }
     found = selected_by_type(counts, ["x"])
     assert list(found) == ["a/b", "a"]
-    assert found["a/b"] == Selected(Counter(x=3), Counter({2: 3}), Counter({5: 3}))
-    assert (found["a/b"] + found["a"]).texts == Counter({5: 3, 0: 1})
+    assert found["a/b"] == Selected(Counter(x=3), Counter({2: 3}))
+    assert (found["a/b"] + found["a"]).numbers == Counter({2: 3, 0: 1})
 
 
 # ---------------------------------------------------------------- two runs
