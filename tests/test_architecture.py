@@ -54,8 +54,8 @@ CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
     "cluster": 6_522, "dmqr": 3_475, "jobs": 36_326, "jobs/chain": 9_120, "jobs/log": 2_476, "jobs/measure": 5_290,
-    "jobs/pages": 3_508, "jobs/plan": 2_836, "jobs/run": 1_981, "retrievers": 10_554, "rewriters": 9_738, "tests": 61_242,
-    "tests/benchmarks": 3_451, "tests/jobs": 29_467, "tests/jobs/whole_runs": 7_073, "tests/support": 7_164,
+    "jobs/pages": 3_508, "jobs/plan": 2_836, "jobs/run": 1_981, "retrievers": 10_554, "rewriters": 9_291, "tests": 60_077,
+    "tests/benchmarks": 3_451, "tests/jobs": 29_467, "tests/jobs/whole_runs": 7_073, "tests/support": 7_159,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330
