@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -118,11 +118,6 @@ class JobServer:
         """Returns what a job has printed so far."""
         with self._told():
             return str(self._client.get_job_logs(job_id))
-
-    def tail(self, job_id: str) -> AsyncIterator[str]:
-        """Yields what a job prints, always from its beginning, until the server ends the connection."""
-        found: AsyncIterator[str] = self._client.tail_job_logs(job_id)
-        return found
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from cluster.run import job_server
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
 from jobs.submit import follow as following
-from jobs.submit.follow import follow
 from tests.support.cluster.certificates import own_certificate
 from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, once_followed, submitted
 
@@ -57,11 +57,9 @@ def fail(code: int, status: str = "FAILED") -> Callable[[Job], None]:
     return play
 
 
-def later(
-    server: FakeJobServer, status: str = "SUCCEEDED", code: int | None = 0, log: str = "", connections: int = 1
-) -> Callable[[Job], None]:
-    """A job that ends a moment after so many connections to its log."""
-    return lambda one: once_followed(server, lambda: server.end(one.body["submission_id"], status, code, log), connections)
+def later(server: FakeJobServer, log: str) -> Callable[[Job], None]:
+    """A job that ends a moment after its log is first asked for."""
+    return lambda one: once_followed(server, lambda: server.end(one.body["submission_id"], log=log))
 
 
 # ---------------------------------------------------------------- what is sent
@@ -214,35 +212,26 @@ def test_the_log_goes_to_standard_error_and_the_closing_table_to_standard_output
     assert '{"event": "commit"}\nwords of Ray\n' in seen.err
 
 
-def test_a_broken_connection_is_made_again_and_nothing_is_shown_twice(
+def test_nothing_is_shown_twice_though_the_log_is_away_for_a_while(
     server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = "".join(f"line {n}\n" for n in range(100))
-    server.cut_after = 333
+
+    def gone() -> None:
+        server.machine_gone = True
+        time.sleep(0.1)
+        server.machine_gone = False
+        server.end(next(iter(server.jobs)), log="the last\n")
 
     def play(one: Job) -> None:
         one.log = lines
-        later(server, log="the last\n", connections=2)(one)
+        once_followed(server, gone)
 
     server.play = play
     assert submitted(server, job) == 0
-    assert server.tails >= 2
-    assert lines + "the last\n" in capsys.readouterr().err
-
-
-def test_the_patience_begins_when_the_connection_breaks(server: FakeJobServer, job: str) -> None:
-    assert submitted(server, job, "--detach") == 0
-    (job_id,) = server.jobs
-    server.jobs[job_id].log, server.cut_after = "begins\n", 40
-
-    def cut() -> None:
-        server.jobs[job_id].log += "x" * 40  # the connection breaks
-        later(server, log="the last\n")(server.jobs[job_id])
-
-    once_followed(server, cut)
-    shown: list[str] = []
-    assert follow(JobServer(server.address), job_id, shown.append, patience=0.4).code == 0
-    assert "".join(shown) == server.jobs[job_id].log
+    shown = capsys.readouterr().err
+    assert lines + "the last\n" in shown
+    assert shown.count("line 1\n") == 1
 
 
 # ---------------------------------------------------------------- logs, stop, status

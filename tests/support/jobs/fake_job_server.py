@@ -58,17 +58,13 @@ class FakeJobServer:
     token: str | None = None
     play: Callable[[Job], None] = lambda job: None
     tls: ssl.SSLContext | None = None
-    cut_after: int | None = None
-    """Characters after which the first connection to a log breaks."""
     machine_gone: bool = False
     """No log can be had, and the job's status stays as it was."""
-    hangs: bool = False
-    """A log's connection says nothing, and never ends."""
     jobs: dict[str, Job] = field(default_factory=dict)
     packages: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str, bytes]] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
-    tails: int = 0
+    logs: int = 0
     port: int = 0
 
     @property
@@ -116,7 +112,6 @@ class FakeJobServer:
                 web.get("/api/jobs/", self._list),
                 web.get("/api/jobs/{id}", self._job),
                 web.get("/api/jobs/{id}/logs", self._logs),
-                web.get("/api/jobs/{id}/logs/tail", self._tail),
                 web.post("/api/jobs/{id}/stop", self._stop),
             ]
         )
@@ -165,39 +160,10 @@ class FakeJobServer:
         return web.json_response(job.details())
 
     async def _logs(self, request: web.Request) -> web.Response:
+        self.logs += 1
         if self.machine_gone:
             return web.Response(status=500, text="ClientConnectorError: Cannot connect to host")
         return web.json_response({"logs": self.jobs[request.match_info["id"]].log})
-
-    async def _tail(self, request: web.Request) -> web.StreamResponse:
-        answer = web.WebSocketResponse()
-        await answer.prepare(request)
-        self.tails += 1
-        shown = 0
-        while True:
-            if self.machine_gone:
-                assert request.transport is not None
-                request.transport.abort()
-                return answer
-            if self.hangs:
-                await asyncio.sleep(0.01)
-                continue
-            job = self.jobs.get(request.match_info["id"])
-            if job is None:
-                return answer
-            ended, new = job.status not in ("PENDING", "RUNNING"), job.log[shown:]
-            if self.cut_after is not None and self.tails == 1 and shown + len(new) >= self.cut_after:
-                await answer.send_str(job.log[shown : self.cut_after])
-                assert request.transport is not None
-                request.transport.abort()
-                return answer
-            if new:
-                await answer.send_str(new)
-                shown += len(new)
-            if ended:
-                await answer.close()
-                return answer
-            await asyncio.sleep(0.01)
 
     async def _stop(self, request: web.Request) -> web.Response:
         job_id = request.match_info["id"]
@@ -206,11 +172,11 @@ class FakeJobServer:
         return web.json_response({"stopped": True})
 
 
-def once_followed(server: FakeJobServer, work: Callable[[], object], connections: int = 1) -> None:
-    """Does something a moment after so many connections to a log."""
+def once_followed(server: FakeJobServer, work: Callable[[], object]) -> None:
+    """Does something a moment after a log is first asked for."""
 
     def act() -> None:
-        while server.tails < connections:
+        while not server.logs:
             time.sleep(0.01)
         time.sleep(0.2)
         work()
