@@ -1,7 +1,7 @@
-"""Ids of submissions: name, label or date, and a fingerprint of what the submitting machine knows of the job.
+"""Ids of submissions: name, label or date, and a hash of what is sent.
 
-The fingerprint of the run, in the name of its folder, also covers models and indexes, which the job alone can look up. An
-id serves a job server to tell one night from another: submitted again while it works, a job is followed; after its end it
+The fingerprint of the run, in the name of its folder, also covers models and indexes, which the job alone can look up. An id
+serves a job server to tell one night from another: submitted again while it works, a job is followed; after its end it
 is submitted under the id with `-2`, `-3`, where the run goes on, or is shown again if it is finished.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
@@ -16,60 +17,55 @@ from typing import Any, Literal, get_args
 from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.own_job import COMMAND
-from cluster.settings import Settings
 from jobs.config.config import Config
-from jobs.job.keys import identity
+from jobs.job.keys import identity_fields
 from jobs.job.shipping import absolute_path
+from jobs.submit.sent_config import SentConfig
 
 Verb = Literal["run", "ablate"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 _NAME, _LABEL, _OUTPUT = "dmqr_name", "dmqr_label", "dmqr_output"
 _ATTEMPT = re.compile(r"(?P<base>.+-[0-9a-f]{12})(-(?P<attempt>[2-9]|[1-9]\d+))?")
 _FINGERPRINT = "[0-9a-f]{12}"
-_LOOKED_UP = ("model", "revision", "lora", "index", "path", "tokenizer")  # whose content is of a run's identity, not the name
+_APART = {"corpus", "evaluate", "limits", "report", "notify", "publish", "store", "store_ttl", "cluster"}
+"""Sections of the config that do not tell a job from another."""
 
 
-def submission_id(
-    config: Config, rewriting: Mapping[str, Any], verb: Verb, steps: Mapping[str, Any], files: Mapping[str, str] | None = None
-) -> str:
-    """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts and steps.
-
-    `files`: what tells the content of further files that decide its results, by path, as the config that is sent has it.
-    """
-    parts: list[Settings] = [
-        config.rewrite,
-        config.retrieve,
-        config.rerank,
-        *(one for of in config.asking.values() for one in of),
-    ]
-    known = (
-        {
-            "verb": verb,
-            "identity": identity(config, {}, rewriting, {}),
-            "looked_up": [list(_looked_up(part.model_dump(mode="json"))) for part in parts],
-            "log": config.log.model_dump(mode="json"),
-            "output": config.output,
-            "ablate": config.ablate.model_dump(mode="json") if verb == "ablate" else None,
-        }
-        | ({"steps": dict(steps)} if steps else {})
-        | ({"files": dict(files)} if files else {})
-    )
+def submission_id(config: Config, sent: SentConfig, verb: Verb) -> str:
+    """Returns the id under which a job is submitted first, by what is sent of its config, its files and its plug-ins."""
+    apart = _APART if verb == "ablate" else {*_APART, "ablate"}
+    values = {key: value for key, value in sent.values.items() if key not in apart}
+    known = {"verb": verb, "values": values, "files": _contents(sent, values), "identity": identity_fields(config)}
     digest = hashlib.sha256(json.dumps(known, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
     return "-".join(part for part in (config.name, config.shown_label, digest) if part)
 
 
-def _looked_up(values: Any) -> Iterator[list[Any]]:
-    """Yields the names of models, indexes and recordings in a section of the config, with their keys."""
-    of = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
-    for key, value in of:
-        if key in _LOOKED_UP:
-            yield [key, value]
-        yield from _looked_up(value)
+def _contents(sent: SentConfig, values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns path -> the hash of a file that is sent; of one that is here, its size and time stand for the content."""
+    found = {}
+    for path in sorted(set(_texts(values))):
+        if (file := sent.files.get(path)) is not None:
+            found[path] = hashlib.sha256(file.read_bytes()).hexdigest()
+        elif os.path.isabs(path) and os.path.isfile(path):
+            stat = os.stat(path)
+            found[path] = f"{stat.st_size} {stat.st_mtime_ns}"
+    return found
 
 
-def metadata(config: Config, command: str) -> dict[str, str]:
+def _texts(values: Any) -> Iterator[str]:
+    """Yields the texts among values and in what they hold."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping):
+        yield from _texts([*values, *values.values()])
+    elif isinstance(values, list):
+        for one in values:
+            yield from _texts(one)
+
+
+def metadata(config: Config, sent: SentConfig, command: str) -> dict[str, str]:
     """Returns what a submission says of its run, for `find_job`, and the command that submits it again."""
-    return {_NAME: config.name, _LABEL: config.shown_label or "", _OUTPUT: config.output, COMMAND: command}
+    return {_NAME: config.name, _LABEL: config.shown_label or "", _OUTPUT: sent.values["output"], COMMAND: command}
 
 
 def attempts(jobs: Iterable[SubmittedJob], base: str) -> list[SubmittedJob]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from cluster.settings import REQUIRED, Names
+from cluster.settings import Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
@@ -24,11 +24,11 @@ from jobs.log.sets.names import moved, set_name
 from rewriters.engines.settings import ENGINES
 from rewriters.pool import named
 from rewriters.settings import SelectClassified, is_path
-from rewriters.steps.settings import LlmStepSettings, PromptSettings
+from rewriters.steps.settings import JudgedSettings, LlmStepSettings
 
 FOLDER = "submitted"
 """Folder of the config, prices.yaml and `files/` in what is sent."""
-_SHIPPED: Mapping[str, tuple[type, ...]] = {"prompt": (LlmStepSettings, PromptSettings), "rules": (SelectClassified,)}
+_SHIPPED: Mapping[str, tuple[type, ...]] = {"prompt": (LlmStepSettings, JudgedSettings), "rules": (SelectClassified,)}
 """Key -> sections in which a name that is no path is of what we ship, whatever files are in the current folder."""
 MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the memory of the head
 
@@ -62,15 +62,6 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
     values = _Paths(config, text, absolute_path).changed()
     values.setdefault("cluster", {})["address"] = "auto"
     return SentConfig(values, files)
-
-
-def as_sent(config: Config, sent: SentConfig) -> Config:
-    """Returns a config as its job will read it, with the files of this machine, which are the same there."""
-    values = _Paths(config, str, absolute_path).changed()
-    values.setdefault("cluster", {})["address"] = "auto"
-    if "ablate" in sent.values:  # the files of arms are known by their copies
-        values["ablate"] = sent.values["ablate"]
-    return Config.model_validate(values, context=REQUIRED)
 
 
 def named_texts(config: Config) -> list[str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cluster.errors import ConfigError, RewriterError
 from cluster.run.job_server import JobServer
@@ -22,7 +19,7 @@ from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import asked_steps
 from jobs.log.judgements import local_qrels, read_answers, read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
-from jobs.submit.sent_config import SentConfig, as_sent, named_texts, sent_config, write_package
+from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
 from rewriters.rewriter import Rewriter
 
 _TRIES = 5  # at an id of its own, while others submit the same job
@@ -62,39 +59,20 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
     if verb == "ablate":
         arms_of(config)  # imports the plug-ins that arms name, which are sent
     sent = sent_config(config)
+    _check_texts(config)
     _check_truth(config)
-    resolved = as_sent(config, sent)
-    base = submission_id(resolved, _rewriting(config), verb, asked_steps(config), _contents(sent, verb))
-    return Submission(base, sent, config_path, verb, metadata(resolved, command), packages)
+    return Submission(submission_id(config, sent, verb), sent, config_path, verb, metadata(config, sent, command), packages)
 
 
-def _contents(sent: SentConfig, verb: Verb) -> dict[str, str]:
-    """Returns path -> the hash of a file that arms name, as of a strategy, or that a retriever has its lists from.
-
-    Of one that is too large to be sent, size and time stand for the content.
-    """
-    ablate = sent.values.get("ablate") or {} if verb == "ablate" else {}
-    naming = [ablate.get(key) for key in ("arms", "grid", "runs")]
-    naming += [one for one in sent.values["retrieve"]["retrievers"].values() if one.get("kind") == "trec"]
-    found = {}
-    for path in sorted(set(_texts(naming))):
-        if (file := sent.files.get(path)) is not None:
-            found[path] = hashlib.sha256(file.read_bytes()).hexdigest()
-        elif os.path.isabs(path) and os.path.isfile(path):
-            stat = os.stat(path)
-            found[path] = f"{stat.st_size} {stat.st_mtime_ns}"
-    return found
-
-
-def _texts(values: Any) -> Iterator[str]:
-    """Yields the texts among values and in what they hold."""
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, Mapping):
-        yield from _texts([*values, *values.values()])
-    elif isinstance(values, list):
-        for one in values:
-            yield from _texts(one)
+def _check_texts(config: Config) -> None:
+    """Checks strategies, prompts and rules; those on S3, which this machine may not be allowed to read, are left to the job."""
+    if any(remote(path) for path in named_texts(config)):
+        return
+    try:
+        Rewriter(read_rewriting(config))
+    except RewriterError as error:
+        raise config_error(error) from error
+    asked_steps(config)
 
 
 def _check_truth(config: Config) -> None:
@@ -163,19 +141,3 @@ def _requirements(name: str, given: str) -> list[str]:
     if any(re.match(r"(-r|--requirement|-c|--constraint|-e|--editable)\b", line) for line in lines):
         raise ConfigError("argument", f"--{name} {given}: names other files, which are not sent; list all packages in this one")
     return [line for line in lines if line]
-
-
-def _rewriting(config: Config) -> dict[str, Any]:
-    """Returns the identity of the texts that a config's rewrites are made with.
-
-    Texts on S3, which this machine may not be allowed to read, are left to the job: then of no file the text counts.
-    """
-    if any(remote(path) for path in named_texts(config)):
-        return {"unread": sorted(named_texts(config))}
-    rewriting = read_rewriting(config)
-    if not config.rewrite.planned:
-        return {}
-    try:
-        return dict(Rewriter(rewriting).identity())
-    except RewriterError as error:
-        raise config_error(error) from error

@@ -149,7 +149,7 @@ def test_an_arm_may_have_other_code_and_a_wrong_one_is_refused_at_once(load: Loa
 
 def test_the_id_of_a_submission_is_of_the_code(load: Load, tmp_path: Path) -> None:
     def known() -> str:
-        return submission_id(Config.model_validate(sent_config(load()).values), {}, "run", {})
+        return submission_id(load(), sent_config(load()), "run")
 
     first = known()
     assert known() == first
