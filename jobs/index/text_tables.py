@@ -8,8 +8,7 @@ date stays text: DuckDB's own reading would take an id 2024-01-31 for a day.
 from __future__ import annotations
 
 import json
-import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -70,7 +69,7 @@ def as_parquet(
                     writer.write_batch(batch.cast(rows.schema).rename_columns(names))
                     done += len(batch)
         except (duckdb.Error, pa.ArrowException):
-            table.mend(os.devnull)  # says in which line
+            deque(table.records(table.names), 0)  # says in which line
             raise
     return Source(path, partial(open_file, str(to)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, count
@@ -91,7 +91,7 @@ def has_values(file: LogFile, name: str) -> bool:
     if name in dict(file.partitions):
         return True
     with opened(file) as table:
-        return table is not None and table.names.count(name) == 1 and _is_value(table.types.get(name, pa.string()))
+        return table is not None and table.names.count(name) == 1 and _fits(_VALUE, table.types.get(name, pa.string()))
 
 
 @contextmanager
@@ -123,30 +123,35 @@ def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | MemoryTable | N
         raise file.error("log-files", f"cannot be read ({error.strerror or error}); make it readable") from error
 
 
+# Types of columns, as pyarrow writes them.
+_TEXT = r"((large_)?string|string_view|null|dictionary<values=(large_)?string.*>)"
+_CONTEXT = rf"{_TEXT}|(large_|fixed_size_)?list<[^:]*: {_TEXT}( not null)?>(\[\d+\])?"
+_ID = rf"{_TEXT}|u?int\d+|decimal\d+\(.*|date\d+.*|timestamp.*|extension<arrow\.uuid>"
+_VALUE = rf"{_CONTEXT}|{_ID}|float|double|bool|time\d+.*"
 _USED = "used by a prompt or a selection"
 _PLAIN = ("log.query_column", "log.id_column", "log.count_column")
 _KINDS: dict[type, str] = {dict: "object", list: "array"}
 
 
-def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, Callable[[pa.DataType], bool]]]:
-    """Returns what names each column, the column, and of which type it is to be."""
+def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, str]]:
+    """Returns what names each column, the column, of which type it is to be, and the pattern of such types."""
     return [
-        ("log.query_column", columns.query_column, "text (string)", _is_text),
-        ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _is_id),
-        ("log.count_column", columns.count_column, "whole numbers", pa.types.is_integer),
-        ("log.context_column", columns.context_column, "text (string) or lists of text", _is_context),
-        *((_USED, name, "text, lists of text, numbers, true or false, dates, times or UUIDs", _is_value)
+        ("log.query_column", columns.query_column, "text (string)", _TEXT),
+        ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _ID),
+        ("log.count_column", columns.count_column, "whole numbers", r"u?int\d+"),
+        ("log.context_column", columns.context_column, "text (string) or lists of text", _CONTEXT),
+        *((_USED, name, "text, lists of text, numbers, true or false, dates, times or UUIDs", _VALUE)
           for name in columns.values),
     ]  # fmt: skip
 
 
 def _check_columns(file: LogFile, table: ParquetTable | TextTable | MemoryTable, columns: LogColumns) -> None:
-    for use, column, wanted, fits in _uses(columns):
+    for use, column, wanted, types in _uses(columns):
         if column is None:
             continue
         _check_name(file, table, use, column)
         kind = table.types.get(column, pa.null())  # null: a shard that has no value
-        if not (fits(kind) or pa.types.is_null(kind)):
+        if not _fits(types, kind):
             raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
         for line, row in table.head if use in _PLAIN else ():
             odd = row.get(column)
@@ -172,29 +177,5 @@ def _check_name(file: LogFile, table: ParquetTable | TextTable | MemoryTable, us
         raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted whole numbers; {_REMEDY}")
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    types = pa.types
-    return any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
-
-
-def _is_context(kind: pa.DataType) -> bool:
-    return _is_text(kind) or (is_list(kind) and _is_text(kind.value_type))
-
-
-def _is_value(kind: pa.DataType) -> bool:
-    types = pa.types
-    more = (types.is_float32, types.is_float64, types.is_boolean, types.is_time)
-    return _is_context(kind) or _is_id(kind) or any(is_kind(kind) for is_kind in more)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Returns whether a column of this type holds lists."""
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _is_id(kind: pa.DataType) -> bool:
-    types = pa.types
-    exact = (types.is_integer, types.is_decimal, types.is_date, types.is_timestamp)
-    return _is_text(kind) or any(is_kind(kind) for is_kind in exact) or isinstance(kind, pa.UuidType)
+def _fits(types: str, kind: pa.DataType) -> bool:
+    return re.fullmatch(types, str(kind)) is not None or pa.types.is_null(kind)

@@ -1,13 +1,13 @@
 """Deduplication of the log: equal queries become one, every log row is mapped to its query, unusable rows become errors.
 
 A group-by in two phases. Phase one reads a part of the log, groups its rows by raw text, normalises and hashes each
-distinct text once, and stores the part's query_map, its rejected rows, and (query_id, text, n) sorted by query_id. Phase two
+distinct text once, and stores the part's query_map, its rejected rows, and (query_id, form, n) sorted by query_id. Phase two
 reads a range of query_ids from all parts, sums the counts, chooses the most frequent form, and stores the queries, those of the
 head apart (`jobs/log/tiers.py`). Both phases take only names and write under unique names, so that any machine can process any
 part, repeatedly if necessary: only the returned files count.
 
 With a context column the groups are of (raw text, context). Forms of contexts, and of the values of other columns, go from
-phase one to phase two in a file of their own, a row per query, column and form: a product of all columns could have as many
+phase one to phase two as those of queries do, a row per query, column and form: a product of all columns could have as many
 rows as the log.
 """
 
@@ -108,14 +108,12 @@ def dedup(
         query_map = [piece.query_map for piece in pieces]
         if columns.id_column is not None:
             _refuse_ambiguous([storage.url(file.key) for file in query_map], columns.id_column)
-        texts = [piece.texts for piece in pieces if piece.texts.rows]
         forms = [piece.forms for piece in pieces if piece.forms.rows]
-        named = [storage.url(file.key) for file in texts]
-        ranges = _ranges([*texts, *forms])
-        merge = partial(merge_range, task, named, [storage.url(file.key) for file in forms])
+        named, ranges = [storage.url(file.key) for file in forms], _ranges(forms)
         counts = spread(partial(count_range, named), ranges, local=local, worked=worked.append)
         traffic, cuts = tiers(counts)
-        merged = spread(merge, list(zip(ranges, cuts, strict=True)), local=local, worked=worked.append)
+        divided = list(zip(ranges, cuts, strict=True))
+        merged = spread(partial(merge_range, task, named), divided, local=local, worked=worked.append)
         head, rest = ([file for range_ in merged for file in range_[tier]] for tier in (0, 1))
     except BaseException:
         _remove(storage, task, "queries", "query_map", "errors")
@@ -165,7 +163,7 @@ def _check(files: Sequence[LogFile], columns: LogColumns, pieces: Sequence[PartF
         raise LogError("log-column", f"{where}: {what} adds up to more than {MAX_TOTAL:,}; correct it")
     found = sum((piece.rejected for piece in pieces), Counter())
     rejected = {reason: found[reason] for reason in REASONS if found[reason]}
-    if not any(piece.texts.rows for piece in pieces):
+    if not any(piece.forms.rows for piece in pieces):
         why = ", ".join(f"{n:,} {REASONS[reason].format(max_chars=columns.max_chars)}" for reason, n in rejected.items())
         where = files[0].path if len(files) == 1 else f"{len(files)} files"
         what = f"all {found.total():,} rows of {where} were rejected (column {columns.query_column!r}: {why})"

@@ -24,7 +24,7 @@ from jobs.log.check import LogColumns, RowGroup
 from jobs.log.rejections import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
 from jobs.log.rows import read_rows
 from jobs.log.tiers import Cut, divided
-from jobs.tables import OPTIONAL_QUERIES, STORED, VALUES
+from jobs.tables import STORED, VALUES
 
 MEMORY = "256MB"  # of one DuckDB
 PLAN = "plan"  # the folder of the intermediate files
@@ -81,14 +81,13 @@ def query(sql: str, params: dict[str, Any], threads: int) -> pa.Table:
         raise no_room("dedup could not group the log", error, MEMORY, remedy) from error
 
 
-CONTEXT = 0  # the column of forms that is the context; those of values are numbered from 1
+QUERY, CONTEXT = 0, 1  # columns of forms; those of values are numbered from 2
 
 
 class PartFiles(NamedTuple):
     """The files and counts that phase one makes of some rows."""
 
-    texts: File  # query_id, raw, n: the forms of queries
-    forms: File  # query_id, column, form, n: those of contexts and values; empty without them
+    forms: File  # query_id, column, form, n: of queries, contexts and values
     query_map: File
     errors: File
     rejected: Counter[str]
@@ -116,10 +115,6 @@ def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
     n = rows.column("n").to_numpy()
     counts = np.zeros(size, np.int64)
     np.add.at(counts, codes, n)
-    begins = digests.view(">u8")[:, 0].astype(np.uint64)  # the first 8 of 16 bytes, which is enough to split ranges
-    order = np.argsort(begins)
-    texts = groups.raws.take(pa.array(kept[order])).cast(pa.string())
-
     rejected = np.flatnonzero(places < 0)
     why = [groups.rejections[code] for code in codes[rejected].tolist()]
     values: dict[str, Any] = {field: [getattr(one, field) for one in why] for field in Rejection._fields}
@@ -131,8 +126,7 @@ def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
     schema = STORED["errors"]
     errors = pa.table([values.get(field.name, pa.nulls(len(why), field.type)) for field in schema], schema=schema)
     return PartFiles(
-        put(task, PLAN, name, pa.table({"query_id": ids.take(pa.array(order)), "raw": texts, "n": counts[kept[order]]})),
-        _put_forms(task, name, list(_forms(task, rows, groups, kept, counts[kept], places)), ids, begins),
+        _put_forms(task, name, list(_forms(task, rows, groups, kept, counts[kept], places)), digests),
         put(task, "query_map", name, pa.table({"log_id": rows.column("log_id"), "query_id": query_ids})),
         put(task, "errors", name, errors),
         Counter(one.reason for one in why),
@@ -144,6 +138,7 @@ def _forms(
     task: DedupTask, rows: pa.Table, groups: Groups, kept: Ints, counts: Ints, places: Ints
 ) -> Iterator[tuple[Ints, int, pa.StringArray, Ints]]:
     """Yields the forms of a column: index of the query, number of the column, form, sum of the counts."""
+    yield np.arange(len(kept)), QUERY, groups.raws.take(pa.array(kept)).cast(pa.string()), counts
     if groups.contexts is not None:
         own = groups.contexts.take(pa.array(kept))
         there = np.flatnonzero(own.is_valid())
@@ -159,23 +154,15 @@ def _forms(
         yield query, column, forms.take(pa.array(form)), sums
 
 
-def _put_forms(
-    task: DedupTask, name: str, found: list[tuple[Ints, int, pa.StringArray, Ints]], ids: pa.StringArray, begins: Ints
-) -> File:
-    """Writes the forms of all columns to one file, sorted as the texts are."""
-    if not found:
-        return File("", 0, 0)
-    place = np.concatenate([query for query, *_ in found])
-    columns = np.concatenate([np.full(len(query), column, np.int16) for query, column, *_ in found])
-    forms = pa.table(
-        {
-            "query_id": ids.take(pa.array(place)),
-            "column": columns,
-            "form": pa.concat_arrays([form for _, _, form, _ in found]),
-            "n": np.concatenate([n for *_, n in found]),
-        }
-    ).take(pa.array(np.argsort(begins[place])))
-    return put(task, PLAN, f"{name}-forms", forms)
+def _put_forms(task: DedupTask, name: str, found: list[tuple[Ints, int, pa.StringArray, Ints]], digests: Ints) -> File:
+    """Writes the forms of all columns to one file, sorted by the first 8 bytes of the ids, which is enough to split ranges."""
+    queries, columns, texts, counts = zip(*found, strict=True)
+    place = np.concatenate(queries)
+    order = np.argsort(digests.view(">u8")[:, 0].astype(np.uint64)[place])
+    column = np.concatenate([np.full(len(of), number, np.int16) for of, number in zip(queries, columns, strict=True)])
+    forms = {"form": pa.concat_arrays(texts), "column": pa.array(column), "n": pa.array(np.concatenate(counts))}
+    query_ids = hex_ids(digests[place[order]])
+    return put(task, PLAN, name, pa.table(forms).take(pa.array(order)).append_column("query_id", query_ids))
 
 
 SHARDS_PER_FILE = 64
@@ -183,51 +170,48 @@ SHARDS_PER_FILE = 64
 COUNTS = """
 SELECT n AS asked, count(*) AS queries
 FROM (
-    SELECT sum(n)::BIGINT AS n FROM rows_of($texts) WHERE query_id >= $low AND query_id < $high GROUP BY query_id
+    SELECT sum(n)::BIGINT AS n FROM rows_of($forms)
+    WHERE "column" = 0 AND query_id >= $low AND query_id < $high GROUP BY query_id
 )
 GROUP BY n
 """
-MERGE = """
-SELECT query_id, first(raw ORDER BY n DESC, raw) AS query, sum(n)::BIGINT AS log_count
-FROM (
-    SELECT query_id, raw, sum(n) AS n FROM rows_of($texts)
-    WHERE query_id >= $low AND query_id < $high GROUP BY query_id, raw
-)
-GROUP BY query_id ORDER BY query_id
-"""
 # The minimum, not the first in an order: its state has one form, however many a query has.
-SHOWN = """
-SELECT query_id, "column", min({'before': -n, 'form': form}).form AS form
+CHOSEN = """
+SELECT query_id, "column", min({'before': -n, 'form': form}).form AS form, sum(n)::BIGINT AS n
 FROM (
     SELECT query_id, "column", form, sum(n) AS n FROM rows_of($forms)
     WHERE query_id >= $low AND query_id < $high GROUP BY query_id, "column", form
 )
-GROUP BY query_id, "column"
+GROUP BY query_id, "column" ORDER BY query_id
 """
 
 
-def count_range(texts: list[str], bounds: tuple[str, str]) -> dict[int, int]:
+def count_range(forms: list[str], bounds: tuple[str, str]) -> dict[int, int]:
     """Returns, of the queries in a range of query_ids: times asked -> how many queries were."""
     low, high = bounds
-    found = query(COUNTS, {"texts": texts, "low": low, "high": high}, threads=1)
+    found = query(COUNTS, {"forms": forms, "low": low, "high": high}, threads=1)
     return {one["asked"]: one["queries"] for one in found.to_pylist()}
 
 
-def merge_range(
-    task: DedupTask, texts: list[str], forms: list[str], range_: tuple[tuple[str, str], Cut | None]
-) -> tuple[list[File], list[File]]:
+def merge_range(task: DedupTask, forms: list[str], range_: tuple[tuple[str, str], Cut | None]) -> tuple[list[File], list[File]]:
     """Runs phase two on a range of query_ids; returns the files of queries/ written, those of the head and the others.
 
     `range_` has the bounds, and which of the queries are the head's.
     """
-    bounds, cut = range_
-    low, high = bounds
-    found = query(MERGE, {"texts": texts, "low": low, "high": high}, threads=1)
-    normalised = normal_forms(found.column("query").combine_chunks())
-    found = found.append_column("normalised", normalised).select(STORED["queries"].names)
-    for name, column in _more(task, found, forms, bounds).items():
-        found = found.append_column(OPTIONAL_QUERIES.field(name), column)
-    head, rest = divided(found, cut)
+    (low, high), cut = range_
+    chosen = query(CHOSEN, {"forms": forms, "low": low, "high": high}, threads=1)
+    numbers = range(CONTEXT + 1 + len(task.columns.values))
+    own, *others = (chosen.filter(pc.equal(chosen["column"], number)) for number in numbers)
+    query_ids, texts = own["query_id"].combine_chunks(), own["form"].combine_chunks()
+    shown = [of["form"].combine_chunks().take(pc.index_in(query_ids, of["query_id"])) for of in others]
+    columns = {"query_id": query_ids, "query": texts, "normalised": normal_forms(texts), "log_count": own["n"]}
+    if task.columns.context_column is not None:
+        columns["context"] = shown[0]
+    if task.columns.classify is not None:
+        columns["query_type"] = pa.array(task.columns.classify.types(texts.to_pylist()), pa.string())
+    if task.columns.values:
+        columns["values"] = _maps(task.columns.values, shown[CONTEXT:])
+    head, rest = divided(pa.table(columns), cut)
     return _put_queries(task, f"0-{low}", head), _put_queries(task, low if cut is None else f"1-{low}", rest)
 
 
@@ -237,35 +221,6 @@ def _put_queries(task: DedupTask, name: str, queries: pa.Table) -> list[File]:
         put(task, "queries", f"{name}-{start // size:05d}", queries.slice(start, size), row_group_size=task.shard_size)
         for start in range(0, len(queries), size)
     ]
-
-
-def _more(task: DedupTask, queries: pa.Table, forms: list[str], bounds: tuple[str, str]) -> dict[str, pa.Array]:
-    """Returns those of OPTIONAL_QUERIES that the log's columns ask for, in their order."""
-    columns, more = task.columns, {}
-    wanted = columns.context_column is not None or columns.values
-    shown = _shown(task, queries.column("query_id"), forms, bounds) if wanted else []
-    if columns.context_column is not None:
-        more["context"] = shown[CONTEXT]
-    if columns.classify is not None:
-        more["query_type"] = pa.array(columns.classify.types(queries.column("query").to_pylist()), pa.string())
-    if columns.values:
-        more["values"] = _maps(columns.values, shown[CONTEXT + 1 :])
-    return more
-
-
-def _shown(task: DedupTask, query_ids: pa.ChunkedArray, forms: list[str], bounds: tuple[str, str]) -> list[pa.StringArray]:
-    """Returns the context of each query, then each column's value: the form most often asked with; null if there is none."""
-    values = len(task.columns.values)
-    if not forms:
-        return [pa.nulls(len(query_ids), pa.string())] * (1 + values)
-    low, high = bounds
-    found = query(SHOWN, {"forms": forms, "low": low, "high": high}, threads=1)
-    shown = []
-    for column in range(CONTEXT, CONTEXT + 1 + values):
-        own = found.filter(pc.equal(found.column("column"), column)).combine_chunks()
-        place = pc.index_in(query_ids.combine_chunks(), value_set=own.column("query_id"))
-        shown.append(own.column("form").combine_chunks().take(place))
-    return shown
 
 
 def _maps(names: Sequence[str], items: Sequence[pa.StringArray]) -> pa.MapArray:

@@ -10,8 +10,8 @@ FORMS is the one table of formats: whatever a person gives as rows (a log, judge
   that is quoted as CSV all the same is refused.
 
 DuckDB reads text in order, as a stream, in some ten MB. It refuses what pyarrow takes without a word: a quote that is not
-closed takes all lines behind it into one field, and `"a" b` loses its quotes. What it cannot read though it is no fault (bytes
-that are not UTF-8, half a surrogate pair, a key twice), it reads from a copy in which such bytes are characters.
+closed takes all lines behind it into one field, and `"a" b` loses its quotes. From what it cannot read on, Python reads
+line by line: bytes that are not UTF-8, half a surrogate pair and a key twice are no fault, and of faults it knows the line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import errno
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -34,7 +35,6 @@ from cluster.cause import one_line
 from cluster.errors import UnavailableError
 from cluster.http import encodable
 from cluster.storage import open_file, remote
-from cluster.storage.copies import work_folder
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
 from cluster.storage.sql import file_literal, identifier, text_literal
 
@@ -56,12 +56,8 @@ _QUOTED = '^"([^"]|"")*""([^"]|"")*"$|^""$'  # what writers of CSV quote: a quot
 _QUOTES = "a quote that is not closed, or text behind one that is; write a quote inside quotes twice"
 _ONE_A_LINE = "write an object a line, as jq -c does"
 _BULK = {"index", "create", "update", "delete"}  # the actions of the bulk API
-_ESCAPES = {
-    0xDC00 + byte: 0x10FF00 + byte for byte in range(0x80, 0x100)
-}  # of `surrogateescape` -> the last private characters
-_ESCAPED = re.compile(rb"\xf4\x8f[\xbe\xbf][\x80-\xbf]")
-_LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-_NOT_UTF8, _WRITE_UTF8 = "Invalid unicode", "is not UTF-8; write the file as UTF-8"
+_LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # others stand for bytes that are not UTF-8 (`surrogateescape`)
+_WRITE_UTF8 = "is not UTF-8; write the file as UTF-8"
 
 
 class TableFault(ValueError):
@@ -201,124 +197,135 @@ class TextTable(NamedTuple):
         """
         read = 0
         try:
-            for batch in self._selected(self.path, columns, lists, any_bytes, rows, 0):
+            for batch in self._selected(columns, lists, any_bytes, rows):
+                self._check_unquoted(batch, read)
                 yield batch
                 read += len(batch)
             return
         except (duckdb.Error, OSError, pa.ArrowException) as error:  # Arrow's reader passes DuckDB's errors on as its own
-            if not (any_bytes and _NOT_UTF8 in str(error) if not self.head else "Invalid Input Error: " in str(error)):
-                raise self._fault(error) from error
-        with work_folder() as folder:  # with ignore_errors DuckDB drops rows uncounted
-            copy = str(folder / "copy")
-            self.mend(copy, any_bytes)
-            try:
-                for batch in self._selected(copy, columns, lists, any_bytes, rows, read):
-                    yield pa.record_batch([_unescaped(column) for column in batch.columns], schema=batch.schema)
-            except (duckdb.Error, OSError, pa.ArrowException) as error:
-                raise self._fault(error) from error
+            reason(error)  # the storage may be away
+        try:
+            lists = lists if self.head else ()
+            records = islice(self.records(columns, lists, any_bytes), read, None)
+            while some := list(islice(records, rows)):
+                texts = [_texts([one[place] for one in some], name in lists) for place, name in enumerate(columns)]
+                batch = pa.record_batch(texts or [pa.nulls(len(some))], list(columns) or ["nothing"])
+                self._check_unquoted(batch, read)
+                yield batch
+                read += len(batch)
+        except (OSError, pa.ArrowException) as error:
+            raise TableFault(f"{reason(error)}; correct it, or export it again") from error
 
-    def mend(self, to: str, any_bytes: bool = False) -> None:
-        """Writes a copy that DuckDB reads; raises TableFault, with the line, for JSON that is none, or that is not UTF-8."""
-        with open(to, "wb") as out:
-            for number, line in enumerate(lines_of(self.path, self.etag), 1):
-                out.write(self._mended(number, line, any_bytes) if self.head else _escaped(line))
+    def records(self, columns: Sequence[str], lists: Sequence[str] = (), any_bytes: bool = False) -> Iterator[tuple[Any, ...]]:
+        """Yields columns of each record as bytes, or lists of bytes, by Python, which says in which line a fault is.
+
+        Raises:
+            TableFault: As of `batches`.
+        """
+        errors: Any = "surrogateescape" if any_bytes else "strict"
+        for number, record in self._rows_of_json() if self.head else self._rows_of_csv():
+            try:
+                yield tuple(_encoded(record.get(name), name in lists, errors) for name in columns)
+            except UnicodeEncodeError as error:
+                raise TableFault(_WRITE_UTF8, number) from error
+
+    def _rows_of_json(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yields line and fields of each object; of a key that it has twice, the last value holds."""
+        for number, line in enumerate(lines_of(self.path, self.etag), 1):
+            if line.strip():
+                found = _object(number, line)
+                inside = (found.get("_source") or {}) if self.wrapped else found
+                if not isinstance(inside, dict):
+                    raise TableFault(f"a JSON value in _source, wanted an object; {_ONE_A_LINE}", number)
+                yield number, inside
+
+    def _rows_of_csv(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yields line and fields of each record of CSV, whose empty fields are null."""
+        lines = (raw.decode("utf-8-sig", "surrogateescape") for raw in lines_of(self.path, self.etag))
+        records = _csv_records(lines, self.delimiter, self.quote)
+        next(records)
+        while True:
+            number = records.line_num + 1
+            try:
+                fields = next(records)
+            except StopIteration:
+                return
+            except csv.Error:
+                raise TableFault(_QUOTES, number) from None
+            if len(fields) == len(self.names):
+                yield number, {name: field or None for name, field in zip(self.names, fields, strict=True)}
+            elif fields:
+                remedy = "put a field in quotes" if self.quote else "name the file .csv, if its fields are in quotes"
+                what = f"has {len(fields):,} fields, and the header {len(self.names):,}"
+                raise TableFault(f"{what}; correct it, or {remedy}", number)
+            elif len(self.names) == 1:
+                yield number, {self.names[0]: None}
 
     def _selected(
-        self, path: str, columns: Sequence[str], lists: Sequence[str], nulls_in_quotes: bool, rows: int, first: int
+        self, columns: Sequence[str], lists: Sequence[str], nulls_in_quotes: bool, rows: int
     ) -> Iterator[pa.RecordBatch]:
         if not self.head:  # columns are named by their place, since names may repeat, or differ in case alone
-            picked, table = [f"c{self.names.index(name)}" for name in columns], self._csv(path, nulls_in_quotes)
+            picked, table = [f"c{self.names.index(name)}" for name in columns], self._csv(nulls_in_quotes)
         else:
             picked = [_as_list(name) if name in lists else f"{identifier(name)}->>'$'" for name in columns]
-            table = self._json(path, columns)
+            table = self._json(columns)
         select = ", ".join(picked) or "NULL AS nothing"  # a row per record even where no column is wanted
         with bounded_duckdb(_MEMORY, 1, ordered=True) as connection:
-            from_row = f" OFFSET {first}" if first else ""
-            for batch in connection.sql(f"SELECT {select} FROM {table}{from_row}").to_arrow_reader(rows):
-                self._check_unquoted(batch, first)
-                first += len(batch)
+            for batch in connection.sql(f"SELECT {select} FROM {table}").to_arrow_reader(rows):
                 yield batch.rename_columns(list(columns)) if columns else batch
 
-    def _csv(self, path: str, nulls_in_quotes: bool) -> str:
+    def _csv(self, nulls_in_quotes: bool) -> str:
         columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(self.names)))
         return (
-            f"read_csv({file_literal(path)}, auto_detect = false, header = true, delim = '{self.delimiter}', "
+            f"read_csv({file_literal(self.path)}, auto_detect = false, header = true, delim = '{self.delimiter}', "
             f"quote = '{self.quote}', escape = '{self.quote}', strict_mode = true, columns = {{{columns}}}, nullstr = '', "
             f"allow_quoted_nulls = {nulls_in_quotes}, max_line_size = {LINE_BYTES}, buffer_size = {_BUFFER_BYTES}, "
             "hive_partitioning = false)"
         )
 
-    def _json(self, path: str, columns: Sequence[str]) -> str:
+    def _json(self, columns: Sequence[str]) -> str:
         fields = ", ".join(f"{text_literal(name)}: 'JSON'" for name in columns) or "'_id': 'JSON'"
         if self.wrapped and columns:
             inside = ", ".join(f"{identifier(name)} JSON" for name in columns)
             fields = f"'_source': {text_literal(f'STRUCT({inside})')}"
         # unless it is said that lines are records, DuckDB takes a line for the value of a column that is alone
-        table = f"read_json({file_literal(path)}, format = 'newline_delimited', records = true, columns = {{{fields}}})"
+        table = f"read_json({file_literal(self.path)}, format = 'newline_delimited', records = true, columns = {{{fields}}})"
         return f"(SELECT unnest(_source) FROM {table})" if self.wrapped and columns else table
-
-    def _mended(self, number: int, line: bytes, any_bytes: bool) -> bytes:
-        """Returns a line of JSON as DuckDB reads it: of a key that an object has twice, the last value holds."""
-        if not line.strip():
-            return b""
-        found = _object(number, line)
-        inside = (found.get("_source") or {}) if self.wrapped else found
-        if not isinstance(inside, dict):
-            raise TableFault(f"a JSON value in _source, wanted an object; {_ONE_A_LINE}", number)
-        text = json.dumps({"_source": inside} if self.wrapped else inside, ensure_ascii=False, separators=(",", ":"))
-        # half a surrogate pair, as exporters write of a text that was cut in an emoji, becomes bytes that are not UTF-8
-        text = _LONE.sub(lambda half: half[0].encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape"), text)
-        mended = text.translate(_ESCAPES)
-        if mended != text and not any_bytes:
-            raise TableFault(_WRITE_UTF8, number)
-        return mended.encode() + b"\n"
 
     def _check_unquoted(self, batch: pa.RecordBatch, first: int) -> None:
         """Refuses a field that is quoted as CSV in a file without quotes; `first`: records before the batch."""
         if self.quote:
             return
         for column in batch.columns:
-            if (
-                pa.types.is_string(column.type)
-                and (at := pc.index(pc.match_substring_regex(column, _QUOTED), True).as_py()) >= 0
-            ):
+            at = pc.index(pc.match_substring_regex(column.cast(pa.binary()), _QUOTED), True).as_py()
+            if at >= 0:
                 words = "has a field in the quotes of CSV; name the file .csv, or write it without quotes"
                 raise TableFault(words, first + at + 2)
 
-    def _fault(self, error: Exception) -> TableFault:
-        """Returns what DuckDB refuses; raises UnavailableError if the storage did not answer."""
-        text = str(error)
-        if isinstance(error, UnavailableError) or "UnavailableError" in text:
-            reason(error)
-        found = re.search(r"on Line: (\d+)", text)
-        line = int(found[1]) if found else None
-        if fields := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
-            remedy = "put a field in quotes" if self.quote else "name the file .csv, if its fields are in quotes"
-            return TableFault(
-                f"has {int(fields[2]):,} fields, and the header {int(fields[1]):,}; correct it, or {remedy}", line
-            )
-        if "unterminated quote" in text:
-            return TableFault(_QUOTES, line)
-        if _NOT_UTF8 in text:
-            return TableFault(_WRITE_UTF8, line)
-        if "Maximum line size" in text:
-            return TableFault(f"is longer than {LINE_BYTES >> 20} MiB; look for a quote that is not closed", line)
-        return TableFault(f"{reason(error)}; correct it, or export it again", line)
+
+def _encoded(value: Any, as_list: bool, errors: Literal["strict", "surrogateescape"]) -> Any:
+    """Returns a value as bytes, one of JSON that is no text as its JSON; as a list where it is read as one."""
+    if as_list:
+        return [_encoded(one, False, errors) for one in (value if isinstance(value, list) else [value])]
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if errors == "surrogateescape":  # half a surrogate pair, as exporters write of a text that was cut in an emoji
+        text = _LONE.sub(lambda half: half[0].encode("utf-8", "surrogatepass").decode("utf-8", errors), text)
+    return text.encode("utf-8", errors)
 
 
-def _escaped(raw: bytes) -> bytes:
-    return raw if raw.isascii() else raw.decode("utf-8", "surrogateescape").translate(_ESCAPES).encode()
+def _texts(values: list[Any], as_lists: bool) -> pa.Array:
+    """Returns bytes, or lists of bytes, as texts, which need not be UTF-8."""
+    if as_lists:
+        return pa.array(values, pa.list_(pa.binary())).view(pa.list_(pa.string()))
+    return pa.array(values, pa.binary()).view(pa.string())
 
 
-def _unescaped(column: pa.Array) -> pa.Array:
-    """Returns texts, or lists of them, with the bytes that the file has in place of their escapes."""
-    if pa.types.is_list(column.type):
-        return pa.ListArray.from_arrays(column.offsets, _unescaped(column.values), mask=column.is_null())
-    if not pa.types.is_string(column.type):
-        return column
-    raws = column.cast(pa.binary()).to_pylist()
-    texts = [raw and _ESCAPED.sub(lambda found: bytes([ord(found[0].decode()) & 0xFF]), raw) for raw in raws]
-    return pa.array(texts, pa.binary()).view(pa.string())
+def _csv_records(lines: Iterable[str], delimiter: str, quote: str) -> Any:
+    csv.field_size_limit(LINE_BYTES)
+    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    return csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)  # type: ignore[arg-type]
 
 
 def _as_list(name: str) -> str:
@@ -382,10 +389,7 @@ def _open_csv(path: str, etag: str | None) -> TextTable | None:
     plain = re.sub(r'"[^"]*"', "", first)
     delimiter = "\t" if is_tsv else next((one for one in (",", ";", "\t") if one in plain), ",")
     quote = "" if is_tsv and '"' not in first else '"'
-    csv.field_size_limit(LINE_BYTES)
-    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-    text_file = io.StringIO(text, newline="")
-    records = csv.reader(text_file, delimiter=delimiter, strict=True, quoting=quoting)  # type: ignore[arg-type]
+    records = _csv_records(io.StringIO(text, newline=""), delimiter, quote)
     try:
         names = next(records)
     except csv.Error:

@@ -30,7 +30,6 @@ from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
 from jobs.job.prepare import Ready, leave, prepare_query
 from jobs.log.rejections import Rejection, judge
-from jobs.log.rows import newest
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
@@ -170,7 +169,7 @@ class LoadedConfig:
     def _asked(self, query: str) -> Row:
         """Returns the columns of a query that the log would say."""
         columns = self._prepared.columns
-        context = newest(self._given.context or "", columns.max_context_chars)
+        context = (self._given.context or "")[-columns.max_context_chars :]
         values = {column: self._given.values.get(column) for column in columns.values}
         shown = context if normalise(context) else None
         return {"query_id": self._query_id(query, context), "query": query, "context": shown, "values": values or None}

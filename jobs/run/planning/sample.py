@@ -7,20 +7,22 @@ same log, whatever the size of their shards, and in whichever tier the queries a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cluster.run.shards import File, Shard
 from cluster.storage import Storage
+from cluster.storage.s3_duckdb import bounded_duckdb
 
-_COLUMNS = ("query_id", "query", "context", "values")  # the last two only where the config asks for them
 _ID_BITS = 128
-_BEHIND = "g"  # behind all ids, which are hex digits
+_SAMPLE = """
+SELECT COLUMNS(lambda name: name IN ('query_id', 'query', 'context', 'values')) FROM rows_of($files)
+WHERE (query_id >= $low AND query_id < $high) OR query_id < $again
+ORDER BY query_id < $low, query_id LIMIT $size
+"""
 
 
 class PlannedQueries(NamedTuple):
@@ -37,50 +39,14 @@ class PlannedQueries(NamedTuple):
     tables: Mapping[str, Sequence[File]] = MappingProxyType({})
 
 
-class _Group(NamedTuple):
-    least: str
-    greatest: str
-    shard: Shard
-
-
 def read_sample(queries: PlannedQueries, size: int, seed: int) -> pa.Table:
     """Returns the columns of a sample: the queries of the first ids from a drawn one on, and behind the last id the first."""
-    drawn = f"{random.Random(seed).getrandbits(_ID_BITS):032x}"
-    groups = sorted(_groups(queries))
-    found = _first(queries.storage, groups, size, drawn, _BEHIND)
-    return pa.concat_tables([found, _first(queries.storage, groups, size - found.num_rows, "", drawn)])
-
-
-def _groups(queries: PlannedQueries) -> Iterator[_Group]:
-    by_file: dict[str, list[Shard]] = {}
-    for shard in queries.shards:
-        by_file.setdefault(shard.key, []).append(shard)
-    for key, shards in by_file.items():
-        with queries.storage.open(key) as file:
-            parquet = pq.ParquetFile(file)
-            place = parquet.schema_arrow.names.index("query_id")
-            for shard in shards:
-                ends = parquet.metadata.row_group(shard.row_group).column(place).statistics
-                yield _Group(ends.min, ends.max, shard)
-
-
-def _first(storage: Storage, groups: Sequence[_Group], size: int, low: str, high: str) -> pa.Table:
-    """Returns the rows with the first ids of those from `low` on and before `high`; groups are in order of their least ids."""
-    found = _read(storage, groups[0].shard).slice(0, 0)
-    for group in groups:
-        enough = found.num_rows >= size
-        if enough and (not size or group.least > found.column("query_id")[size - 1].as_py()):
-            break
-        if group.greatest >= low and group.least < high:
-            rows = _read(storage, group.shard)
-            ids = rows.column("query_id")
-            rows = rows.filter(pc.and_(pc.greater_equal(ids, low), pc.less(ids, high)))
-            found = pa.concat_tables([found, rows]).sort_by("query_id").slice(0, size)
-    return found
-
-
-def _read(storage: Storage, shard: Shard) -> pa.Table:
-    with storage.open(shard.key) as file:
-        parquet = pq.ParquetFile(file)
-        names = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
-        return parquet.read_row_group(shard.row_group, columns=names)
+    drawn = random.Random(seed).getrandbits(_ID_BITS)
+    # Ids are spread evenly: a stretch with twice as many as are wanted is all that DuckDB fetches.
+    end = drawn + ((2 * size + 100) << _ID_BITS) // sum(shard.rows for shard in queries.shards)
+    bounds = {"low": f"{drawn:032x}", "high": f"{end:032x}" if end >> _ID_BITS == 0 else "g"}
+    again = f"{min(drawn, end - (1 << _ID_BITS)):032x}" if end >> _ID_BITS else ""
+    files = [queries.storage.url(key) for key in dict.fromkeys(shard.key for shard in queries.shards)]
+    with bounded_duckdb("256MB", 1) as connection:
+        params = bounds | {"again": again, "files": files, "size": size}
+        return connection.sql(_SAMPLE, params=params).to_arrow_table()
