@@ -38,7 +38,6 @@ def refusal(path: str | list[str], columns: LogColumns = COLUMNS, date: str | No
 def failure(path: str, out: Path, columns: LogColumns = COLUMNS) -> str:
     """The one line with which dedup itself stops; it leaves nothing behind."""
     files = find_log_files(path)
-    check_log(files, columns)
     with pytest.raises(LogError) as error:
         dedup(files, columns, open_storage(str(out)), 10)
     assert [path for path in out.rglob("*") if path.is_file()] == []
@@ -112,21 +111,6 @@ def test_partitions_in_the_configured_path_count_too(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- checking
 
 
-def test_a_missing_column_names_the_nearest_and_those_there(tmp_path: Path) -> None:
-    log = write(tmp_path / "hour=7" / "log.parquet", ROWS)
-    line = refusal(log, LogColumns("Qeury"))
-    assert line.startswith(f"log file {log}: no column 'Qeury' (log.query_column); did you mean 'query'? (known: query, row, ")
-    assert line.endswith(", hour)")
-    assert "no column 'session_number' (log.id_column) (known: query, " in refusal(log, LogColumns("query", "session_number"))
-    assert "no column 'rows' (log.count_column); did you mean 'row'?" in refusal(log, LogColumns("query", None, "rows"))
-
-
-def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
-    pq.write_table(pa.table([["a"], ["b"]], names=["query", "query"]), tmp_path / "log.parquet")
-    said = refusal(str(tmp_path / "log.parquet"), LogColumns("query"))
-    assert said.endswith("column 'query' (log.query_column) stands in it more than once; name another")
-
-
 def test_one_bad_file_among_many_is_named(tmp_path: Path) -> None:
     write(tmp_path / "1.parquet", ROWS)
     bad = write(tmp_path / "2.parquet", {"text": ["a"]})
@@ -136,6 +120,9 @@ def test_one_bad_file_among_many_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
+        (LogColumns("Qeury"), "no column 'Qeury' (log.query_column); did you mean 'query'? (known: query, row, user, share, "),
+        (LogColumns("query", "session_number"), "no column 'session_number' (log.id_column) (known: query, "),
+        (LogColumns("query", None, "rows"), "no column 'rows' (log.count_column); did you mean 'row'?"),
         (LogColumns("row"), "column 'row' (log.query_column) holds int64, wanted text (string)"),
         (LogColumns("blob"), "column 'blob' (log.query_column) holds binary, wanted text (string)"),
         (
@@ -165,12 +152,20 @@ def test_columns_of_the_wrong_type(tmp_path: Path, columns: LogColumns, said: st
     assert said in refusal(log, columns)
 
 
-def test_a_truncated_file(tmp_path: Path) -> None:
-    log = Path(write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(999)]}))
-    log.write_bytes(log.read_bytes()[:2000])
-    assert refusal(str(log)) == (
-        f"log file {log}: truncated Parquet: the footer at the end of its 2,000 bytes is missing; copy it again"
-    )
+def test_files_that_are_no_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    write(path, {"query": [f"query {i}" for i in range(999)]})
+    for data, words in (
+        (path.read_bytes()[:2000], "truncated Parquet: the footer at the end of its 2,000 bytes is missing; copy it again"),
+        (
+            b"PK\x03\x04 and more",
+            "not a Parquet file: it is a workbook of a spreadsheet, or another archive; save it as CSV (*.csv)",
+        ),
+    ):
+        path.write_bytes(data)
+        assert refusal(str(path)) == f"log file {path}: {words}"
+    pq.write_table(pa.table([["a"], ["b"]], names=["query", "query"]), path)
+    assert refusal(str(path)).endswith("column 'query' (log.query_column) stands in it more than once; name another")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -182,20 +177,11 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 
 def test_a_log_without_rows(tmp_path: Path) -> None:
     none = {"query": pa.array([], pa.string())}
-    log = write(tmp_path / "1.parquet", none)
-    assert refusal(log) == f"the log is empty: no rows in {log}; name another log.path, or set log.allow_empty"
+    log, remedy = write(tmp_path / "1.parquet", none), "name another log.path, or set log.allow_empty"
+    assert refusal(log) == failure(log, tmp_path / "out") == f"the log is empty: no rows in {log}; {remedy}"
     write(tmp_path / "2.parquet", none)
-    assert (
-        refusal(str(tmp_path))
-        == f"the log is empty: no rows in {log} and 1 more; name another log.path, or set log.allow_empty"
-    )
-    with pytest.raises(LogError, match="the log is empty"):
-        dedup(find_log_files(log), COLUMNS, open_storage(str(tmp_path / "out")), 10)
-
-
-def test_a_file_without_rows_beside_one_with_rows_is_fine(tmp_path: Path) -> None:
-    write(tmp_path / "1.parquet", {"query": pa.array([], pa.string())})
-    write(tmp_path / "2.parquet", ROWS)
+    assert refusal(str(tmp_path)) == f"the log is empty: no rows in {log} and 1 more; {remedy}"
+    write(tmp_path / "3.parquet", ROWS)
     assert [(group.number, group.rows) for group in check_log(find_log_files(str(tmp_path)), COLUMNS)] == [(0, 2)]
 
 
@@ -208,11 +194,6 @@ def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
         f"the log has no usable query: all 4 rows of {log} were rejected"
         " (column 'query': 3 null or only white space, 1 over 40 characters); name another column, or raise log.max_chars"
     )
-
-
-def test_a_workbook_is_to_be_saved_as_csv(tmp_path: Path) -> None:
-    (tmp_path / "log.xlsx").write_bytes(b"PK\x03\x04 and more")
-    assert "it is a workbook of a spreadsheet, or another archive; save it as CSV (*.csv)" in refusal(f"{tmp_path}/log.xlsx")
 
 
 def test_a_damaged_page(tmp_path: Path) -> None:
