@@ -50,7 +50,10 @@ FLOORS = (
     ("__main__",),  # what a person types: the command line of dmqr/, made of its functions
 )
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
-CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages",), ("pipeline",))
+CHAIN_FLOORS = (
+    ("arms",), ("store",), ("steps", "web", "counts", "users"), ("paid_before",), ("block", "searches"), ("stages",),
+    ("pipeline",),
+)  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
     "cluster": 6_517, "dmqr": 3_475, "jobs": 36_108, "jobs/chain": 9_120, "jobs/log": 2_400, "jobs/measure": 5_290,

@@ -20,19 +20,19 @@ from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import Reading, SharedWork
-from jobs.chain.stages.counts import added_failures
+from jobs.chain.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.gate import Gating, without_gate
-from jobs.chain.stages.llm.generate import Generate, without_answers
-from jobs.chain.stages.llm.grade import Grade, without_grades
-from jobs.chain.stages.llm.iterate import Iterate, without_rounds
-from jobs.chain.stages.llm.judge import Judge, without_judgements
+from jobs.chain.stages.gate import Gating
+from jobs.chain.stages.llm.generate import Generate
+from jobs.chain.stages.llm.grade import Grade
+from jobs.chain.stages.llm.iterate import Iterate
+from jobs.chain.stages.llm.judge import Judge
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
-from jobs.chain.stages.retrieve import Retrieve, without_lists
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.rewrite import Rewrite, RewriteFurther, ToRead
-from jobs.chain.stages.score import Score, without_scores
-from jobs.chain.stages.web.search_web import SearchWeb, without_hits
+from jobs.chain.stages.score import Score
+from jobs.chain.stages.web.search_web import SearchWeb
 from jobs.chain.stages.write import Write
 from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import StoreFiles
@@ -41,10 +41,8 @@ from jobs.job import engine
 from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import absolute
-from jobs.tables import SHARD
+from jobs.tables import SHARD, with_columns, with_failure, without_columns
 from retrievers.rerankers.settings import RerankerSettings
-
-Fallback = Callable[[pa.Table, Exception], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -55,23 +53,23 @@ class Step:
     worker: Callable[..., Worker]
     pool: str | None = None  # key of the config's `cluster`; None: a stateless stage, run as tasks
     costs_as: str | None = None  # value of `costs.stage` where it differs from the name
-    fallback: Fallback | None = None
+    fails_alone: bool = False  # a query on which its worker raises goes on without it
     asks: bool = False  # an LLM: its workers ask for money before they spend it
 
 
 CHAIN = (
     Step("read", Read),
-    Step("gate", Gating, "gate", fallback=without_gate),  # only where the originals are searched before rewriting
+    Step("gate", Gating, "gate", fails_alone=True),  # only where the originals are searched before rewriting
     Step("rewrite", Rewrite, "rewrite", "rewrite", asks=True),  # once for each common engine
-    Step("retrieve", Retrieve, "retrieve", fallback=without_lists),
+    Step("retrieve", Retrieve, "retrieve", fails_alone=True),
     Step("fuse", Fuse),
-    Step("score", Score, "rerank", "rerank", without_scores),  # only with a reranker
+    Step("score", Score, "rerank", "rerank", True),  # only with a reranker
     Step("order", Order),
-    Step("iterate", Iterate, "iterate", "iterate", without_rounds, asks=True),  # only with further rounds
-    Step("grade", Grade, "grade", "grade", without_grades, asks=True),  # only where results are graded
-    Step("web", SearchWeb, "web", "web", without_hits),  # only where the web is asked then
-    Step("generate", Generate, "answer", "answer", without_answers, asks=True),  # only where an LLM answers
-    Step("judge", Judge, "judge", "judge", without_judgements, asks=True),  # only where an LLM judges
+    Step("iterate", Iterate, "iterate", "iterate", True, asks=True),  # only with further rounds
+    Step("grade", Grade, "grade", "grade", True, asks=True),  # only where results are graded
+    Step("web", SearchWeb, "web", "web", True),  # only where the web is asked then
+    Step("generate", Generate, "answer", "answer", True, asks=True),  # only where an LLM answers
+    Step("judge", Judge, "judge", "judge", True, asks=True),  # only where an LLM judges
     Step("write", Write),
 )
 COSTED = tuple(dict.fromkeys(step.costs_as or step.name for step in CHAIN))  # the values of `costs.stage`, in chain order
@@ -139,7 +137,7 @@ def stages(
             step.worker if name == step.name else RewriteFurther,
             values,
             pool=None if step.pool is None else pools.get(name if step.pool == "rewrite" else step.pool),
-            fallback=step.fallback,
+            fallback=partial(without, stage=step.costs_as or step.name, worker=step.worker) if step.fails_alone else None,
             concurrent_blocks=at_once.get(name, 1),
             counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
             cost_stage=step.costs_as or "",
@@ -148,6 +146,13 @@ def stages(
         for name, values in arguments.get(step.name, {}).items()
     ]
     return link(found, SHARD)
+
+
+def without(table: pa.Table, error: Exception, stage: str, worker: Any) -> pa.Table:
+    """Returns a query on which a worker raised, with a row in errors, and with empty columns in place of the worker's."""
+    table = without_columns(with_failure(table, stage, error), getattr(worker, "DROPS", ()))
+    empty: list[Any] | None = None if worker is Score else []  # a query without scores is ranked as it was fused
+    return with_columns(table, worker.ADDS, (pa.array([empty] * table.num_rows, field.type) for field in worker.ADDS))
 
 
 def _rewriting(

@@ -14,8 +14,8 @@ from cluster.errors import ConfigError, nearest
 from cluster.http import encodable
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
+from jobs.chain.paid_before import ASKED_COLUMNS
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.llm.paid_before import ASKED_COLUMNS
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.config.config import Config
 from jobs.log.check import LogColumns

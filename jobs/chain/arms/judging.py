@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from jobs.chain.arms.generations import LlmTask
 from jobs.chain.arms.opened import AnsweredBy
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.config.config import Config
 from jobs.job.steps import ReadySteps
-from rewriters.steps.step import LlmStep
 
 RELEVANCE, ACCURACY, CRITERIA = "relevance", "accuracy", "criteria"
 
 
 @dataclass(frozen=True)
-class Judging:
+class Judging(LlmTask):
     """One kind of judgement.
 
     Attributes:
-        kind: What is judged.
         name: In costs and errors: that of the prompt's file, with the kind where another kind has a file of this name.
-        step: What the judge is asked.
-        engine: The judge.
-        decoding: Passed to the engine.
-        mask: Kinds of personal data that are masked in the query.
+        kind: What is judged.
         documents: How many of the first results of an arm are judged; 0: results are not.
         document_chars: The most characters of a document; None: no limit.
     """
 
-    kind: str
-    name: str
-    step: LlmStep
-    engine: AnsweredBy
-    decoding: Mapping[str, Any]
-    mask: tuple[str, ...] = ()
+    kind: str = RELEVANCE
     documents: int = 0
     document_chars: int | None = None
 
@@ -47,7 +36,8 @@ def judging_of(config: Config, steps: ReadySteps, kind: str) -> Judging:
     shown = (0, None) if relevance is None else (relevance.documents, relevance.document_chars)
     engine, named = AnsweredBy(one.engine, one.engine_identity), [other.step.name for other in steps.judge.values()]
     name = one.step.name if named.count(one.step.name) == 1 else f"{one.step.name} of {kind}"
-    return Judging(kind, name, one.step, engine, one.decoding, tuple(config.rewrite.guards.mask), *shown)
+    mask = tuple(config.rewrite.guards.mask)
+    return Judging(name, config.judge.step(kind), one.step, engine, one.decoding, mask, kind, *shown)
 
 
 def most_judgements(work: SharedWork) -> int:

@@ -9,9 +9,9 @@ Arms with some of the strategies of a reading share it: each gives weight 0 to t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
@@ -161,6 +161,15 @@ class SharedWork:
         """Returns the answers whose first results are corrected, by index, with how."""
         found = ((number, one.correction) for number, one in enumerate(self.answers))
         return [(number, self.corrections[place]) for number, place in found if place is not None]
+
+    def texts_of(self, number: int, rewrites: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Returns the texts that an answer, by its index, has of the rewrites of a query."""
+        answer = self.answers[number]
+        reading = self.readings[self.searches[answer.search].reading]
+        return [
+            one["text"] for one in rewrites
+            if reading.engines and one["arm"] == reading.name and one["strategy"] in answer.strategies
+        ]  # fmt: skip
 
     @property
     def engines(self) -> dict[str, AnsweredBy]:

@@ -14,7 +14,7 @@ from cluster.run.stage import heartbeat
 from jobs.chain.answer import fused
 from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.shared_work import Answer, SharedWork
-from jobs.chain.stages.counts import with_counts
+from jobs.chain.counts import with_counts
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.lists import search_lists
 from jobs.chain.tables import BEST, DOCUMENT, FUSED

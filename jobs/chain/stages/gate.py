@@ -21,7 +21,7 @@ from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import GATED, HITS, KNOWN
 from jobs.counts import GATE_STAGE
-from jobs.tables import HIT, nested, unnested, with_appended, with_columns, with_failure
+from jobs.tables import HIT, nested, unnested, with_appended, with_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.ranking import offsets_of
 from retrievers.retriever import RankedList, Retriever, SearchText, joined_lists
@@ -116,9 +116,3 @@ def gated_rows(table: pa.Table) -> dict[tuple[int, int], Gated]:
         for row, of_row in enumerate(table.column("gated").to_pylist())
         for one in of_row
     }
-
-
-def without_gate(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the gate failed, which is rewritten, with a row in errors."""
-    table = with_failure(table, GATE_STAGE, error)
-    return with_columns(table, Gating.ADDS, (pa.array([[]], field.type) for field in Gating.ADDS))

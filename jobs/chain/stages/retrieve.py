@@ -18,22 +18,22 @@ from cluster.run.stage import heartbeat, shard_of, stopping
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import digest
 from jobs.chain.arms.shared_work import Reading, Search, SharedWork
+from jobs.chain.counts import flag_counts, with_counts
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge, opened_retriever
 from jobs.chain.stages.cosines import cosines_column, similarity
-from jobs.chain.stages.counts import flag_counts, with_counts
 from jobs.chain.stages.gate import known_lists
 from jobs.chain.stages.lists import Found, SearchedLists, passed_on, stored_rows
-from jobs.chain.stages.users import search_counts
 from jobs.chain.stages.web.web_hits import stored_pages, web_column, web_errors
 from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import COSINES, HITS, RUN, WEB_HIT
+from jobs.chain.users import search_counts
 from jobs.chain.web.answers import WebJournal
-from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure, without_columns
+from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, without_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
 from retrievers.retriever import Embedder, RankedList, Retriever, SearchText, joined_lists
@@ -291,9 +291,3 @@ def _row_texts(queries: Sequence[str], rewrites: Sequence[Any], reading: Reading
         used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
         found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool))
     return found
-
-
-def without_lists(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which a retriever failed, without lists and with a row in errors."""
-    table = without_columns(with_failure(table, "retrieve", error), Retrieve.DROPS)
-    return with_columns(table, Retrieve.ADDS, (pa.array([[]], field.type) for field in Retrieve.ADDS))

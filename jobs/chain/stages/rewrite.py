@@ -19,13 +19,13 @@ from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer, ope
 from jobs.chain.arms.shared_work import Reading
 from jobs.chain.completer import Answered
 from jobs.chain.completions import REUSED
+from jobs.chain.counts import with_counts
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
-from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.gate import gated_rows
-from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
+from jobs.chain.users import Users
 from jobs.counts import GateQueries, MadeWork, arm_key
 from jobs.tables import error_row, with_appended
 from rewriters.classifier import REQUEST_NAME

@@ -16,16 +16,16 @@ from cluster.run.stage import heartbeat
 from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Answer
+from jobs.chain.counts import with_counts
 from jobs.chain.fill import fill
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import planned_documents
-from jobs.chain.stages.users import Users
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
+from jobs.chain.users import Users
 from jobs.chain.web.texts import document_pages
-from jobs.tables import nested, with_appended, with_columns, with_failure
+from jobs.tables import nested, with_appended, with_columns
 from retrievers.ranking import offsets_of, ranks
 from retrievers.reranker import OfPlugin, Reranker, open_reranker
 from retrievers.served.reranker import ServerReranker
@@ -190,9 +190,3 @@ def _score(
         scores = by.score([key.text for key in part], [texts[key.document] for key in part])
         yield list(zip(part, scores.tolist(), strict=True))
         heartbeat(min(1.0, (begin + PORTION) / len(missing)))
-
-
-def without_scores(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which a reranker failed, without scores and with a row in errors."""
-    table = with_failure(table, "rerank", error)
-    return with_columns(table, Score.ADDS, [pa.nulls(table.num_rows, pa.list_(PAIR_SCORE))])

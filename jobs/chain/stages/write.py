@@ -19,8 +19,8 @@ from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.counts import BlockErrors, one_arm_counts
 from jobs.chain.stages.stored_rows import (
     Rankings,
     candidates_table,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.chain.stages.counts import BlockErrors, added_failures
+from jobs.chain.counts import BlockErrors, added_failures
 from jobs.runs.sums import by_reason
 from tests.support.jobs.in_flight import UNSCORED
 

@@ -12,7 +12,7 @@ import pytest
 from cluster.errors import RetrieverError
 from jobs.chain.cuts import Cuts
 from jobs.chain.stages.lists import search_lists
-from jobs.chain.stages.retrieve import Retrieve, without_lists
+from jobs.chain.stages.retrieve import Retrieve
 from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
 from tests.support.jobs.in_flight import RETRIEVED
 from tests.support.jobs.retrieval import KINDS, Lists, block, passed, query, searches, written
@@ -221,12 +221,3 @@ def test_a_block_without_any_hit_writes_no_file(bm25: Block, tmp_path: Path) -> 
     result = worker({"bm25": bm25}, run=tmp_path)(block(query("zzz")))
     assert result.column("stored").to_pylist() == [[]]
     assert not list(tmp_path.rglob("*.parquet"))
-
-
-def test_a_query_that_a_retriever_fails_on_has_no_lists_and_a_row_in_errors() -> None:
-    result = without_lists(block(ROWS[1]), RuntimeError("odd\ntext"))
-    assert result.schema == RETRIEVED
-    (row,) = plain(result)
-    assert (row["runs"], row["similarity"], row["stored"]) == ([], None, [])
-    ((stage, reason, message),) = [(one["stage"], one["reason"], one["message"]) for one in row["errors"]]
-    assert (stage, reason, message) == ("retrieve", "failed", "RuntimeError: odd text")

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import RetrieverError
-from jobs.chain.stages.score import Score, without_scores
+from jobs.chain.pipeline import without
+from jobs.chain.stages.score import Score
 from retrievers.encoder import Encoder
 from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText
@@ -147,7 +148,7 @@ def test_documents_that_were_replaced_since_the_plan_are_refused(bm25: Block, de
 
 def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors() -> None:
     table = block(query("x", ("d0", 3.0), ("d1", 2.0), ("d2", 1.0)))
-    result = without_scores(table, RuntimeError("device-side\nassert"))
+    result = without(table, RuntimeError("device-side\nassert"), "rerank", Score)
     assert result.schema.equals(SCORED)
     (after,) = result.to_pylist()
     assert after["scores"] is None

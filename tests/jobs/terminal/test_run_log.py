@@ -12,8 +12,8 @@ import pytest
 
 from cluster.run.shards import Manifest
 from jobs.__main__ import main
-from jobs.chain.stages import counts
-from jobs.chain.stages.counts import BlockErrors
+from jobs.chain import counts
+from jobs.chain.counts import BlockErrors
 from jobs.run.run import log_commit
 from jobs.tables import ERROR
 from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS, job_in_process

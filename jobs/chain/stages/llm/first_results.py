@@ -44,7 +44,11 @@ class ShownResults:
         return found
 
     def shown(
-        self, documents: Mapping[Corpora, DocumentStore], most: Mapping[int, int], only: Collection[Place] | None = None
+        self,
+        documents: Mapping[Corpora, DocumentStore],
+        most: Mapping[int, int],
+        only: Collection[Place] | None = None,
+        one_text_of_a_page: bool = False,
     ) -> dict[int, Rows]:
         """Returns the first results of each query with their texts, best first, by index of the arm.
 
@@ -54,6 +58,7 @@ class ShownResults:
             documents: Of these arms, by where they are.
             most: Index of an arm -> how many results.
             only: The arms and rows whose results are read, the others have none; None: all.
+            one_text_of_a_page: Whether a page has the text of the first arm in all of them.
         """
         wanted: dict[Corpora, list[str]] = {key: [] for key in documents}
         read: dict[int, list[tuple[int, int, float]]] = {}
@@ -64,13 +69,18 @@ class ShownResults:
             ids = [self._doc_ids[document] for _, document, _ in read[arm] if document not in self._pages]
             wanted[self._work.answers[arm].documents] += ids
         texts = texts_and_places(documents, wanted)
+        pages = self._pages
+        if one_text_of_a_page:
+            first_of = dict[tuple[int, str], tuple[str, str]]()
+            documents_read = ((row, place) for of in read.values() for row, place, _ in of if place in pages)
+            pages = {place: first_of.setdefault((row, self._doc_ids[place]), pages[place]) for row, place in documents_read}
         found: dict[int, Rows] = {}
         for arm, of in read.items():
             known, reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker
             rows: Rows = [[] for _ in range(self.block.rows)]
             for row, document, score in of:
                 doc_id = self._doc_ids[document]
-                text, source = self._pages[document] if document in self._pages else known[doc_id]
+                text, source = pages[document] if document in pages else known[doc_id]
                 reranked = None if reranker is None else float(self.block.reranked[reranker][document])
                 rows[row].append(FoundText(doc_id, score, text, source, reranked))
             found[arm] = rows

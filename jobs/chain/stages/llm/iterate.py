@@ -7,7 +7,6 @@ searches, fuses and scores by the stages of the chain, so that a round is a smal
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,30 +15,26 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.costs import COSTS
-from cluster.run.stage import heartbeat, shard_of
+from cluster.run.stage import heartbeat
 from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.rounds import round_work
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.journal import Key
+from jobs.chain.block import Ask, LlmBlock
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.documents import documents_of
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.llm.first_results import Place, ShownResults
-from jobs.chain.stages.llm.paid_before import answered
-from jobs.chain.stages.llm.round_grades import RoundGrades
 from jobs.chain.stages.llm.round_merge import RoundMerge
 from jobs.chain.stages.llm.round_state import RoundState, refined
+from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
-from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
-from jobs.chain.steps.contexts import Context, context_of, token_counter
+from jobs.chain.steps.asking import AskedFor
+from jobs.chain.steps.contexts import Context, FoundText, context_of, token_counter
+from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, ASKED, COUNT
 from jobs.counts import RoundQueries, arm_key
-from jobs.tables import ERROR, ITERATE, error_row, with_appended, with_columns, with_failure
-from rewriters.engines import Request
+from jobs.tables import ERROR, ITERATE, with_appended, with_columns
 from rewriters.guards.mask import Mask
 from rewriters.steps.settings import LABEL_VARIABLES
 
@@ -50,75 +45,56 @@ _OF_ROUND = ("shard", "query_id", "query", "context", "values")  # columns of a 
 class _Due(NamedTuple):
     """A refined query that is asked for, from what is shown."""
 
-    request: Request
-    mask: Mask
-    key: Key
+    ask: Ask
     context: Context
 
 
-class Iterate:
+class Iterate(LlmStage):
     """A worker of the stage of further rounds."""
 
+    STAGE, QUANTITY = "iterate", "rounds"
     NEEDS = (*_OF_ROUND, "stored", "documents", "web", "fused", "ranked", "best", "counts")
-    ADDS = pa.schema(
-        [
-            ("rounds", pa.list_(ARM_ROUND)),
-            ("asked_in_rounds", pa.list_(ASKED)),  # requests, for grades above all, which later stages do not pay for
-        ]
-    )
+    ADDS = pa.schema([("rounds", pa.list_(ARM_ROUND)), ("asked_in_rounds", pa.list_(ASKED))])
     DROPS = ("best",)
 
-    def __init__(
-        self,
-        work: SharedWork,
-        device: str,
-        job: AskedFor,
-    ) -> None:
-        self._work, self._round = work, round_work(work)
+    def __init__(self, work: SharedWork, device: str, job: AskedFor) -> None:
         self._iterating = work.generating("iteration")
         self._generation = dict(self._iterating)
-        tasks = [task for of in self._generation.values() for task in of.asked]
-        most = max(int(one.decoding.get("max_tokens", 0)) for one in tasks)
-        self._asking = Asking("iterate", [one.engine for one in tasks], job, most)
-        self.start_up = self._asking.start_up
+        super().__init__(work, job, [task for of in self._generation.values() for task in of.asked], self._generation)
         self._counters = {number: token_counter(one) for number, one in self._iterating}
-        self._documents = documents_of(work, self._generation)
         lists = work.keep_lists and self._iterating[0][0] == 0  # those of the job's first arm are written
-        self._round = replace(self._round, keep_lists=lists)
+        self._round = replace(round_work(work), keep_lists=lists)
         self._retrieve = Retrieve(self._round, device, job.run, job.store)
         self._fuse, self._order = Fuse(self._round), Order(work)
         score = Score(work.answers, work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
-        self._merge, self._grades = RoundMerge(work, self._documents, score), RoundGrades(work, self._asking.key)
+        self._merge = RoundMerge(work, self._documents, score)
         self._searching = threading.Lock()  # several blocks are under way in a worker, and tokenizers bear one thread at a time
         self._alone = self._round.only.arm if self._round.only is not None and work.only is None else None
 
     def close(self) -> None:
         """Closes the engines, and ends what saves journals."""
-        self._asking.close()
+        super().close()
         self._retrieve.close()
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the candidates and ranks of all rounds, the rounds, errors and costs."""
-        state, results = RoundState(table, self._work), ShownResults(table, self._work)
-        empty, answers = self._empty(results.block), self._asking.open(shard_of(table))
+    def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
+        """Returns the block with the candidates and ranks of all rounds, and the rounds."""
+        results = ShownResults(table, self._work)
+        state, empty = RoundState(table, self._work, block.queries), self._empty(results.block)
         for number in range(1, max(iterate_settings(of).rounds for _, of in self._iterating) + 1):
             due = self._due(results.block, state, number)
             if not due:
                 break
-            asked = self._asked(results, due, state, answers)
-            answers.add(one.request for one in asked.values())
-            if texts := self._texts(asked, answers, state, number):
+            if texts := self._texts(self._asked(results, due, state, block), block, state, number):
                 table = self._searched(table, texts, state, number)
                 before, results = results, ShownResults(table, self._work)
                 self._note_new(texts, before, results, state)
             heartbeat()
-        answers.close()
         table = self._with_hits(table, empty - self._empty(results.block), state)
-        table = with_appended(with_appended(table, "errors", state.errors), "costs", state.costs)
-        table = with_appended(table, "costs", [answers.costs(of) for of in state.requests])
-        asked_for = answered([one.query_id for one in state.queries], "rounds", state.needed, answers.made)
-        columns = [pa.array(state.rounds, pa.list_(ARM_ROUND)), asked_for]
-        return with_columns(with_counts(table, self._counts(answers, state)).drop_columns(list(self.DROPS)), self.ADDS, columns)
+        table = with_appended(with_appended(table, "errors", state.errors), "costs", state.costs).drop_columns(list(self.DROPS))
+        block.counts.update(state.counts)
+        for one in (one for of in state.rounds for one in of):
+            block.count(one["answer"], RoundQueries(one["round"]).key)
+        return table, state.rounds
 
     def _empty(self, block: Candidates) -> set[Place]:
         return {
@@ -155,47 +131,62 @@ class Iterate:
             ]  # fmt: skip
         return found
 
-    def _asked(
-        self, results: ShownResults, due: Sequence[Place], state: RoundState, answers: ShardAnswers
-    ) -> dict[Place, _Due]:
-        """Returns the request for each refined query, which is shown the first results of its arm as they are now."""
-        most = {arm: of.settings.documents for arm, of in self._iterating}
-        shown = results.shown(self._documents, most, set(due))
-        graded = self._grades({(arm, row): shown[arm][row] for arm, row in due}, answers, state)
-        found = {}
-        for (arm, row), documents in graded.items():
+    def _asked(self, results: ShownResults, due: Sequence[Place], state: RoundState, block: LlmBlock) -> dict[int, list[_Due]]:
+        """Returns the requests of each arm for refined queries, which are shown its first results as they are now."""
+        shown = results.shown(self._documents, {arm: of.settings.documents for arm, of in self._iterating}, set(due))
+        found: dict[int, list[_Due]] = {}
+        for (arm, row), documents in self._graded({(arm, row): shown[arm][row] for arm, row in due}, block).items():
             of = self._generation[arm]
             context, mask = context_of(of, documents, self._counters[arm]), Mask(of.mask)
             tried = "\n".join(mask(text) for text in state.tried[arm, row]) or "(none)"
             values = {"documents": context.text, "tried": tried}
             if of.settings.labels is not None and of.step.variables & LABEL_VARIABLES:
                 values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
-            request = of.step.request(state.queries[row], values, mask, of.decoding, of.engine.key)
-            found[arm, row] = _Due(request, mask, self._asking.key(request), context)
+            found.setdefault(arm, []).append(_Due(block.ask(of, row, values, mask), context))
         return found
 
-    def _texts(self, asked: Mapping[Place, _Due], answers: ShardAnswers, state: RoundState, number: int) -> dict[Place, str]:
+    def _graded(self, shown: Mapping[Place, list[FoundText]], block: LlmBlock) -> dict[Place, list[FoundText]]:
+        """Returns documents with an LLM's grades, where the arm's are graded; what cannot be read is an error, and no grade."""
+        asked: dict[int, list[Ask]] = {}
+        for (arm, row), documents in shown.items():
+            of = self._generation[arm]
+            if of.grading is not None:
+                texts = [document_values(one.text, of.document_chars) for one in documents]
+                asked.setdefault(arm, []).extend(block.ask(of.grading, row, values) for values in texts)
+        said = {arm: zip(asked[arm], replies, strict=True) for arm, replies in block.replies(asked).items()}
+        found = {}
+        for (arm, row), documents in shown.items():
+            graded = list(documents)
+            for place, (one, (ask, reply)) in enumerate(zip(documents, said.get(arm, ()), strict=False)):
+                if (grade := grade_of(reply.result)) is None:
+                    block.note(ask, reply, f"document {one.doc_id!r}: ")
+                else:
+                    graded[place] = one._replace(grade=float(grade))
+            found[arm, row] = graded
+        return found
+
+    def _texts(self, asked: Mapping[int, Sequence[_Due]], block: LlmBlock, state: RoundState, number: int) -> dict[Place, str]:
         """Returns the refined queries that are to be searched; what cannot be read, or was searched before, ends the rounds."""
         found = {}
-        for (arm, row), one in asked.items():
-            of, made = self._generation[arm], answers.made[one.key].completion
-            state.requests[row].setdefault(one.key, replace(one.request, name=of.name))
-            state.needed.setdefault(f"{of.name}@{made.model}", {}).setdefault(one.key, set()).add(self._work.answers[arm].arm)
-            text, reason, message = refined(of.step, made, one.request, one.mask, state.searched(arm, row))
-            if reason is not None:
-                state.ended.add((arm, row))
-                state.note(row, error_row("iterate", of.name, reason, str(message), made.text, made.attempts))
-                continue
-            found[arm, row] = text
-            state.tried[arm, row].append(text)
-            shown = zip(one.context.documents, one.context.labels, strict=True)
-            state.rounds[row].append(
-                {
-                    "answer": arm, "round": number, "best": state.best.get((arm, row)), "text": text, "new": 0,
-                    "model": made.model, "prompt_hash": one.request.prompt_hash,
-                    "documents": [{"doc_id": doc_id, "label": label or None} for doc_id, label in shown],
-                }
-            )  # fmt: skip
+        replies = block.replies({arm: [one.ask for one in of] for arm, of in asked.items()})
+        for arm, of_arm in asked.items():
+            for (ask, context), reply in zip(of_arm, replies[arm], strict=True):
+                row, step = ask.row, self._generation[arm].step
+                text, reason, message = refined(step, reply.result, ask.mask, state.searched(arm, row))
+                if reason is not None:
+                    state.ended.add((arm, row))
+                    block.note(ask, reply, reason=reason, message=message)
+                    continue
+                found[arm, row] = text
+                state.tried[arm, row].append(text)
+                shown = zip(context.documents, context.labels, strict=True)
+                state.rounds[row].append(
+                    {
+                        "answer": arm, "round": number, "best": state.best.get((arm, row)), "text": text, "new": 0,
+                        "model": reply.completion.model, "prompt_hash": ask.request.prompt_hash,
+                        "documents": [{"doc_id": doc_id, "label": label or None} for doc_id, label in shown],
+                    }
+                )  # fmt: skip
         return found
 
     def _searched(self, table: pa.Table, texts: Mapping[Place, str], state: RoundState, number: int) -> pa.Table:
@@ -239,18 +230,3 @@ class Iterate:
             "costs": pa.array(empty, COSTS), "errors": pa.array(empty, pa.list_(ERROR)),
         }  # fmt: skip
         return with_columns(block, pa.schema([(name, one.type) for name, one in columns.items()]), columns.values())
-
-    def _counts(self, answers: ShardAnswers, state: RoundState) -> Counter[str]:
-        counts = Counter({name: count for name, count in state.counts.items() if count})
-        for one in (one for of in state.rounds for one in of):
-            key = RoundQueries(one["round"]).key
-            counts[key if self._work.only is not None else arm_key(self._work.answers[one["answer"]].arm, key)] += 1
-        if self._work.only is None:
-            counts.update(request_counts("rounds", state.needed, answers.is_reused))
-        return counts
-
-
-def without_rounds(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the stage failed, as it was before, with a row in errors."""
-    table = with_failure(table, "iterate", error).drop_columns(list(Iterate.DROPS))
-    return with_columns(table, Iterate.ADDS, [pa.array([[]] * table.num_rows, field.type) for field in Iterate.ADDS])

@@ -11,17 +11,15 @@ import pyarrow as pa
 
 from jobs.chain.arms.generations import Generation, iterate_settings
 from jobs.chain.arms.shared_work import Answer, SharedWork
-from jobs.chain.journal import Key
-from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.llm.first_results import Place
 from jobs.chain.steps.merging import Rankings
 from jobs.counts import Work, WorkAlone, arm_key
 from jobs.tables import REPEATED_QUERY
-from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
-from rewriters.steps.reading import read_step
+from rewriters.query import Query
+from rewriters.steps.reading import StepResult
 from rewriters.steps.step import LlmStep
 
 
@@ -33,9 +31,8 @@ class RefinedQuery(NamedTuple):
     message: str | None
 
 
-def refined(step: LlmStep, made: Completion, request: Request, mask: Mask, searched: Collection[str]) -> RefinedQuery:
+def refined(step: LlmStep, result: StepResult, mask: Mask, searched: Collection[str]) -> RefinedQuery:
     """Returns the refined query of an answer; `searched`: what was searched before, in normal form."""
-    result = read_step(step, made, request.query)
     said = result.text if step.output == "text" else result.fields.get("query")
     text = " ".join(unmasked(said or "", mask.values).split())
     if result.reason is None and not text:
@@ -49,9 +46,9 @@ def refined(step: LlmStep, made: Completion, request: Request, mask: Mask, searc
 class RoundState:
     """What is known of the rounds of a block."""
 
-    def __init__(self, table: pa.Table, work: SharedWork) -> None:
+    def __init__(self, table: pa.Table, work: SharedWork, queries: Sequence[Query]) -> None:
         """Begins before the first round, with the best scores of the originals' lists."""
-        self.queries = queries_of(table)
+        self.queries = queries
         iterating = work.generating("iteration")
         self.tried: dict[Place, list[str]] = {(arm, row): [] for arm, _ in iterating for row in range(table.num_rows)}
         self.best: dict[Place, float] = {}
@@ -60,8 +57,6 @@ class RoundState:
         self.rounds: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.errors: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.costs: list[list[dict[str, Any]]] = [[] for _ in self.queries]
-        self.requests: list[dict[Key, Request]] = [{} for _ in self.queries]
-        self.needed: dict[str, dict[Key, set[str]]] = {}  # component -> requests -> the arms that need their answers
         self.counts: Counter[str] = Counter()
         searches = {arm: work.answers[arm].search for arm, _ in iterating}
         self._note(table, range(table.num_rows), iterating, searches)
@@ -93,11 +88,6 @@ class RoundState:
             if not np.isnan(score):  # it was scored
                 self.best[arm, row] = max(self.best.get((arm, row), -np.inf), score)
         self.ended |= {(arm, row) for row in np.flatnonzero(~block.has_scores).tolist()}
-
-    def note(self, row: int, error: dict[str, Any]) -> None:
-        """Notes an error of a query, once for all arms that have it."""
-        if error not in self.errors[row]:
-            self.errors[row].append(error)
 
     def add(self, block: pa.Table, rows: Sequence[int], alone: str | None) -> None:
         """Adds what a round has cost; `alone`: the only arm with rounds of several, whose work the costs say."""

@@ -13,17 +13,17 @@ from cluster.run.stage import shard_of, stopping
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.counts import with_counts
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.searches import Wanted, WebSearches, charge
-from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.users import request_counts
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION
+from jobs.chain.users import request_counts
 from jobs.chain.web.answers import WebJournal
 from jobs.job.steps import open_search_engine
-from jobs.tables import STORED, with_appended, with_failure
+from jobs.tables import STORED, with_appended
 from retrievers.retriever import SearchText
 from retrievers.web.hits import page_id
 
@@ -116,8 +116,3 @@ class SearchWeb:
             file = write_table(self._storage, "web", shard_of(table), rows_of_web)
             table = with_appended(table, "stored", [[{"table": "web"} | file._asdict()], *([[]] * (table.num_rows - 1))])
         return with_counts(with_appended(table, "costs", spent), counts)
-
-
-def without_hits(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the stage failed, as it was before, with a row in errors."""
-    return with_failure(table, "web", error)

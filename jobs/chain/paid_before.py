@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from jobs.chain.completions import CompletionRecord
 from jobs.chain.journal import Key
-from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import asked_key
 from jobs.chain.tables import ASKED
+from jobs.chain.users import request_counts
 from jobs.counts import WorkAlone, WorkElsewhere, arm_key
 
 ASKED_COLUMNS = ("asked_in_rounds", "asked")
@@ -87,7 +87,7 @@ class PaidBefore:
         return counts
 
 
-def answered(query_ids: Sequence[str], quantity: str, needed: Needed, made: Mapping[Key, CompletionRecord]) -> pa.Array:
+def paid_requests(query_ids: Sequence[str], quantity: str, needed: Needed, made: Mapping[Key, CompletionRecord]) -> pa.Array:
     """Returns the column of requests that a stage has had answered, for those after it; failed ones are asked again there.
 
     Args:

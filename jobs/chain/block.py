@@ -1,0 +1,159 @@
+"""Runs the LLM steps of all arms over one block: sends each request once, reads each answer once, and accounts for both.
+
+A step knows one arm. It is a generator: it yields what it asks, is sent the replies, and returns its rows. The steps of all
+arms advance together, so a request that several of them make is one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from cluster.run.stage import shard_of
+from jobs.chain.arms.generations import LlmTask
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.counts import with_counts
+from jobs.chain.journal import Key
+from jobs.chain.paid_before import PaidBefore, paid_requests
+from jobs.chain.search_texts import queries_of
+from jobs.chain.steps.asking import Asking
+from jobs.counts import arm_key
+from jobs.tables import error_row, with_appended
+from rewriters.engines import Completion, Request
+from rewriters.guards.mask import Mask
+from rewriters.query import Query
+from rewriters.steps.reading import StepResult, read_step
+
+Value = TypeVar("Value")
+
+
+class Ask(NamedTuple):
+    """One request of a step.
+
+    Attributes:
+        task: What is asked.
+        row: Of the query in the block.
+        request: As it is sent.
+        mask: Of the personal data in it.
+        key: By which its answer is known.
+    """
+
+    task: LlmTask
+    row: int
+    request: Request
+    mask: Mask
+    key: Key
+
+
+class Reply(NamedTuple):
+    """The answer to a request: as it came, and as it is read."""
+
+    completion: Completion
+    result: StepResult
+
+
+Step = Generator[Sequence[Ask], list[Reply], Value]
+
+
+class LlmBlock:
+    """The queries of a block, and what LLMs are asked about them at one stage.
+
+    Attributes:
+        queries: Row by row.
+        counts: For the manifest.
+    """
+
+    def __init__(self, table: pa.Table, stage: str, quantity: str, work: SharedWork, asking: Asking) -> None:
+        """Asks nothing yet; `quantity`: of the stage's work (`jobs.counts.QUANTITIES`)."""
+        self.queries, self.counts = queries_of(table), Counter[str]()
+        self._stage, self._quantity, self._asking = stage, quantity, asking
+        self._arms = [one.arm for one in work.answers]
+        self._answers, self._paid = asking.open(shard_of(table)), PaidBefore(table)
+        self._replies: dict[tuple[Key, str], Reply] = {}
+        self._requests: list[dict[Key, Request]] = [{} for _ in self.queries]
+        self._needed: dict[str, dict[Key, set[str]]] = {}  # component -> requests -> the arms that need their answers
+        self._errors: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in self.queries]
+
+    def ask(
+        self, task: LlmTask, row: int, values: Mapping[str, str], mask: Mask | None = None, query: Query | None = None
+    ) -> Ask:
+        """Returns the request of a task for a query, or for another text in its place."""
+        mask = Mask(task.mask) if mask is None else mask
+        request = task.step.request(query or self.queries[row], values, mask, task.decoding, task.engine.key)
+        return Ask(task, row, request, mask, self._asking.key(request))
+
+    def run(self, steps: Mapping[int, Step[Value]]) -> dict[int, Value]:
+        """Returns what the step of each arm, by its index, ends with."""
+        ended: dict[int, Value] = {}
+        replies: dict[int, list[Reply] | None] = dict.fromkeys(steps)
+        while replies:
+            asked = {}
+            for arm, sent in replies.items():
+                try:
+                    asked[arm] = steps[arm].send(sent)  # type: ignore[arg-type]  # a generator begins with None
+                except StopIteration as end:
+                    ended[arm] = end.value
+            replies = dict(self.replies(asked))
+        return {arm: ended[arm] for arm in steps}
+
+    def replies(self, asked: Mapping[int, Sequence[Ask]]) -> dict[int, list[Reply]]:
+        """Returns the replies to the requests of each arm, in order."""
+        self._answers.add(ask.request for asks in asked.values() for ask in asks)
+        return {arm: [self._reply(arm, ask) for ask in asks] for arm, asks in asked.items()}
+
+    def _reply(self, arm: int, ask: Ask) -> Reply:
+        completion, task = self._answers.made[ask.key].completion, ask.task
+        self._requests[ask.row].setdefault(ask.key, replace(ask.request, name=task.name))
+        self._needed.setdefault(f"{task.name}@{completion.model}", {}).setdefault(ask.key, set()).add(self._arms[arm])
+        known = ask.key, task.key  # another prompt file may name other grades in the same words
+        if known not in self._replies:
+            self._replies[known] = Reply(completion, read_step(task.step, completion, ask.request.query))
+        return self._replies[known]
+
+    def note(
+        self,
+        ask: Ask,
+        reply: Reply,
+        what: str = "",
+        reason: str | None = None,
+        message: str | None = None,
+        raw: str | None = None,
+    ) -> None:
+        """Notes why a reply is of no use, once for all arms.
+
+        Args:
+            ask: The request.
+            reply: To it.
+            what: It is about; it stands before the message.
+            reason: In place of that of the result.
+            message: Likewise.
+            raw: In place of the text of the completion.
+        """
+        made, result = reply.completion, reply.result
+        words, answer = f"{what}{message or result.message}", made.text if raw is None else raw
+        error = error_row(self._stage, ask.task.name, reason or str(result.reason), words, answer, made.attempts)
+        self._errors[ask.row].setdefault(tuple(error.values()), error)
+
+    def count(self, arm: int, key: str, number: int = 1) -> None:
+        """Counts something of an arm; of a job with one arm, under its own key."""
+        self.counts[key if len(self._arms) == 1 else arm_key(self._arms[arm], key)] += number
+
+    def paid(self) -> pa.Array:
+        """Returns the column of the requests for which later stages do not pay."""
+        return paid_requests([one.query_id for one in self.queries], self._quantity, self._needed, self._answers.made)
+
+    def close(self) -> None:
+        """Stores the answers; nothing is asked after it."""
+        self._answers.close()
+
+    def closed(self, table: pa.Table) -> pa.Table:
+        """Returns a block with what was noted and counted, and what the requests have cost."""
+        if len(self._arms) > 1:
+            self.counts.update(self._paid.counts(self._quantity, self._needed, self._answers.is_reused))
+        spent = [self._answers.costs(of, self._paid.of_row(row)) for row, of in enumerate(self._requests)]
+        table = with_appended(table, "errors", [list(of.values()) for of in self._errors])
+        return with_counts(with_appended(table, "costs", spent), {name: n for name, n in self.counts.items() if n})

@@ -1,0 +1,49 @@
+"""The stages in which LLMs are asked about the results of arms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from jobs.chain.arms.generations import LlmTask
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.block import LlmBlock
+from jobs.chain.stages.documents import documents_of
+from jobs.chain.steps.asking import AskedFor, Asking
+from jobs.tables import with_columns
+
+
+class LlmStage(ABC):
+    """A worker of a stage in which LLMs are asked, with all engines that it asks and the documents that it shows them."""
+
+    STAGE: ClassVar[str]  # value of `costs.stage`
+    QUANTITY: ClassVar[str]
+    ADDS: ClassVar[pa.Schema]
+
+    def __init__(self, work: SharedWork, job: AskedFor, tasks: Sequence[LlmTask], shown: Iterable[int]) -> None:
+        """Opens the engines of tasks, and the documents of the arms of which they are shown some, by index."""
+        self._work = work
+        most = max((int(task.decoding.get("max_tokens", 0)) for task in tasks), default=0)
+        self._asking = Asking(self.STAGE, [task.engine for task in tasks], job, most)
+        self.start_up = self._asking.start_up
+        self._documents = documents_of(work, shown)
+
+    def close(self) -> None:
+        """Closes the engines."""
+        self._asking.close()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with the columns of the stage, errors, counts and costs."""
+        block = LlmBlock(table, self.STAGE, self.QUANTITY, self._work, self._asking)
+        table, *rows = self.rows(table, block)
+        block.close()
+        columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=False)]
+        columns += [block.paid()] if len(columns) < len(self.ADDS) else []  # where later stages may ask the same
+        return block.closed(with_columns(table, self.ADDS, columns))
+
+    @abstractmethod
+    def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
+        """Returns the table, and the values of each column that the stage makes, row by row."""
