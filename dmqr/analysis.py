@@ -44,40 +44,29 @@ def report(
     Example:
         dmqr report runs/quickstart
     """
-    from dmqr.pages import write_page, write_report
-    from jobs.measure.evaluate import measured_answers
-    from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
-    from jobs.pages.judged import measured
+    from jobs.pages.run import write_report
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.formats import unpriced
 
     face, folder = caller(), open_run(os.fspath(run))
     priced = prices_of_run(folder, prices)
     truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
-    judgements, settings = truth.judgements, truth.settings(measures, baseline)
-    texts, written = folder.config.report.texts and not no_texts, out or folder.storage.url(REPORT)
+    settings, texts = truth.settings(measures, baseline), folder.config.report.texts and not no_texts
     if folder.is_ablation:
-        found = compared(folder, judgements, settings, priced, truth.gold)
+        found = compared(folder, truth.judgements, settings, priced, truth.gold)
         if found.comparison is not None and truth.given:
             frame = found.comparison.frame
             truth.check_matched(frame.warning, frame.not_committed, frame.left_out)
-        if out is None:
-            write_pages(found, texts=texts)
-        else:
-            write_page(out, ablation_report(found, texts=texts))
-        return written
-    evaluation, judged = measured(folder, judgements, measures)
-    measured_by_gold = measured_answers(folder, truth.gold)
-    if evaluation is not None and truth.given:
-        truth.check_matched(evaluation.warning, evaluation.not_committed, evaluation.left_out)
-    write_report(folder, priced, evaluation, judged, out, answers=measured_by_gold, texts=texts)
-    for one in (evaluation, *measured_by_gold):
-        if one is not None and one.warning is not None:
-            face.note(one.warning)
-    if priced is None:
-        face.note(f"cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)")
-    return written
+        write_pages(found, out, texts=texts)
+    else:
+        measured = truth.measured(measures, must_match=False)
+        write_report(folder, priced, measured, out, texts=texts)
+        for warning in measured.warnings:
+            face.note(warning)
+        if priced is None:
+            face.note(f"cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)")
+    return out or folder.storage.url(REPORT)
 
 
 def evaluate(
@@ -116,7 +105,7 @@ def evaluate(
     Example:
         dmqr evaluate runs/quickstart configs/sample/qrels.tsv
     """
-    from dmqr.quality import joined, measured_arms, measured_run
+    from dmqr.quality import MeasuredArms, MeasuredQuality, joined
     from jobs.measure.export import tables
     from jobs.measure.export.answers import write_answers
     from jobs.runs.folder import is_run, open_run
@@ -147,11 +136,12 @@ def evaluate(
         truth.check_any()
     if trec and truth.judgements is None:
         raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
+    settings = truth.settings(measures, baseline)
+    found: MeasuredQuality
     if folder.is_ablation:
-        found: MeasuredQuality = measured_arms(truth, measures, face.notes, baseline=baseline)
+        found = MeasuredArms(folder, truth.compared(settings), face.notes)
     else:
-        truth.settings(measures, baseline)
-        found = measured_run(truth, measures, face.notes)
+        found = MeasuredQuality(folder, truth.measured(measures), face.notes)
     if per_query:
         found.write_per_query(per_query)
     if trec:

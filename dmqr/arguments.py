@@ -1,28 +1,154 @@
-"""Arguments of a verb, read by cyclopts; errors are one line with the nearest name."""
+"""The verbs of the command line and their arguments, made of the signatures and docstrings of functions, read by cyclopts."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import cyclopts
-from cyclopts.exceptions import (
-    CoercionError,
-    CycloptsError,
-    MissingArgumentError,
-    RepeatArgumentError,
-    UnknownOptionError,
-    UnusedCliTokensError,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cluster.errors import ConfigError, nearest
-from dmqr.parameters import KEYS, Argument, Verb, verbs
 
-SHELLS = ("bash", "zsh", "fish")
-_FILES = {"FILE", "FILE|SPEC", "FOLDER", "PATH", "RUN", "QRELS"}  # a shell completes them, and what a config may stand for
+if TYPE_CHECKING:
+    import cyclopts
+
+VERBS = {
+    "First hour": {
+        "index": "previews.index",
+        "try": "previews.try_query",
+        "plan": "previews.plan",
+        "run": "whole_jobs.run",
+        "report": "analysis.report",
+    },
+    "Every night": {
+        "submit": "cluster_jobs.submit",
+        "logs": "cluster_jobs.logs",
+        "stop": "cluster_jobs.stop",
+        "runs": "upkeep.runs",
+        "export": "upkeep.export",
+        "store gc": "upkeep.store_gc",
+        "store forget": "upkeep.store_forget",
+    },
+    "Analysis": {
+        "ablate": "whole_jobs.ablate",
+        "evaluate": "analysis.evaluate",
+        "diff": "analysis.diff",
+        "tune": "analysis.tune",
+    },
+}
+"""Group -> verb -> its function."""
+SHELLS: tuple[Literal["bash", "zsh", "fish"], ...] = ("bash", "zsh", "fish")
+_KEYS = ("log_id", "query_id", "query")
+_DOCUMENTING = ("whole_jobs.run", "analysis.evaluate", "cluster_jobs.submit", "cluster_jobs.logs")
+_SPELLED = {"settings": "--set", "to": "--to", "corpus": "--corpus", "as_ablation": "--ablate"}
+_METAVARS = {
+    "config": "CONFIG", "given": "CONFIG|QUERY", "settings": "A.B=VALUE", "date": "YYYY-MM-DD", "measures": "NAME,...",
+    "baseline": "ARM", "arm": "ARM", "label": "TEXT", "context": "TEXT", "retry": "REASON", "address": "URL",
+    "unused": "DURATION", "value": "NAME=TEXT", "to": "FOLDER", "corpus": "PATH", "pip": "FILE|SPEC", "uv": "FILE|SPEC",
+    "run": "RUN", "a": "RUN", "b": "RUN", "job": "RUN|CONFIG|ID", "output": "CONFIG|OUTPUT|RUN", "store": "CONFIG|STORE",
+    "query": "QUERY", "qrels": "QRELS", "key": "|".join(_KEYS),
+}  # fmt: skip
+"""Parameter -> what stands for its value; of others N, where it is a number, or FILE."""
+_PATHS = {"CONFIG", "FILE", "FOLDER", "PATH", "RUN", "QRELS", "OUTPUT", "STORE"}  # a shell completes them
+
+
+class Argument(NamedTuple):
+    """An argument of a verb."""
+
+    parameter: str
+    spelled: str
+    """`--set`; of a positional one what stands for it, like `CONFIG`."""
+    metavar: str
+    """What stands for its value; empty: it is a switch."""
+    kind: type
+    many: str
+    """`each`: it may be given again; `list`: several values may follow it; empty: it has one value."""
+    required: bool
+    meaning: str
+
+    @property
+    def is_option(self) -> bool:
+        """Returns whether its name is typed."""
+        return self.spelled.startswith("-")
+
+
+class Verb(NamedTuple):
+    """A verb of the command line."""
+
+    name: str
+    group: str
+    function: Callable[..., Any]
+    summary: str
+    details: str
+    arguments: list[Argument]
+    example: str
+
+
+def verb_names() -> list[str]:
+    """Returns the first words of commands, in the order of the help."""
+    return list(dict.fromkeys(name.split()[0] for verbs in VERBS.values() for name in verbs))
+
+
+def verbs(first: str | None = None) -> list[Verb]:
+    """Returns the verbs, or those whose first word this is."""
+    return [
+        _verb(name, group, place)
+        for group, places in VERBS.items()
+        for name, place in places.items()
+        if first is None or name.split()[0] == first
+    ]
+
+
+def _verb(name: str, group: str, place: str) -> Verb:
+    function = _function(place)
+    summary, details, meanings, example = _documented(function)
+    for documenting in _DOCUMENTING:  # what a docstring leaves out is documented by the first verb that has it
+        meanings = _documented(_function(documenting))[2] | meanings
+    parameters = inspect.signature(function).parameters.values()
+    found = [_argument(one, meanings[one.name]) for one in parameters if one.name != "progress"]  # of Python alone
+    found.sort(key=lambda one: (one.is_option, one.is_option and one.parameter != "settings"))
+    if name not in ("report", "logs"):
+        meaning = "print one JSON object in place of the table"
+        found.append(Argument("json", "--json", "", bool, "", required=False, meaning=meaning))
+    return Verb(name, group, function, summary, details, found, example)
+
+
+def _argument(parameter: inspect.Parameter, meaning: str) -> Argument:
+    name, types = parameter.name, str(parameter.annotation)
+    every = parameter.kind is parameter.VAR_POSITIONAL
+    option = name in _SPELLED or not (every or parameter.kind is parameter.POSITIONAL_ONLY)
+    kind = {"bool": bool, "int": int}.get(types.partition(" ")[0], str)
+    metavar = "" if kind is bool else _METAVARS.get(name, "N" if kind is int else "FILE")
+    return Argument(
+        name,
+        _SPELLED.get(name, f"--{name.replace('_', '-')}") if option else metavar,
+        metavar,
+        kind,
+        many="each" if every or name in ("settings", "value") else "list" if "Sequence" in types and name != "measures" else "",
+        required=parameter.default is parameter.empty and name != "settings" and not every,
+        meaning=meaning,
+    )
+
+
+def _documented(function: Callable[..., Any]) -> tuple[str, str, dict[str, str], str]:
+    """Returns the first sentence of a docstring, the others, argument -> its meaning for a shell, and the example."""
+    parts = re.split(r"^(Args|Raises|Example):\n", inspect.cleandoc(function.__doc__ or ""), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE)
+    summary, _, details = (" ".join(part.split()) for part in parts[0].partition("\n\n"))
+    meanings = {name: " ".join(meaning.split()).partition("; in Python")[0] for name, meaning in found}
+    return summary, details, meanings, sections.get("Example", "").strip()
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(".")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"dmqr.{module}"), name)
+    return found
+
+
+# ---------------------------------------------------------------- cyclopts
 
 
 def parsed(verb: Verb, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -31,14 +157,23 @@ def parsed(verb: Verb, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]
     Raises:
         ConfigError: an argument is unknown, missing, invalid, or one too many.
     """
+    from cyclopts.exceptions import CycloptsError
+
+    from jobs.config.load import given_setting
+
     app = _app(verb.name)
     app.default(_command(verb))
     try:
         _, bound, _ = app.parse_args(list(words), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise ConfigError("argument", f"{_line(error, verb, words)}; see dmqr {verb.name} --help") from None
-    given = {name: _value(verb, name, value) for name, value in bound.arguments.items()}
-    settings = given.pop("settings", {})  # may name the section `corpus` beside the argument of that name
+    given = dict(bound.arguments)
+    settings: dict[str, Any] = {}  # may name the section `corpus` beside the argument of that name
+    for key, setting in map(given_setting, given.pop("settings", ())):
+        settings.pop(key, None)  # a later one replaces it, and what lies between
+        settings[key] = setting
+    if "measures" in given:  # commas within brackets part nothing: nDCG(gains={0:0,1:3})@10
+        given["measures"] = [name.strip() for name in re.split(r",(?![^({]*[)}])", given["measures"])]
     positional: list[Any] = []
     for name, parameter in inspect.signature(verb.function).parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -48,8 +183,8 @@ def parsed(verb: Verb, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]
     return positional, settings | given
 
 
-def whole() -> cyclopts.App:
-    """Returns the whole command line, for the completion of shells."""
+def completion(shell: Literal["bash", "zsh", "fish"]) -> str:
+    """Returns the completion script of a shell."""
     app = _app("dmqr")
     parts: dict[str, cyclopts.App] = {"": app}
     for verb in verbs():
@@ -58,10 +193,12 @@ def whole() -> cyclopts.App:
             parts[first] = _app(first)
             app.command(parts[first])
         parts[first if action else ""].command(_command(verb, completed=True), name=action or first, help=verb.summary)
-    return app
+    return app.generate_completion(shell=shell)
 
 
 def _app(name: str) -> cyclopts.App:
+    import cyclopts
+
     return cyclopts.App(name=name, help_flags=[], version_flags=[], result_action="return_value", help_format="plaintext")
 
 
@@ -70,66 +207,51 @@ def _command(verb: Verb, completed: bool = False) -> Any:
 
     def command() -> None: ...
 
-    several = [one for one in verb.arguments if not one.is_option and one.many]
-    parameters = [_parameter(one, completed) for one in sorted(verb.arguments, key=lambda one: (one.is_option, one in several))]
+    parameters = [_parameter(one, completed) for one in verb.arguments]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
 def _parameter(argument: Argument, completed: bool) -> inspect.Parameter:
-    kind: Any = Literal[KEYS] if argument.parameter == "key" else argument.kind
-    if completed and {*argument.metavar.split("|")} & {*_FILES, "CONFIG"}:
+    import cyclopts
+
+    kind: Any = Literal[_KEYS] if argument.parameter == "key" else argument.kind
+    if completed and {*argument.metavar.split("|")} & _PATHS:
         kind = Path  # not of a value that is read: a path of s3:// would lose a slash
-    several = not argument.is_option and bool(argument.many)
-    if argument.is_option and argument.many in ("each", "list"):
+    form: Any = inspect.Parameter.KEYWORD_ONLY
+    if not argument.is_option:
+        form = inspect.Parameter.VAR_POSITIONAL if argument.many else inspect.Parameter.POSITIONAL_ONLY
+    elif argument.many:
         kind = list[kind]
-    optional = not argument.required and not several
+    optional = not argument.required and form is not inspect.Parameter.VAR_POSITIONAL
     name = argument.spelled if argument.is_option else None
     more = cyclopts.Parameter(name=name, help=argument.meaning, negative="", consume_multiple=argument.many == "list")
-    named, positional = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_ONLY
-    return inspect.Parameter(
-        argument.parameter,
-        inspect.Parameter.VAR_POSITIONAL if several else named if argument.is_option else positional,
-        default=None if optional else inspect.Parameter.empty,
-        annotation=Annotated[(kind | None if optional else kind, more)],
-    )
+    default = None if optional else inspect.Parameter.empty
+    annotation: Any = Annotated[(kind | None if optional else kind, more)]
+    return inspect.Parameter(argument.parameter, form, default=default, annotation=annotation)
 
 
-def _value(verb: Verb, name: str, value: Any) -> Any:
-    """Returns a value as the verb's function takes it."""
-    from jobs.config.load import given_setting
+def _line(error: cyclopts.CycloptsError, verb: Verb, words: Sequence[str]) -> str:
+    """Returns what is wrong with the arguments, with the nearest name."""
+    from cyclopts import exceptions
 
-    argument = next(one for one in verb.arguments if one.parameter == name)
-    if name == "settings":
-        found: dict[str, Any] = {}
-        for key, setting in map(given_setting, value):
-            found.pop(key, None)  # a later one replaces it, and what lies between
-            found[key] = setting
-        return found
-    if argument.many == "commas":  # those within brackets part nothing: nDCG(gains={0:0,1:3})@10
-        return [name.strip() for name in re.split(r",(?![^({]*[)}])", value)]
-    return value
-
-
-def _line(error: CycloptsError, verb: Verb, words: Sequence[str]) -> str:
-    """Returns what is wrong with the arguments."""
     field = None if error.argument is None else error.argument.field_info.name
     argument = next((one for one in verb.arguments if one.parameter == field), verb.arguments[0])
     error.verbose = False
     spelled, line = argument.spelled, " ".join(str(error).split())
-    if isinstance(error, UnknownOptionError):
+    if isinstance(error, exceptions.UnknownOptionError):
         given = (error.token.keyword or error.token.value).partition("=")[0]
         line = f"unknown argument {given!r}{nearest(given, sorted(one.spelled for one in verb.arguments if one.is_option))}"
-    elif isinstance(error, UnusedCliTokensError):
+    elif isinstance(error, exceptions.UnusedCliTokensError):
         line = f"{(error.unused_tokens or [''])[0]!r} is one argument too many"
-    elif isinstance(error, MissingArgumentError) and any(word.partition("=")[0] == spelled for word in words):
-        line = f"{spelled}: its value is missing; give {argument.metavar}"
-    elif isinstance(error, MissingArgumentError):
-        line = f"{spelled} is missing: {argument.meaning}"
-    elif isinstance(error, CoercionError) and error.token is not None:
-        wanted = f"one of {', '.join(KEYS)}" if argument.parameter == "key" else "a whole number"
+    elif isinstance(error, exceptions.MissingArgumentError):
+        is_there = any(word.partition("=")[0] == spelled for word in words)
+        missing = f"its value is missing; give {argument.metavar}"
+        line = f"{spelled}: {missing}" if is_there else f"{spelled} is missing: {argument.meaning}"
+    elif isinstance(error, exceptions.CoercionError) and error.token is not None:
+        wanted = "a whole number" if argument.kind is int else f"one of {', '.join(_KEYS)}"
         line = f"{spelled} {error.token.value}: is invalid; give {wanted}"
-    elif isinstance(error, RepeatArgumentError):
+    elif isinstance(error, exceptions.RepeatArgumentError):
         line = f"{error.token.keyword}: is given twice; give it once"
     return line

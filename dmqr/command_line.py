@@ -19,17 +19,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from cluster.errors import ConfigError, DmqrError, Stopped, UnavailableError, nearest
+from dmqr.arguments import SHELLS, Verb, completion, parsed, verb_names, verbs
 from dmqr.face import COMMAND_LINE, Face
-from dmqr.parameters import Verb, verb_names, verbs
 
 if TYPE_CHECKING:
     from jobs.submit.follow import FollowedLog
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
     from jobs.try_one.stages import LoadedConfig
+
+Name = TypeVar("Name", bound=str)
 
 
 def entry_point() -> NoReturn:
@@ -64,54 +66,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
     """Answers what is asked of the command line itself, or runs a verb."""
     options = words[: words.index("--")] if "--" in words else words
-    if not words or words[0] == "help" or {"--help", "-h"} & {*options}:
-        return _help([word for word in words if not word.startswith("-")][words[:1] == ["help"] :])
-    if words[0] == "--version":
-        import importlib.metadata
+    try:
+        if not words or words[0] == "help" or {"--help", "-h"} & {*options}:
+            print(_help([word for word in words if not word.startswith("-")][words[:1] == ["help"] :]), end="")
+        elif words[0] == "--version":
+            import importlib.metadata
 
-        print(f"dmqr {importlib.metadata.version('dmqr')}")
-        return 0
-    if words[0] == "--print-completion":
-        return _completion("".join(words[1:2]))
-    if words[0] not in verb_names():
-        return say("", unknown("verb", words[0], verb_names()), 2)
-    named = [verb for verb in verbs(words[0]) if words[: len(verb.name.split())] == verb.name.split()]
-    if not named:
-        actions = [verb.name.split()[1] for verb in verbs(words[0])]
-        return say(words[0], unknown("action", "".join(words[1:2]), actions), 2)
-    return _verb(named[0], words)
+            print(f"dmqr {importlib.metadata.version('dmqr')}")
+        elif words[0] == "--print-completion":
+            print(completion(_known("shell", "".join(words[1:2]), SHELLS)))
+        else:
+            return _verb(_verb_of(words), words)
+    except ConfigError as error:
+        return say(words[0] if words[0] in verb_names() else "", error, 2)
+    return 0
 
 
-def _help(words: list[str]) -> int:
+def _help(words: list[str]) -> str:
     from dmqr import help
 
-    if words and words[0] not in verb_names():
-        return say("", unknown("verb", words[0], verb_names()), 2)
-    named = verbs(words[0]) if words else []
-    print(
-        "\n".join(map(help.page, [verb for verb in named if verb.name in " ".join(words)] or named)) or help.overview(), end=""
-    )
-    return 0
+    named = verbs(_known("verb", words[0], verb_names())) if words else []
+    return "\n".join(map(help.page, [verb for verb in named if verb.name in " ".join(words)] or named)) or help.overview()
 
 
-def _completion(shell: str) -> int:
-    from dmqr.arguments import SHELLS, whole
+def _verb_of(words: list[str]) -> Verb:
+    named = {verb.name: verb for verb in verbs(_known("verb", words[0], verb_names()))}
+    if words[0] in named:
+        return named[words[0]]
+    actions = {name.split()[1]: verb for name, verb in named.items()}
+    return actions[_known("action", "".join(words[1:2]), [*actions])]
 
-    if shell not in SHELLS:
-        return say("", unknown("shell", shell, SHELLS), 2)
-    print(whole().generate_completion(shell=shell))  # type: ignore[arg-type]
-    return 0
 
+def _known(what: str, given: str, known: Sequence[Name]) -> Name:
+    """Returns a word that is one of the known ones.
 
-def unknown(what: str, given: str, known: Sequence[str]) -> ConfigError:
-    """Returns the refusal of a word that is none of the known ones."""
-    return ConfigError("argument", f"unknown {what} {given!r}{nearest(given, known)}; see dmqr help")
+    Raises:
+        ConfigError: it is none of them.
+    """
+    for name in known:
+        if name == given:
+            return name
+    raise ConfigError("argument", f"unknown {what} {given!r}{nearest(given, known)}; see dmqr help")
 
 
 def _verb(verb: Verb, words: list[str]) -> int:
     try:
-        from dmqr.arguments import parsed
-
         given, named = parsed(verb, words[len(verb.name.split()) :])
         face = CommandLine(verb.name, words, named.pop("json", False))
         before = COMMAND_LINE.set(face)

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from dmqr.parameters import Argument, Verb, verbs
+from dmqr.arguments import Argument, Verb, verbs
 
 _WIDEST = 100
 _NAMES = 24  # columns of the names of options

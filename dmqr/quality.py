@@ -16,45 +16,33 @@ from dmqr.truth import Truth
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from jobs.measure.comparison import Comparison
-    from jobs.measure.evaluate import AnswerQuality, Evaluation
     from jobs.measure.export.answers import WrittenAnswers
-    from jobs.measure.frame import Frame
     from jobs.measure.join import Joined
+    from jobs.pages.comparison import Comparisons
+    from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
 
 
 class MeasuredQuality(Result):
     """What was measured of a run, or of the arms of an ablation."""
 
-    lists: Evaluation | None
-    """Of a run's results; None: they are not judged."""
-    answers: Sequence[AnswerQuality]
-    """Of a run's answers."""
     files: Sequence[WrittenAnswers] = ()
     """Files of answers that were written."""
 
-    def __init__(self, folder: RunFolder, frames: Sequence[Frame], missing: Sequence[str] = ()) -> None:
-        """Takes the measured run, its values query by query, and which files were missing."""
-        self._folder, self.frames, self._remarks = folder, frames, missing
+    def __init__(self, folder: RunFolder, measured: MeasuredRun | Comparisons, missing: Sequence[str] = ()) -> None:
+        """Takes the run, what was measured of it, and which files were missing."""
+        self._folder, self._measured, self._remarks = folder, measured, missing
         self.title = f"{folder.storage.root} ({folder.state})"
-
-    def _measured(self) -> dict[str, Any]:
-        from jobs.measure.evaluate import evaluated_values
-
-        return evaluated_values(self.lists, self.answers)
 
     @cached_property
     def values(self) -> dict[str, Any]:
         """What `dmqr evaluate --json` prints."""
         files = {"files": [one._asdict() for one in self.files]} if self.files else {}
-        return {"run": self._folder.storage.root, "state": self._folder.state} | self._measured() | files
+        return {"run": self._folder.storage.root, "state": self._folder.state} | self._measured.values() | files
 
     def page(self) -> Any:
         """Returns the tables."""
-        from jobs.measure.evaluate import evaluated_table
-
-        return evaluated_table(self.lists, self.answers)
+        return self._measured.page()
 
     @property
     def table(self) -> pa.Table:
@@ -72,7 +60,7 @@ class MeasuredQuality(Result):
         """A `pyarrow.Table` of each judged key: what `dmqr evaluate --per-query` writes."""
         from jobs.measure.export.tables import wide_table
 
-        return wide_table(self._folder, self.frames, "per_query")
+        return wide_table(self._folder, self._measured.frames, "per_query")
 
     @property
     def notes(self) -> list[str]:
@@ -83,7 +71,7 @@ class MeasuredQuality(Result):
         """Writes `per_query` as Parquet or CSV."""
         from jobs.measure.export.tables import write_wide
 
-        write_wide(path, self._folder, *self.frames)
+        write_wide(path, self._folder, *self._measured.frames)
 
     def write_trec(self, path: str | os.PathLike[str]) -> list[str]:
         """Writes the results as a TREC run file, of an ablation a folder of one per arm; returns the paths of the files.
@@ -99,9 +87,9 @@ class MeasuredQuality(Result):
     def _write_trec(self, path: str) -> list[str]:
         from jobs.measure.export.trec import write_run
 
-        if self.lists is None:
+        if self._measured.lists is None:
             return []
-        write_run(path, self._folder, self.frames[0])
+        write_run(path, self._folder, self._measured.frames[0])
         return [path]
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -118,45 +106,25 @@ class MeasuredQuality(Result):
 class MeasuredArms(MeasuredQuality):
     """The comparison of an ablation's arms by their results and answers."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        compared: tuple[Comparison | None, Comparison | None, Sequence[Comparison]],
-        missing: Sequence[str],
-    ) -> None:
-        """Takes the comparisons by lists, by gold answers, and by what a judge says."""
-        self._compared = compared
-        self.found = [one for one in (*compared[:2], *compared[2]) if one is not None]
-        super().__init__(folder, [one.frame for one in self.found], missing)
-
-    def _measured(self) -> dict[str, Any]:
-        from jobs.pages.comparison import compared_values
-
-        return compared_values(*self._compared)
-
-    def page(self) -> Any:
-        """Returns the tables."""
-        from jobs.pages.comparison import comparison_tables
-
-        return comparison_tables(*self._compared)
+    _measured: Comparisons
 
     @property
     def per_query(self) -> pa.Table:
         """A `pyarrow.Table` with a row per arm, measure and judged key."""
         from jobs.measure.export.tables import long_table
 
-        return long_table(*self.frames)
+        return long_table(*self._measured.frames)
 
     def write_per_query(self, path: str) -> None:
         """Writes `per_query` as Parquet or CSV."""
         from jobs.measure.export.tables import write_long
 
-        write_long(path, *self.frames)
+        write_long(path, *self._measured.frames)
 
     def _write_trec(self, path: str) -> list[str]:
         from jobs.measure.export.trec import write_trec
 
-        lists = self._compared[0]
+        lists = self._measured.lists
         return [] if lists is None else list(write_trec(path, self._folder, lists.frame).values())
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -212,44 +180,6 @@ class JoinedQuality(Result):
         return [*self.remarks, *dict.fromkeys(notes)]
 
 
-def measured_run(truth: Truth, measures: Sequence[str] | None = None, missing: Sequence[str] = ()) -> MeasuredQuality:
-    """Measures a run by these measures; None: those of its config.
-
-    Raises:
-        ConfigError: nothing that is given is of its log, a measure cannot be computed, or a file cannot be read.
-    """
-    from jobs.measure.evaluate import evaluation, measured_answers
-    from jobs.measure.frame import measure
-
-    folder, judgements = truth.folder, truth.judgements
-    frame = None if judgements is None else measure(folder, judgements, measures)
-    lists = None if judgements is None or frame is None else evaluation(folder, judgements, frame)
-    answers = measured_answers(folder, truth.gold)
-    if lists is not None:
-        truth.check_matched(lists.warning, lists.not_committed, lists.left_out)
-    if truth.gold is not None and answers and truth.gold_given:
-        truth.check_matched(answers[0].warning, answers[0].frame.not_committed, answers=True)
-    found = MeasuredQuality(folder, [*([] if frame is None else [frame]), *(one.frame for one in answers)], missing)
-    found.lists, found.answers = lists, answers
-    return found
-
-
-def measured_arms(truth: Truth, measures: Sequence[str] | None, missing: Sequence[str], **compared: Any) -> MeasuredArms:
-    """Compares the arms of an ablation; arguments and errors as of `measured_run` and `Truth.settings`."""
-    from jobs.measure.comparison import compare, compare_answers, compare_judged
-
-    folder, judgements = truth.folder, truth.judgements
-    settings = truth.settings(measures, **compared)
-    lists = None if judgements is None else compare(folder, judgements, settings)
-    answers = compare_answers(folder, truth.gold, settings)
-    judged = compare_judged(folder, settings, lists=judgements is not None and judgements.judge is None)
-    if lists is not None:
-        truth.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
-    if truth.gold is not None and answers is not None and truth.gold_given:
-        truth.check_matched(answers.warning, answers.frame.not_committed, answers=True)
-    return MeasuredArms(folder, (lists, answers, judged), missing)
-
-
 def joined(
     paths: Sequence[str], face: Face, measures: Sequence[str] | None, baseline: str | None, judged: bool
 ) -> JoinedQuality:
@@ -274,5 +204,5 @@ def joined(
     comparisons = {}
     for name, folder in folders.items():
         truth = Truth(folder, judged=judged, note=lambda words, name=name: face.note(f"{name}: {words}"))  # type: ignore[misc]
-        comparisons[name] = measured_arms(truth, measures, (), baseline=baseline).found
+        comparisons[name] = truth.compared(truth.settings(measures, baseline)).found
     return JoinedQuality(folders, join(comparisons), face.notes)

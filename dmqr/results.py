@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from dmqr.quality import JoinedQuality, MeasuredQuality
     from jobs.config.config import Config
-    from jobs.measure.evaluate import AnswerQuality, Evaluation
     from jobs.pages.closing import ComparedArms
+    from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
 
 
@@ -183,13 +183,12 @@ class Run(Stored):
         self,
         folder: RunFolder,
         warnings: Sequence[str] = (),
-        evaluation: Evaluation | None = None,
-        answers: Sequence[AnswerQuality] = (),
+        measured: MeasuredRun | None = None,
         failures: Sequence[str] = (),
     ) -> None:
-        """Takes a run with what was measured of it, and what failed after its end."""
+        """Takes a run with what was measured of it (None: it is measured later), and what failed after its end."""
         super().__init__(folder, warnings)
-        self._evaluation, self._answers, self._failures = evaluation, answers, failures
+        self._known, self._failures = measured, failures
 
     @property
     def leading(self) -> str:
@@ -197,8 +196,8 @@ class Run(Stored):
         from jobs.tables import ORIGINAL
         from jobs.terminal.formats import figure
 
-        found = self._evaluation
-        if found is None or found.warning is not None:
+        found = None if self._known is None else self._known.known
+        if found is None:
             return ""
         measure = found.measures[0]
         alone = "" if found.original is None else f", of {ORIGINAL} {figure(found.original[measure])}"
@@ -212,21 +211,18 @@ class Run(Stored):
     @cached_property
     def values(self) -> dict[str, Any]:
         """What `dmqr run --json` prints; a run that was opened is measured by the judgements of its config."""
-        from dmqr.quality import measured_run
         from dmqr.truth import Truth
         from jobs.pages.summary import closing_values
 
-        evaluation, answers = self._evaluation, self._answers
-        if evaluation is None and not answers and not self._failures:
-            found = measured_run(Truth(self._folder, note=self.warnings.append))
-            evaluation, answers = found.lists, found.answers
-        return closing_values(self._folder, self.prices, evaluation, self._failures, answers)
+        measured = self._known or Truth(self._folder, note=self.warnings.append).measured()
+        return closing_values(self._folder, self.prices, measured, self._failures)
 
     def page(self) -> Any:
         """Returns the closing table, as far as it is known."""
+        from jobs.pages.measured import UNMEASURED
         from jobs.pages.summary import closing_table
 
-        return closing_table(self._folder, self.prices, self._evaluation, self._failures, self._answers)
+        return closing_table(self._folder, self.prices, self._known or UNMEASURED, self._failures)
 
 
 class Ablation(Stored):

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from jobs.config.settings import EvaluateSettings
     from jobs.log.judgements import Judgements, Key
     from jobs.measure.answers import GoldAnswers
+    from jobs.pages.comparison import Comparisons
+    from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
 
 Grades = Mapping[str, Mapping[str, int]]
@@ -99,6 +101,38 @@ class Truth:
             self._note(f"gold answers {named} are not here; answers are not measured (give others: answers)")
             return None
         return gold_answers(self._settings, given, self._key)
+
+    def measured(self, measures: Sequence[str] | None = None, *, must_match: bool = True) -> MeasuredRun:
+        """Measures the run by these measures; None: those of its config.
+
+        `must_match`: whether judgements of its config have to be of its log, too; those that are given always have to.
+
+        Raises:
+            ConfigError: a measure cannot be computed, or a file cannot be read or is of another log.
+        """
+        from jobs.pages.measured import measured_run
+
+        found = measured_run(self.folder, self.judgements, self.gold, measures)
+        if (lists := found.lists) is not None and (must_match or self.given):
+            self.check_matched(lists.warning, lists.not_committed, lists.left_out)
+        if self.gold_given and found.answers:
+            self.check_matched(found.answers[0].warning, found.answers[0].frame.not_committed, answers=True)
+        return found
+
+    def compared(self, settings: EvaluateSettings) -> Comparisons:
+        """Compares the arms of an ablation.
+
+        Raises:
+            ConfigError: a measure cannot be computed, or a file cannot be read or is of another log.
+        """
+        from jobs.pages.comparison import comparisons
+
+        found = comparisons(self.folder, self.judgements, settings, self.gold)
+        if (lists := found.lists) is not None:
+            self.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
+        if self.gold_given and found.answers is not None:
+            self.check_matched(found.answers.warning, found.answers.frame.not_committed, answers=True)
+        return found
 
     def check_any(self) -> None:
         """Checks that there is something to measure by.

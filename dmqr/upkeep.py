@@ -23,7 +23,7 @@ Folder = str | os.PathLike[str]
 
 
 def runs(
-    config: Folder,
+    output: Folder,
     /,
     *,
     date: str | None = None,
@@ -35,7 +35,7 @@ def runs(
     """Lists runs with quality and cost, or shows how far one is.
 
     Args:
-        config: a config, for the runs of its name; an output, or <output>/<name>; or a run's folder, for how far it is
+        output: a config, for the runs of its name; an output, or <output>/<name>; or a run's folder, for how far it is
         prices: default: prices.yaml beside the config
         last: only the newest N runs (default: all)
         out: writes the list as a page to FILE, too
@@ -44,36 +44,35 @@ def runs(
         dmqr runs configs/quickstart.yaml
     """
     from cluster.storage import open_storage
-    from dmqr.pages import write_page
     from jobs.measure.run_list import find_output, list_runs, prices_of
-    from jobs.pages.runs import runs_page, runs_table
-    from jobs.pages.status import status_page
+    from jobs.pages.render import write_page
+    from jobs.pages.upkeep import runs_page, runs_table, status_page
     from jobs.runs.status import read_status, status_values
 
     if last is not None and last < 1:
         raise ConfigError("argument", f"last {last}: is less than 1; give 1 or more")
-    given = os.fspath(config)
+    given = os.fspath(output)
     config_file: str | None = None
     name: str | None = None
     if named_config(given):
         read, config_file = configured(given, settings, date)
-        output, name = open_storage(read.output), read.name
+        storage, name = open_storage(read.output), read.name
     else:
         check_nothing_set(given, settings, date)
         if (status := read_status(given)) is not None:
             found = Result(lambda: status_values(status), lambda: status_page(status))
             found.title = status.folder
             return found
-        output, name = find_output(given)
-    listed = list_runs(output, name, prices_of(prices, config_file))
+        storage, name = find_output(given)
+    listed = list_runs(storage, name, prices_of(prices, config_file))
     if not listed:
         of = "" if name is None else f" of the name {name}"
-        raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
+        raise ConfigError("run-missing", f"{storage.root}: no run{of} lies there; start one with: dmqr run CONFIG")
     listed = listed[-(last or 0) :]
     if out is not None:
-        write_page(out, runs_page(output.root, listed))
+        write_page(out, runs_page(storage.root, listed))
     return Result(
-        lambda: {"output": output.root, "runs": [run.values() for run in listed]}, lambda: runs_table(listed).terminal()
+        lambda: {"output": storage.root, "runs": [run.values() for run in listed]}, lambda: runs_table(listed).terminal()
     )
 
 
@@ -111,7 +110,7 @@ def export(
     from jobs.export.versions import current, export_version, open_target
     from jobs.export.versions import promote as make_current
     from jobs.log.judgements import check_here
-    from jobs.pages.export import export_page
+    from jobs.pages.upkeep import export_page
     from jobs.runs.folder import open_run
 
     for name, value in (("qrels", qrels), ("key", key), ("settings", settings)):
@@ -148,13 +147,13 @@ def export(
     return Result(done.values, lambda: export_page(done), url, notes=face.notes)
 
 
-def store_gc(config: Folder, /, *, unused: str, dry_run: bool = False, date: str | None = None, **settings: Any) -> Result:
+def store_gc(store: Folder, /, *, unused: str, dry_run: bool = False, date: str | None = None, **settings: Any) -> Result:
     """Merges a store's files, and removes what is old or unused.
 
     Old are rows of more than store_ttl; unused is what no job has read for --unused.
 
     Args:
-        config: a config, for its store, or the folder of a store
+        store: a config, for its store, or the folder of a store
         unused: remove spaces (of one model, index or reranker) that no job has used for so long: 12h, 30d, 8w
         dry_run: only say what would go
 
@@ -162,11 +161,11 @@ def store_gc(config: Folder, /, *, unused: str, dry_run: bool = False, date: str
         dmqr store gc configs/quickstart.yaml --unused 30d
     """
     from cluster.settings import DURATION, duration_seconds
-    from jobs.pages.store import collected_page
+    from jobs.pages.upkeep import collected_page
     from jobs.store.collect import collect
     from jobs.store.compact import Compacted, compact
 
-    stored = _stored(os.fspath(config), settings, date)
+    stored = _stored(os.fspath(store), settings, date)
     if not re.fullmatch(DURATION, unused):
         raise ConfigError("argument", f"unused {unused}: is no duration; give one like 12h, 30d or 8w")
     compacted: list[Compacted] = []
@@ -189,7 +188,7 @@ def store_gc(config: Folder, /, *, unused: str, dry_run: bool = False, date: str
 
 
 def store_forget(
-    config: Folder,
+    store: Folder,
     query: str,
     /,
     *,
@@ -203,7 +202,7 @@ def store_forget(
     """Removes a query, and all that has its words, from a store.
 
     Args:
-        config: a config, for its store, or the folder of a store
+        store: a config, for its store, or the folder of a store
         query: the query, in quotes
         context: the earlier turns, of the query after them
         own: leave the rows of other queries that have its words
@@ -213,20 +212,19 @@ def store_forget(
     Example:
         dmqr store forget configs/quickstart.yaml "a query" --dry-run
     """
-    from jobs.pages.store import forgotten_page, holding_runs
+    from jobs.pages.upkeep import forgotten_page, holding_runs
     from jobs.store.forget import WhatToForget, forget
 
     if own and all:
         raise ConfigError("argument", "own: leaves what --all takes; give one")
-    stored = _stored(os.fspath(config), settings, date)
+    stored = _stored(os.fspath(store), settings, date)
     what = WhatToForget(query, context, "none" if own else "all" if all else "some")
     found = forget(stored.storage, what, stored.output, dry_run=dry_run)
     values = {
         "store": stored.storage.root, "query_id": found.query_id, "others": sorted(found.others),
         "rows": dict(found.rows), "files": found.files, "runs": found.runs, "dry_run": dry_run,
     }  # fmt: skip
-    lines = [*holding_runs(found), stored.storage.root]
-    return Result(lambda: values, lambda: forgotten_page(found, dry_run=dry_run), *lines)
+    return Result(lambda: values, lambda: forgotten_page(found, dry_run=dry_run), *holding_runs(found), stored.storage.root)
 
 
 def check_nothing_set(given: str, settings: Settings, date: str | None) -> None:

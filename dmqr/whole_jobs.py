@@ -181,14 +181,13 @@ def run(
     """
     job = WholeJob("run", config, settings, progress, date=date, label=label, measures=measures, retry=retry)
 
-    from dmqr.pages import write_report
     from dmqr.results import Run
     from dmqr.truth import measured_by
     from jobs.job.prepare import prepare
     from jobs.measure.answers import gold_answers
-    from jobs.measure.evaluate import AnswerQuality, measured_answers
     from jobs.measure.judged import judged_relevance
-    from jobs.pages.judged import measured
+    from jobs.pages.measured import UNMEASURED, measured_run
+    from jobs.pages.run import write_report
     from jobs.run.job import run_of
     from jobs.run.run import run as run_job
     from jobs.runs.folder import REPORT, open_run
@@ -211,17 +210,16 @@ def run(
         def closed(display: LiveDisplay, log: LogFiles) -> Run:
             display.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
-            evaluation, judged, answers = None, None, list[AnswerQuality]()
+            measured = UNMEASURED
             with job.finished(folder, log, "the run is finished, its evaluation failed") as failures:
                 judgements = prepared.judgements or judged_relevance(folder)
                 by = measured_by(prepared.config.evaluate, judgements, measures)
-                evaluation, judged = measured(folder, judgements, by.measures)
-                answers = measured_answers(folder, gold_answers(folder.config.evaluate))
-            warn(one.warning for one in (evaluation, *answers) if one is not None and one.warning is not None)
+                measured = measured_run(folder, judgements, gold_answers(folder.config.evaluate), by.measures)
+            warn(measured.warnings)
             if not job.before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
                 with job.finished(folder, log, "the report was not written"):
-                    write_report(folder, prepared.prices, evaluation, judged, answers=answers)
-            found = Run(folder, prepared.warnings, evaluation, answers, failures)
+                    write_report(folder, prepared.prices, measured)
+            found = Run(folder, prepared.warnings, measured, failures)
             found.prices = prepared.prices
             return found
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dmqr.arguments import parsed
-from dmqr.parameters import verb_names, verbs
+from dmqr.arguments import parsed, verb_names, verbs
 from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED, WEB_ANSWERS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dmqr.parameters import verb_names
+from dmqr.arguments import verb_names
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

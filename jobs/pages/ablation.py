@@ -66,7 +66,7 @@ def _sections(found: ComparedArms, texts: bool) -> Iterator[Section | None]:
     if stand is not None:
         yield _arms(stand, "arms", "Arms")
         yield _left_out(stand)
-    for one in found.beside:
+    for one in found.comparisons.beside:
         if one.frame.keys:
             yield _arms(standing(one), one.frame.kind, TITLES[one.frame.kind], EXPLAINED[one.frame.kind])
         else:

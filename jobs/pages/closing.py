@@ -15,7 +15,7 @@ from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
-from jobs.measure.comparison import Comparison, compare, compare_answers, compare_judged
+from jobs.measure.comparison import Comparison
 from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
 from jobs.measure.export.tables import write_long
 from jobs.measure.funnel import Funnel, funnel
@@ -23,7 +23,8 @@ from jobs.measure.judged import judge_models
 from jobs.measure.standing import standing
 from jobs.measure.worth import Worth, worth
 from jobs.pages.ablation import ablation_report
-from jobs.pages.comparison import comparison_tables, comparison_values
+from jobs.pages.comparison import Comparisons, comparison_values, comparisons
+from jobs.pages.render import write_page
 from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
@@ -42,17 +43,17 @@ class ComparedArms:
     folder: RunFolder
     prices: Prices | None
     saving: Saving
-    comparison: Comparison | None
+    comparisons: Comparisons
     funnel: Funnel | None
     worth: Sequence[Worth]
     costs: Sequence[ArmCost]
-    answers: Comparison | None = None
-    """By F1 and exact match; None without gold answers, or if no arm answers."""
-    judged: Sequence[Comparison] = ()
-    """By what a judge says: of the lists, where people have judged them, too, and of the answers in each kind of judgement."""
-
     gates: Sequence[GatedArm] = ()
     """Of the arms that have one, what it saves and loses."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Returns the comparison by the lists."""
+        return self.comparisons.lists
 
     @property
     def usd(self) -> float | None:
@@ -68,17 +69,6 @@ class ComparedArms:
         arms = found.leader, found.comparison.baseline
         best, baseline = (f"of {arm} {figure(found.means[arm][found.first])}" for arm in arms)
         return f"{found.first} {best}, {baseline}"
-
-    @property
-    def beside(self) -> list[Comparison]:
-        """Returns the comparisons beside that of the lists: by answers, and by a judge."""
-        return [*([] if self.answers is None else [self.answers]), *self.judged]
-
-    @property
-    def measured(self) -> list[Comparison]:
-        """Returns the comparisons in which something was measured, that of the lists first."""
-        found = [*([] if self.comparison is None else [self.comparison]), *self.beside]
-        return [one for one in found if one.differences]
 
 
 @kept_duckdb()
@@ -104,35 +94,35 @@ def compared(
     Raises:
         ConfigError: files of the ablation cannot be read, or the settings do not fit it.
     """
-    comparison = None if judgements is None else compare(folder, judgements, settings)
+    found = comparisons(folder, judgements, settings, gold, by_judge=by_judge)
     gains: dict[str, float] = {}
-    if comparison is not None:
+    if (comparison := found.lists) is not None:
         first = comparison.frame.measures[0]
         gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
     return ComparedArms(
         folder,
         prices,
         saved(folder),
-        comparison,
+        found,
         # a judge grades the results alone, so it knows nothing of what was lost on the way
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         worth(folder) or (),
         arm_costs(folder, prices, gains),
-        compare_answers(folder, gold, settings),
-        compare_judged(folder, settings, lists=judgements is not None and judgements.judge is None) if by_judge else (),
         gated_arms(folder, prices, comparison),
     )
 
 
-def write_pages(found: ComparedArms, *, texts: bool) -> None:
-    """Writes report.html into the ablation's folder, and, where arms were measured, per_query.parquet.
+def write_pages(found: ComparedArms, out: str | None = None, *, texts: bool) -> None:
+    """Writes the report to `out`, or into the ablation's folder, and there, where arms were measured, per_query.parquet.
 
     Raises:
         ConfigError: tables cannot be read.
     """
-    found.folder.storage.put(REPORT, ablation_report(found, texts=texts).encode())
-    if found.measured:
-        write_long(found.folder.storage.url(PER_QUERY), *(one.frame for one in found.measured))
+    storage = found.folder.storage
+    write_page(out or storage.url(REPORT), ablation_report(found, texts=texts))
+    measured = [one.frame for one in found.comparisons.found if one.differences]
+    if measured and out is None:
+        write_long(storage.url(PER_QUERY), *measured)
 
 
 def closing_page(found: ComparedArms) -> RenderableType:
@@ -141,8 +131,8 @@ def closing_page(found: ComparedArms) -> RenderableType:
     parts: list[RenderableType] = [table, Text("")]
     if found.comparison is None:
         parts = [table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set")]
-    if found.comparison is not None or found.answers is not None or found.judged:
-        parts.append(comparison_tables(found.comparison, found.answers, found.judged))
+    if found.comparisons.found:
+        parts.append(found.comparisons.page())
     return Group(*parts)
 
 
@@ -185,10 +175,8 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "gates": [asdict(one) for one in found.gates],
         "worth": [vars(one) for one in found.worth],
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
-        "answers": None if found.answers is None else comparison_values(found.answers),
-        "judged_answers": {one.frame.kind: comparison_values(one) for one in found.judged if one.frame.answers},
-        "judged_results": next((comparison_values(one) for one in found.judged if not one.frame.answers), None),
     }
+    values |= {"answers": None, "judged_answers": {}, "judged_results": None} | found.comparisons.values_beside()
     return cast(dict[str, Any], known(values))
 
 

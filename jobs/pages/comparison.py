@@ -4,22 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from jobs.measure.comparison import Comparison, Difference
+from jobs.config.settings import EvaluateSettings
+from jobs.log.judgements import Judgements
+from jobs.measure.answers import GoldAnswers
+from jobs.measure.comparison import Comparison, Difference, compare, compare_answers, compare_judged
+from jobs.measure.frame import Frame
 from jobs.measure.notes import HEADINGS, interval_words
 from jobs.measure.significance import ALPHA
 from jobs.measure.standing import standing, verdict_words
 from jobs.pages.render import Head, Interval, Marked, Table, count, difference, interval, plain_lines, probability
+from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure, known
 
 MOST_ARMS = 20  # rows of the tables in a terminal; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table there
 WIDTH, ARM_WIDTH = 76, 26  # characters in a terminal: of a table at least, of its names at most
 BEST, SECOND = "¹", "²"
+
+
+class Comparisons(NamedTuple):
+    """The arms of an ablation, compared by their results and answers."""
+
+    lists: Comparison | None = None
+    """By judgements; None: not measured."""
+    answers: Comparison | None = None
+    """By F1 and exact match; None without gold answers, or if no arm answers."""
+    judged: Sequence[Comparison] = ()
+    """By what a judge says: of the lists, where people have judged them, too, and of the answers in each kind of judgement."""
+
+    @property
+    def beside(self) -> list[Comparison]:
+        """Returns the comparisons beside that of the lists: by answers, and by a judge."""
+        return [*([] if self.answers is None else [self.answers]), *self.judged]
+
+    @property
+    def found(self) -> list[Comparison]:
+        """Returns all comparisons, that of the lists first."""
+        return [*([] if self.lists is None else [self.lists]), *self.beside]
+
+    @property
+    def frames(self) -> list[Frame]:
+        """Returns the measured keys of each."""
+        return [one.frame for one in self.found]
+
+    def page(self) -> RenderableType:
+        """Returns the tables of the arms by their lists, and below, under lines of their own, those by their answers."""
+        parts: list[RenderableType] = [] if self.lists is None else [comparison_table(self.lists)]
+        for one in self.beside:
+            parts += [Text("\n" * bool(parts) + HEADINGS[one.frame.kind], style="bold"), comparison_table(one)]
+        return Group(*parts)
+
+    def values(self) -> dict[str, Any]:
+        """Returns the values of the lists, and those beside them; JSON-able."""
+        return ({} if self.lists is None else comparison_values(self.lists)) | self.values_beside()
+
+    def values_beside(self) -> dict[str, Any]:
+        """Returns `answers`, `judged_answers` and `judged_results`, as far as they were compared."""
+        values = {} if self.answers is None else {"answers": comparison_values(self.answers)}
+        by_kind = {one.frame.kind: comparison_values(one) for one in self.judged if one.frame.answers}
+        values |= {"judged_answers": by_kind} if by_kind else {}
+        by_judge = next((one for one in self.judged if not one.frame.answers), None)
+        return values | ({} if by_judge is None else {"judged_results": comparison_values(by_judge)})
+
+
+def comparisons(
+    run: RunFolder,
+    judgements: Judgements | None,
+    settings: EvaluateSettings,
+    gold: GoldAnswers | None,
+    *,
+    by_judge: bool = True,
+) -> Comparisons:
+    """Compares the arms of an ablation; arguments and errors as of `jobs.pages.closing.compared`."""
+    lists = None if judgements is None else compare(run, judgements, settings)
+    by_people = judgements is not None and judgements.judge is None
+    judged = compare_judged(run, settings, lists=by_people) if by_judge else ()
+    return Comparisons(lists, compare_answers(run, gold, settings), judged)
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -124,32 +189,6 @@ def slices_table(comparison: Comparison) -> Table:
     ]  # fmt: skip
     note = "?: too few keys for the means to say much" if any(one.few for one in comparison.slices) else ""
     return Table(columns, rows, note=note)
-
-
-def comparison_tables(
-    lists: Comparison | None, answers: Comparison | None, judged: Sequence[Comparison] = ()
-) -> RenderableType:
-    """Returns the tables of the arms by their lists, and below, under lines of their own, those by their answers.
-
-    Args:
-        lists: None: not measured.
-        answers: against gold answers; likewise.
-        judged: by what a judge says of the answers, a comparison for each kind.
-    """
-    parts: list[RenderableType] = [] if lists is None else [comparison_table(lists)]
-    for one in (*([] if answers is None else [answers]), *judged):
-        parts += [Text("\n" * bool(parts) + HEADINGS[one.frame.kind], style="bold"), comparison_table(one)]
-    return Group(*parts)
-
-
-def compared_values(lists: Comparison | None, answers: Comparison | None, judged: Sequence[Comparison] = ()) -> dict[str, Any]:
-    """Returns the values of the lists, and those beside them: `answers`, `judged_answers`, `judged_results`; JSON-able."""
-    values = {} if lists is None else comparison_values(lists)
-    values |= {} if answers is None else {"answers": comparison_values(answers)}
-    of_answers = {one.frame.kind: comparison_values(one) for one in judged if one.frame.answers}
-    values |= {"judged_answers": of_answers} if of_answers else {}
-    by_judge = next((one for one in judged if not one.frame.answers), None)
-    return values | ({} if by_judge is None else {"judged_results": comparison_values(by_judge)})
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:

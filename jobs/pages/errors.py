@@ -94,12 +94,7 @@ def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]
         ]
         for one in known
     ]  # fmt: skip
-    columns = [
-        Head("reason"),
-        Head("stage"),
-        Head("queries", count),
-        Head("share of queries", share),
-    ]
+    columns = [Head("reason"), Head("stage"), Head("queries", count), Head("share of queries", share)]
     parts: list[Table | Code] = [Table([*columns, Head("rewrites lost, by strategy")], rows)] if rows else []
     for one in known:
         shown = [_words(example, names.get(example.about), texts) for example in found.get((one.stage, one.reason), ())]
@@ -113,10 +108,8 @@ def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]
     failed, planned = counts["failed_queries"], run.plan.counts
     words = "No query has an error."
     if failed:
-        words = (
-            f"{queries(failed)} of {total:,} ({percent(failed / total)}) have an error; they have results all the same if any "
-        )
-        words += "list had a hit."
+        words = f"{queries(failed)} of {total:,} ({percent(failed / total)}) have an error; "
+        words += "they have results all the same if any list had a hit."
     words += f" {planned['rejected']:,} of {planned['log_rows']:,} log rows were rejected." if planned["rejected"] else ""
     if guards := found_by_guards(counts):
         words += " Guards: " + ", ".join(f"{one.name} {one.total:,}{' left out' * one.left_out}" for one in guards) + "."

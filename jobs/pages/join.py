@@ -44,11 +44,7 @@ def _arms(one: Joined, measure: str) -> Table:
         means = [Marked(of[name].mean, "" if base else of[name].sign) for name in shown]
         moved = ["baseline", None] if base else [over.difference, Interval(over.low, over.high, over.difference)]
         rows.append([arm, *means, *moved, over.corrected])
-    columns = [
-        Head("arm"),
-        *(Head(name or "mean", figure) for name in shown),
-        Head("difference", difference),
-    ]
+    columns = [Head("arm"), *(Head(name or "mean", figure) for name in shown), Head("difference", difference)]
     return Table([*columns, Head("95 % interval", interval), Head("p or q", probability)], rows, measure)
 
 

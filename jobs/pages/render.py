@@ -17,9 +17,11 @@ from rich import table as rich_table
 from rich.text import Text
 
 from cluster.errors import ConfigError
+from cluster.storage import remote
 from cluster.storage.s3_duckdb import kept_duckdb, reason
+from cluster.storage.whole_file import written
 from jobs.pages.charts import axis
-from jobs.runs.folder import RunFolder
+from jobs.runs.folder import REPORT, RunFolder
 from jobs.terminal.formats import figure, percent, plain, shown
 
 if TYPE_CHECKING:
@@ -279,6 +281,12 @@ def render(kind: str, title: str, facts: Sequence[str], state: str, sections: Se
 
 def _known(part: Part) -> Part:
     return part.known() if isinstance(part, Table) else part
+
+
+def write_page(out: str, html: str) -> None:
+    """Writes a page to a file or an object on S3, which has the report's usual name below a prefix."""
+    with written(out + REPORT if remote(out) and out.endswith("/") else out) as file:
+        file.write_text(html, encoding="utf-8")
 
 
 @contextmanager

@@ -14,13 +14,13 @@ from jobs.chain.pipeline import COSTED
 from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, counts_of
 from jobs.job.indexes import noted_changes
 from jobs.log.rejections import rejected_words
-from jobs.measure.evaluate import AnswerQuality, Evaluation, evaluation_notes
+from jobs.measure.evaluate import Evaluation, evaluation_notes, store_evaluation
 from jobs.measure.measures import title
 from jobs.measure.notes import EXPLAINED, HEADINGS, detectable_words, ends_in_words, interval_words
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions
 from jobs.pages.errors import errors_section, examples
-from jobs.pages.judged import Judged
 from jobs.pages.leakage import leakage_words
+from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.render import (
     Head,
     Interval,
@@ -37,11 +37,12 @@ from jobs.pages.render import (
     reading,
     render,
     share,
+    write_page,
 )
 from jobs.pages.samples import samples
 from jobs.pages.wording import configuration, head_facts, state_words
 from jobs.pages.workers import time_section
-from jobs.runs.folder import RunFolder
+from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import retry_words
 from jobs.runs.starts import unknown_losses
@@ -52,23 +53,26 @@ from jobs.terminal.formats import duration, figure, money, percent, planned_rewr
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 
 
-def report(
-    run: RunFolder,
-    prices: Prices | None,
-    evaluation: Evaluation | None,
-    *,
-    judged: Judged | None = None,
-    answers: Sequence[AnswerQuality] = (),
-    texts: bool = True,
-) -> str:
+def write_report(
+    run: RunFolder, prices: Prices | None, measured: MeasuredRun, out: str | None = None, *, texts: bool | None = None
+) -> None:
+    """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
+
+    `texts`: whether queries and texts are on it; None: as the run's config says.
+    """
+    html = report(run, prices, measured, texts=run.config.report.texts if texts is None else texts)
+    if out is None:
+        store_evaluation(run.storage, measured.lists, measured.answers, finished=run.finished)
+    write_page(out or run.storage.url(REPORT), html)
+
+
+def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEASURED, *, texts: bool = True) -> str:
     """Returns the report as one HTML page.
 
     Args:
         run: the run to report.
         prices: for costs in USD; None: quantities only.
-        evaluation: the quality of the results; None: they are not judged.
-        judged: the judged queries, to choose and order samples by gain and to mark judged documents.
-        answers: the quality of the answers, by gold answers and by a judge.
+        measured: the quality of its results and answers.
         texts: False leaves out every query, rewrite, prompt, answer, message and document; ids, counts and names stay.
 
     Raises:
@@ -76,14 +80,13 @@ def report(
     """
     with reading(run):
         added, failures = contributions(run), examples(run)
-        measured = evaluation if evaluation is not None and evaluation.warning is None else None
         shards = {one.about: one.shard for (_, reason), of in failures.items() if reason not in NOTES for one in of}
-        chosen = samples(run, shards, texts=texts, judged=judged)
+        chosen = samples(run, shards, measured, texts=texts)
         sections = [
-            _verdict(run, prices, measured, judged, added),
-            _quality(evaluation, answers),
+            _verdict(run, prices, measured, added),
+            _quality(measured),
             _strategies(run, added),
-            Section("samples", "Sample queries", _samples_words(run, len(chosen), judged), [Queries(chosen)]),
+            Section("samples", "Sample queries", _samples_words(run, len(chosen), measured), [Queries(chosen)]),
             cost_section(run, prices),
             errors_section(run, failures, texts=texts),
             time_section(run),
@@ -92,11 +95,9 @@ def report(
     return render("Report of a run", run.config.name, head_facts(run), state_words(run), sections, texts=texts)
 
 
-def _verdict(
-    run: RunFolder, prices: Prices | None, measured: Evaluation | None, judged: Judged | None, added: Contributions | None
-) -> Section:
+def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added: Contributions | None) -> Section:
     counts, planned = run.counts, run.plan.counts
-    tiles = _lead_tiles(run, prices, measured, judged)
+    tiles = _lead_tiles(run, prices, measured)
     rejected = rejected_words(planned)
     log = f"of {planned['log_rows']:,} log rows" + f", {rejected}" * bool(rejected)
     waiting = planned["queries"] - counts["queries"]
@@ -109,7 +110,7 @@ def _verdict(
     words = f"{percent(rate)}, {'above the limit of' if rate > limit else 'limit'} {percent(limit)}"
     tiles.append(Tile("queries with errors", count(failed), words, "bad" if rate > limit else ""))
     parts: list[Part] = [Notes(notices(run, rate), warns=True), Tiles(tiles), Notes(remarks(run, prices))]
-    return Section("verdict", "", verdict(run, measured, added), parts)
+    return Section("verdict", "", verdict(run, measured.known, added), parts)
 
 
 def verdict(run: RunFolder, measured: Evaluation | None, added: Contributions | None) -> str:
@@ -142,21 +143,20 @@ def _only_by_rewrites(run: RunFolder, added: Contributions | None) -> str:
     return f" Of the first {TOP} results of a query {percent(new)} were found by rewrites only."
 
 
-def _lead_tiles(run: RunFolder, prices: Prices | None, measured: Evaluation | None, judged: Judged | None) -> list[Tile]:
-    tiles = []
-    if measured is not None:
-        first = measured.measures[0]
-        results, original = measured.results[first], (measured.original or {}).get(first)
+def _lead_tiles(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[Tile]:
+    tiles, known = [], measured.known
+    if known is not None:
+        first = known.measures[0]
+        results, original = known.results[first], (known.original or {}).get(first)
         if original is None:
             tiles.append(Tile(title(first), figure(results), "the original alone was not measured"))
         else:
-            ends = (measured.intervals or {}).get(first)
+            ends = (known.intervals or {}).get(first)
             state = "" if ends is None else "good" if ends[0] > 0 else "bad" if ends[1] < 0 else ""
-            gains = [gain for _, gain in judged.by_gain()] if judged else []
             words = f"{figure(original)} → {figure(results)}"
-            if gains:
+            if gains := [gain for _, gain in measured.gains]:
                 words += f"; {sum(one > 0 for one in gains):,} queries gained, {sum(one < 0 for one in gains):,} lost"
-            tiles.append(Tile(f"{title(first)} over the {measured.alone}", figure(results - original, "+"), words, state))
+            tiles.append(Tile(f"{title(first)} over the {known.alone}", figure(results - original, "+"), words, state))
     asked = run.counts["queries"]
     if asked and prices is not None:
         usd = run.bill(prices).usd
@@ -211,9 +211,9 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
     return words
 
 
-def _quality(evaluation: Evaluation | None, answers: Sequence[AnswerQuality]) -> Section:
+def _quality(measured: MeasuredRun) -> Section:
     parts: list[Table | Notes] = []
-    if evaluation is not None and evaluation.warning is None:
+    if (evaluation := measured.known) is not None:
         original, intervals = evaluation.original or {}, evaluation.intervals or {}
         rows = []
         for name in evaluation.measures:
@@ -226,15 +226,15 @@ def _quality(evaluation: Evaluation | None, answers: Sequence[AnswerQuality]) ->
         columns += [Head("difference", difference), Head(interval_words(), interval), Head("verdict")]
         parts.append(Table(columns, rows))
         parts.append(Notes(evaluation_notes(evaluation) + detectable_words(evaluation.detectable)))
-    for one in answers:
+    for one in measured.answers:
         explained = Notes([EXPLAINED[one.frame.kind], *one.notes])
         if one.warning is None:
             rows = [[*of] for of in one.means.items()]
             parts.append(Table([Head("measure"), Head("mean", figure)], rows, HEADINGS[one.frame.kind]))
         parts.append(explained)
     words = "" if parts else "Not measured: give relevance judgements in evaluate.qrels, or to this report with --qrels FILE."
-    if evaluation is not None and evaluation.warning is not None:
-        words = sentence(evaluation.warning)
+    if measured.lists is not None and measured.lists.warning is not None:
+        words = sentence(measured.lists.warning)
     return Section("quality", "Quality", words, parts)
 
 
@@ -243,10 +243,7 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     if added is None:
         return None
     rungs, failed = rungs_by_strategy(run.counts), _failed(run)
-    known, columns = (
-        comparable(run),
-        [Head("strategy"), Head("queries with a text", count), Head("failed", count)],
-    )
+    known, columns = comparable(run), [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
     columns.append(Head("results found, per query", partial(_per_query, added.queries)))
     if known:
         columns.append(Head("of these not by the original", partial(_per_query, added.queries)))
@@ -280,14 +277,14 @@ def _per_query(asked: int, documents: float) -> str:
     return f"{documents / asked:.2f}"
 
 
-def _samples_words(run: RunFolder, chosen: int, judged: Judged | None) -> str:
+def _samples_words(run: RunFolder, chosen: int, measured: MeasuredRun) -> str:
     if not chosen:
         return "Nothing is committed yet."
-    gained = "those that gained and lost most, " if judged is not None else ""
+    gained = "those that gained and lost most, " if measured.lists is not None else ""
     words = f"{chosen:,} of {run.counts['queries']:,} queries: some with errors, {gained}those asked most often, and others."
     if comparable(run):
         words += f" “+ new”: no list of the original has the document in its first {run.config.fuse.depth}."
-    return words + " “★ relevant”: judged so, with its grade." * (judged is not None)
+    return words + " “★ relevant”: judged so, with its grade." * (measured.lists is not None)
 
 
 def cost_section(run: RunFolder, prices: Prices | None) -> Section:

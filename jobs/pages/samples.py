@@ -6,7 +6,6 @@ alone as it is measured. The choice is deterministic for a run and its judgement
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from jobs.measure.judged_rows import of_original
 from jobs.measure.original import fuse_original
 from jobs.measure.query_context import contexts_of
 from jobs.pages.contributions import TOP, comparable
-from jobs.pages.judged import Judged
+from jobs.pages.measured import MeasuredRun
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
@@ -93,16 +92,16 @@ class Sample:
         return "good" if (self.gain or 0) > 0 else "bad" if (self.gain or 0) < 0 else "soft"
 
 
-def samples(run: RunFolder, failed: Mapping[str, int], *, texts: bool, judged: Judged | None = None) -> list[Sample]:
+def samples(run: RunFolder, failed: Mapping[str, int], measured: MeasuredRun, *, texts: bool) -> list[Sample]:
     """Returns sample queries, the greatest gain first, then the most asked.
 
     Args:
         run: the run.
         failed: query_id -> shard of some queries with errors.
+        measured: to choose and order them by gain, and to mark judged documents.
         texts: False: ids, names and numbers only.
-        judged: to choose and order them by gain, and to mark judged documents.
     """
-    chosen = choose(run, failed, judged, SAMPLES)
+    chosen = choose(run, failed, measured, SAMPLES)
     rows_of = [row for of in chosen.values() for row in of]
     found = {query_id: Sample(query_id, query if texts else query_id, asked) for query_id, query, asked in rows_of}
     if not found:
@@ -118,22 +117,20 @@ def samples(run: RunFolder, failed: Mapping[str, int], *, texts: bool, judged: J
         _fill_alone(run, rows, found)
         if texts:
             _fill_requests(run, rows, chosen, found)
-    _tell_documents(run, found, texts, judged)
+    _tell_documents(run, found, texts, measured)
     return sorted(found.values(), key=lambda one: (one.gain is None, -(one.gain or 0.0), -one.log_count, one.query_id))
 
 
-def choose(run: RunFolder, failed: Mapping[str, int], judged: Judged | None, most: int) -> dict[int, list[Chosen]]:
+def choose(run: RunFolder, failed: Mapping[str, int], measured: MeasuredRun, most: int) -> dict[int, list[Chosen]]:
     """Returns shard -> the sample queries, `most` at most; `failed`: query_id -> shard of queries with errors."""
     committed = {manifest.shard for manifest in run.manifests if manifest.counts["queries"]}
     part = most // KINDS
     notable = list(failed)[:part]
-    gains = [] if judged is None else judged.by_gain()
-    notable += [query_id for query_id, gain in gains[:part] if gain > 0]
-    notable += [query_id for query_id, gain in gains[::-1][:part] if gain < 0]
+    notable += [query_id for query_id, gain in measured.gains[:part] if gain > 0]
+    notable += [query_id for query_id, gain in measured.gains[::-1][:part] if gain < 0]
     chosen: dict[int, dict[str, Chosen]] = {}
-    for shard, one in _located(run, list(dict.fromkeys(notable)), part) if committed else ():
-        if shard in committed:
-            chosen.setdefault(shard, {})[one[0]] = one
+    for shard, query_id, query, asked in _located(run, notable, part) if committed else ():
+        chosen.setdefault(shard, {})[query_id] = query_id, query, asked
     wanted = most - sum(map(len, chosen.values()))
     shards = spread(sorted(committed), max(SHARDS, 2 * -(-wanted // run.plan.shard_size)))
     for number, shard in enumerate(shards):
@@ -145,31 +142,20 @@ def choose(run: RunFolder, failed: Mapping[str, int], judged: Judged | None, mos
     return {shard: sorted(of.values()) for shard, of in sorted(chosen.items()) if of}
 
 
-def _located(run: RunFolder, query_ids: Sequence[str], most_asked: int) -> list[tuple[int, Chosen]]:
-    """Returns (shard, query) of these queries, and of those asked most often."""
-    places: dict[str, list[tuple[int, int]]] = {}  # file -> (first row, number) of its shards, each of which is a row group
-    ends: dict[str, int] = {}
-    for shard in sorted(run.plan.shards, key=lambda one: (one.key, one.row_group)):
-        begin = ends.get(shard.key, 0)
-        places.setdefault(run.storage.url(shard.key), []).append((begin, shard.number))
-        ends[shard.key] = begin + shard.rows
-    source = "SELECT query_id, query, log_count, filename, file_row_number AS row FROM "
-    source += "read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)"
-    more = most_asked if run.finished else most_asked * 20  # some may not be committed
+def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[tuple[int, str, str, int]]:
+    """Returns (shard, query_id, query, log_count) of these queries, and of those asked most often, if they are committed."""
+    query = """
+        SELECT shard, query_id, query, log_count
+        FROM read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)
+        JOIN spans USING (filename) WHERE file_row_number >= first AND file_row_number < next AND
+    """
+    done = [span for span in run.spans if span["shard"] in run.tally.shards]
+    given = {"names": sorted({span["filename"] for span in done}), "ids": query_ids}
+    asked = f"({query} log_count > 1 ORDER BY log_count DESC, query_id LIMIT {most})"
     with database() as connection:
-        asked = f"{source} WHERE log_count > 1 ORDER BY log_count DESC, query_id LIMIT {more}"
-        rows = connection.execute(asked, {"names": sorted(places)}).fetchall()
-        done = {manifest.shard for manifest in run.manifests}
-        rows = [row for row in rows if _shard(places, row) in done][:most_asked]
-        if query_ids:
-            named = f"{source} WHERE query_id IN (SELECT unnest($ids))"
-            rows += connection.execute(named, {"names": sorted(places), "ids": query_ids}).fetchall()
-    return [(_shard(places, row), (row[0], row[1], row[2])) for row in rows]
-
-
-def _shard(places: Mapping[str, list[tuple[int, int]]], row: tuple[str, str, int, str, int]) -> int:
-    shards = places[row[3]]
-    return shards[bisect_right(shards, row[4], key=lambda one: one[0]) - 1][1]
+        connection.register("spans", pa.Table.from_pylist(done))
+        found = connection.execute(f"{asked} UNION {query} query_id IN (SELECT unnest($ids::VARCHAR[]))", given).fetchall()
+    return list(found)
 
 
 @dataclass(frozen=True)
@@ -181,19 +167,18 @@ class _Rows:
     manifests: list[Committed]
     query_ids: list[str]
 
-    def table(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> pa.Table | None:
-        """Returns the rows, or None for a table without any."""
+    def table(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> pa.Table:
+        """Returns the rows of a table."""
         names = files(self.run, name, self.manifests)
         if not names:
-            return None
+            return pa.table({})
         query = f"SELECT {columns} FROM rows_of($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition}"
         given = {"names": names, "ids": self.query_ids}
         return self.connection.sql(f"{query} ORDER BY {order}", params=given).to_arrow_table()
 
     def __call__(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> list[Row]:
         """Returns the rows as dicts."""
-        table = self.table(name, f"query_id, {columns}", condition, order)
-        return [] if table is None else table.to_pylist()
+        return list(self.table(name, f"query_id, {columns}", condition, order).to_pylist())
 
 
 Names = dict[str, dict[tuple[str, int], str]]  # query_id -> strategy and position -> name of the text
@@ -267,7 +252,7 @@ def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> Non
     table = rows.table("runs", columns, of_original(run), "query_id, retriever, rank")
     for sample in found.values():
         sample.alone_title = "Original alone" + ", fused, not reranked" * (run.config.rerank.kind != "none")
-    if table is None or not table.num_rows:
+    if not table.num_rows:
         return
     ranks: dict[tuple[str, str], list[str]] = {}
     for row in table.to_pylist():
@@ -305,19 +290,18 @@ def _ends(column: str) -> str:
     return f"CASE WHEN length({column}) > {most} THEN {ends} ELSE {column} END"
 
 
-def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, judged: Judged | None) -> None:
+def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, measured: MeasuredRun) -> None:
     """Fills texts and grades of the documents, and the values of judged queries."""
     wanted = sorted({hit.doc_id for one in found.values() for hit in (*one.hits, *one.alone)})
     documents, without = texts_of(run, wanted, addresses=True) if texts else ({}, None)
     for sample in found.values():
         if without is not None:
             sample.lines.append(("documents", f"by id only: {without}"))
-        grades = {} if judged is None else judged.grades.get(sample.query_id, {})
-        least = 1 if judged is None else judged.least
-        if judged is not None and (values := judged.values.get(sample.query_id)) is not None:
+        grades, least = measured.grades.get(sample.query_id, {}), measured.least
+        if (values := measured.by_query.get(sample.query_id)) is not None:
             sample.values = values
             alone = "" if values[1] is None else f", {values[1]:.4f} of the original alone"
-            sample.lines.insert(0, (judged.leading, f"{values[0]:.4f} of the results{alone}"))
+            sample.lines.insert(0, (measured.leading, f"{values[0]:.4f} of the results{alone}"))
         for hits in (sample.hits, sample.alone):
             hits[:] = [_told(hit, documents.get(hit.doc_id, ""), grades.get(hit.doc_id), least) for hit in hits]
         shown = {hit.doc_id for hit in sample.hits}

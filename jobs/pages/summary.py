@@ -24,9 +24,10 @@ from jobs.counts import (
 from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.measure.evaluate import AnswerQuality, Evaluation, answers_values, evaluation_notes, evaluation_values, in_words
+from jobs.measure.evaluate import answers_values, evaluation_notes, evaluation_values, in_words
 from jobs.measure.judged import judge_models
 from jobs.measure.measures import title
+from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
@@ -48,20 +49,14 @@ from rewriters.steps.settings import AMBIGUOUS, IRRELEVANT, RELEVANT
 
 
 def closing_table(
-    run: RunFolder,
-    prices: Prices | None,
-    evaluation: Evaluation | None,
-    more: Sequence[str] = (),
-    answers: Sequence[AnswerQuality] = (),
+    run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEASURED, more: Sequence[str] = ()
 ) -> RenderableType:
     """Returns the closing table, with notes below it, `more` first."""
-    table = facts(_rows(run, prices, evaluation, answers), run.record["run_id"])
-    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices, answers))))
+    table = facts(_rows(run, prices, measured), run.record["run_id"])
+    return Group(table, *(Text(note) for note in (*more, *notes(run, prices, measured))))
 
 
-def _rows(
-    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, answers: Sequence[AnswerQuality]
-) -> Iterator[tuple[str, RenderableType]]:
+def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Iterator[tuple[str, RenderableType]]:
     planned, counts = run.plan.counts, run.counts
     rows = f"{planned['log_rows']:,} row{'s' * (planned['log_rows'] != 1)}"
     yield "log", ", ".join(filter(None, [rows, rejected_words(planned)])) + left_out_words(planned)
@@ -91,14 +86,14 @@ def _rows(
     yield "errors", _errors(counts)
     yield from fallback_rows(counts)
     yield from spending_rows(run, prices)
-    if evaluation is not None and evaluation.warning is None:
+    if (evaluation := measured.known) is not None:
         for measure in evaluation.measures:
             original = evaluation.original
             alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"
             yield title(measure), figure(evaluation.results[measure]) + alone
         for note in evaluation.left_out:
             yield "left out", note
-    yield from in_words(answers)
+    yield from in_words(measured.answers)
     if run.storage.get(REPORT) is not None:
         yield "report", Text(run.storage.url(REPORT), overflow="fold")
 
@@ -127,11 +122,7 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
 
 
 def closing_values(
-    run: RunFolder,
-    prices: Prices | None,
-    evaluation: Evaluation | None,
-    more: Sequence[str] = (),
-    answers: Sequence[AnswerQuality] = (),
+    run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEASURED, more: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
     return {
@@ -142,18 +133,16 @@ def closing_values(
         "counts": dict(run.counts),
         "costs": run.spent,
         "usd": None if prices is None else run.bill(prices).usd,
-        "evaluation": None if evaluation is None else evaluation_values(evaluation),
-        **{"answers": None, "judged_answers": {}, **answers_values(answers)},
-        "notes": [*more, *notes(run, evaluation, prices, answers)],
+        "evaluation": None if measured.lists is None else evaluation_values(measured.lists),
+        **{"answers": None, "judged_answers": {}, **answers_values(measured.answers)},
+        "notes": [*more, *notes(run, prices, measured)],
     }
 
 
-def notes(
-    run: RunFolder, evaluation: Evaluation | None, prices: Prices | None, answers: Sequence[AnswerQuality] = ()
-) -> list[str]:
+def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[str]:
     """Returns notes that a reader of the figures needs."""
-    config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
-    said += [note for one in answers for note in one.notes]
+    config, said = run.config, [] if measured.lists is None else evaluation_notes(measured.lists)
+    said += [note for one in measured.answers for note in one.notes]
     said = list(dict.fromkeys(said))  # of a judge the same is to be said of all that it judges
     if prices is None:
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")

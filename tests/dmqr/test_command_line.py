@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.cause import cause
-from dmqr.arguments import parsed
-from dmqr.parameters import verb_names, verbs
+from dmqr.arguments import parsed, verb_names, verbs
 from dmqr.previews import told_apart
 from jobs.__main__ import main
 
@@ -130,20 +129,7 @@ def test_help_fits_a_terminal(words: list[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def test_help_imports_no_library_that_takes_long() -> None:
-    slow = [
-        "ray",
-        "torch",
-        "transformers",
-        "FlagEmbedding",
-        "pyarrow",
-        "numpy",
-        "duckdb",
-        "pydantic",
-        "yaml",
-        "boto3",
-        "rich",
-        "cyclopts",
-    ]
+    slow = {"ray", "torch", "transformers", "pyarrow", "numpy", "duckdb", "pydantic", "yaml", "boto3", "rich", "cyclopts"}
     code = (
         "import sys\nfrom jobs.__main__ import main\nmain(['help', 'run'])\n"
         f"print([name for name in {slow} if name in sys.modules])"

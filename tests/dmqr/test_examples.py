@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dmqr.parameters import verbs
+from dmqr.arguments import verbs
 from tests.support.jobs.tables_page import BLOCKS, cells, example
 from tests.support.jobs.whole_runs import PATIENCE, ROOT, rows
 

@@ -11,6 +11,7 @@ import pytest
 from jobs.log.judgements import Judgements
 from jobs.measure.diff.quality import quality
 from jobs.measure.evaluate import evaluate, evaluation_table, evaluation_values
+from jobs.pages.measured import MeasuredRun
 from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
@@ -44,7 +45,7 @@ def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
     assert found.measures == ("R@20", "AP@20")
     assert found.results["R@20"] == 0.5
     assert "R@20 0.5000" in shown(evaluation_table(found))
-    assert "R@20 0.5000" in shown(closing_table(run, None, found))
+    assert "R@20 0.5000" in shown(closing_table(run, None, MeasuredRun(found)))
     assert list(evaluation_values(found)["measures"]) == ["R@20", "AP@20"]
     assert evaluate(run, JUDGED, ["RR@10"]).measures == ("RR@10",)
 

@@ -34,12 +34,7 @@ CHOSEN = [
 
 
 def test_types_and_strategies_of_any_name_are_told_apart() -> None:
-    counts = {
-        "selections/a/b/2": 3,
-        "selections/a/0": 1,
-        "selected/a/b/x": 3,
-        "selected/a/x": 0,
-    }
+    counts = {"selections/a/b/2": 3, "selections/a/0": 1, "selected/a/b/x": 3, "selected/a/x": 0}
     found = selected_by_type(counts, ["x"])
     assert list(found) == ["a/b", "a"]
     assert found["a/b"] == Selected(Counter(x=3), Counter({2: 3}))

@@ -9,10 +9,9 @@ import pytest
 
 from jobs.log.judgements import Judgements
 from jobs.measure import judged_rows
-from jobs.measure.frame import measure
 from jobs.measure.judged_rows import database
 from jobs.pages.errors import examples
-from jobs.pages.judged import Judged, judged_queries
+from jobs.pages.measured import UNMEASURED, MeasuredRun, measured_run
 from jobs.pages.samples import SAMPLES, Sample, samples
 from jobs.runs.folder import RunFolder
 from jobs.tables import NOTES
@@ -24,9 +23,9 @@ def make(tmp_path: Path) -> Make:
     return RunMaker(tmp_path)
 
 
-def found_in(run: RunFolder, judged: Judged | None = None) -> list[Sample]:
+def found_in(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[Sample]:
     failed = {one.about: one.shard for (_, reason), of in examples(run).items() if reason not in NOTES for one in of}
-    return samples(run, failed, texts=True, judged=judged)
+    return samples(run, failed, measured, texts=True)
 
 
 def alpha(run: RunFolder) -> Sample:
@@ -42,12 +41,14 @@ def test_samples_are_those_that_failed_gained_lost_and_were_asked_most(make: Mak
     run = make(queries, ("general",), shard_size=4)
     values: dict[str, tuple[float, float | None]] = {query_id(n): (0.5, 0.5) for n in range(100)}
     values |= {query_id(3): (0.9, 0.1), query_id(25): (0.1, 0.9)}
-    chosen = found_in(run, Judged({}, values))
+    measured = MeasuredRun()
+    measured.__dict__["by_query"] = values
+    chosen = found_in(run, measured)
     assert {one.title for one in chosen} >= {"query 3", "query 25", "query 17", "failing"}
     assert len(chosen) == SAMPLES
     assert (chosen[0].title, chosen[-1].title) == ("query 3", "query 25")  # the greatest gain first
     assert (chosen[0].gain_words, chosen[-1].gain_words) == ("▲ +0.80", "▼ −0.80")
-    assert [one.title for one in chosen] == [one.title for one in found_in(run, Judged({}, values))]
+    assert [one.title for one in chosen] == [one.title for one in found_in(run, measured)]
 
 
 def test_without_judgements_the_most_asked_come_first(make: Make) -> None:
@@ -65,15 +66,16 @@ def test_the_samples_of_an_unfinished_run_are_committed_ones(make: Make) -> None
 def test_judged_queries_have_the_mean_of_their_rows(make: Make) -> None:
     run = make()
     judgements = Judgements("qrels", {query_id(0): {"d01": 1, "d05": -1}, query_id(1): {"d04": 3}}, "query_id")
-    values = measure(run, judgements)
-    found = judged_queries(judgements, values)
+    found = measured_run(run, judgements, None)
+    values = found.frame
+    assert values is not None
     assert found.grades == judgements.grades
-    assert found.values[query_id(0)] == (values.values[0, 0, 0], values.values[1, 0, 0])
-    assert [name for name, _ in found.by_gain()] == [query_id(1), query_id(0)]
+    assert found.by_query[query_id(0)] == (values.values[0, 0, 0], values.values[1, 0, 0])
+    assert [name for name, _ in found.gains] == [query_id(1), query_id(0)]
     twice = Judgements("qrels", {"r1": {"d01": 1}, "r2": {"d01": 2, "d02": 0}})
     rows = replace(values, keys=("r1", "r2"), query_ids=(query_id(0),) * 2)
-    assert judged_queries(twice, rows).grades == {query_id(0): {"d01": 2, "d02": 0}}
-    text = page(run, judged=found).sections["samples"]
+    assert MeasuredRun(None, (), twice, rows).grades == {query_id(0): {"d01": 2, "d02": 0}}
+    text = page(run, measured=found).sections["samples"]
     assert "★ relevant 3" in text
     assert "judged not relevant" in text
 

@@ -10,6 +10,7 @@ import pytest
 from cluster.costs import Prices
 from jobs.measure.evaluate import Evaluation
 from jobs.measure.measures import MEASURES
+from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Make, Query, RunMaker
@@ -23,8 +24,8 @@ def make(tmp_path: Path) -> Make:
     return RunMaker(tmp_path)
 
 
-def lines(run: RunFolder, evaluation: Evaluation | None = None) -> list[str]:
-    return [" ".join(line.split()) for line in printed(closing_table(run, None, evaluation), 120).splitlines()]
+def lines(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[str]:
+    return [" ".join(line.split()) for line in printed(closing_table(run, None, measured), 120).splitlines()]
 
 
 def test_cores_longer_than_the_keywords_are_counted(make: Make) -> None:
@@ -45,14 +46,14 @@ def test_where_keywords_were_not_asked_for_nothing_is_said_of_them(make: Make) -
 @pytest.mark.parametrize(("reranked", "alone"), [(True, "original alone, fused, not reranked"), (False, "original alone")])
 def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: str) -> None:
     evaluation = Evaluation(7, 2, dict.fromkeys(MEASURES, 0.5), dict.fromkeys(MEASURES, 0.4), None, reranked=reranked)
-    shown = lines(make(), evaluation)
+    shown = lines(make(), MeasuredRun(evaluation))
     assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
     assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown
 
 
 def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Make) -> None:
     nothing = dict.fromkeys(MEASURES, math.nan)
-    shown = lines(make(), Evaluation(7, 7, nothing, nothing, None, unmatched=("q1", "log.parquet#0")))
+    shown = lines(make(), MeasuredRun(Evaluation(7, 7, nothing, nothing, None, unmatched=("q1", "log.parquet#0"))))
     assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
     assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
 
@@ -64,7 +65,7 @@ def test_the_cost_is_the_bill_by_stage_driver_and_idle_nodes(make: Make) -> None
         "node_seconds": {"cpu": 3600.0},
         "spent": {"driver": {"work@": {"driver_seconds": 90.0}, "storage@": {"put": 1, "get": 1}}},
     }
-    shown = filter(None, printed(closing_table(run, Prices(node_hour=2.0), None)).splitlines())
+    shown = filter(None, printed(closing_table(run, Prices(node_hour=2.0))).splitlines())
     said = {line.split()[0]: " ".join(line.split()[1:]) for line in shown}
     assert said["cost"].startswith("$2.00, ")
     assert said["driver"].endswith("1 min 30 s of the driver, 2 requests to S3")

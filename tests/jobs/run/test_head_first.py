@@ -103,7 +103,7 @@ def test_of_a_finished_run_the_traffic_is_not_told(job: str) -> None:
 
 
 def shown(folder: Any) -> str:
-    table = closing_table(folder, None, None).renderables[0]  # type: ignore[attr-defined]
+    table = closing_table(folder, None).renderables[0]  # type: ignore[attr-defined]
     return "\n".join(str(cell) for cell in table.columns[1].cells)
 
 

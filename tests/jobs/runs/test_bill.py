@@ -120,7 +120,7 @@ def check_agreement(prepared: Prepared, prices: dict[str, Any]) -> float:
     wanted = by_hand(prepared.storage, prices)
     folder, priced = open_run(prepared.storage.root), Prices.model_validate(prices)
     assert folder.bill(priced).usd == pytest.approx(wanted)
-    assert closing_values(folder, priced, None)["usd"] == pytest.approx(wanted)
+    assert closing_values(folder, priced)["usd"] == pytest.approx(wanted)
     (listed,) = list_runs(prepared.output, prepared.config.name, lambda _: priced)
     assert listed.usd == pytest.approx(wanted)
     (table,) = cost_section(folder, priced).parts

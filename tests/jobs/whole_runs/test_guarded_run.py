@@ -86,7 +86,7 @@ def test_what_guards_do_is_counted_and_the_balance_holds(job: Callable[..., str]
 
 
 def test_the_report_has_the_counts_the_copies_and_the_answers(job: Callable[..., str]) -> None:
-    page = report(run(job(**GUARDS)), None, None)
+    page = report(run(job(**GUARDS)), None)
     assert "near_duplicate 2 left out" in page
     assert "1 of 3 pseudo-answers (a sample) copy one of the first 10 results of their query." in page
     assert "1 of 2 pseudo-answers of queries with a gold answer have it" in page

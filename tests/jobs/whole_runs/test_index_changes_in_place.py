@@ -126,7 +126,7 @@ def test_a_change_while_it_is_searched_is_said(
     assert sum("written to it since start 1 began" in record.getMessage() for record in caplog.records) == 1
     (start,) = json.loads((folder / "run.json").read_text())["starts"]
     assert start["index_states"]["begin"] != start["index_states"]["end"]
-    assert "written to it since start 1 began" in report(open_run(str(folder)), None, None)
+    assert "written to it since start 1 began" in report(open_run(str(folder)), None)
 
 
 def test_the_states_noted_last_are_those_of_all_starts() -> None:

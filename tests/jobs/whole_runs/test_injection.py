@@ -150,11 +150,11 @@ class Tags(HTMLParser):
 
 def test_the_report_shows_texts_and_runs_none(night: Night) -> None:
     folder = open_run(str(night.folder))
-    page, without = (Tags(report(folder, None, None, texts=texts)) for texts in (True, False))
+    page, without = (Tags(report(folder, None, texts=texts)) for texts in (True, False))
     assert page.handlers == []
     assert page.tags["script"] == without.tags["script"]
     assert page.tags["img"] == 0
-    text = report(folder, None, None)
+    text = report(folder, None)
     assert "alert(&#34;x&#34;)" in text
     assert "\x1b" not in text
     assert "\u202e" not in text

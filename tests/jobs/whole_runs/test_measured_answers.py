@@ -19,6 +19,7 @@ from jobs.__main__ import main
 from jobs.measure.answers import answer_frame, gold_answers
 from jobs.measure.comparison import compare_answers
 from jobs.measure.evaluate import AnswerQuality, measured_answers
+from jobs.pages.measured import MeasuredRun
 from jobs.pages.run import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
@@ -131,12 +132,11 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
     assert quality.means["F1"] == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
     assert "gold answers: 5 distinct queries; left out: 1 not in the log" in quality.notes
     assert "counted as zero: 1 without an answer" in quality.notes
-    table = printed(closing_table(run, None, None, answers=[quality]))
+    table = printed(closing_table(run, None, MeasuredRun(answers=[quality])))
     assert f"F1 of answers  {quality.means['F1']:.4f}" in re.sub(" {3,}", "  ", table)
-    assert closing_values(run, None, None, (), [quality])["answers"]["measures"]["EM"]["answers"] == pytest.approx(
-        sum(exact for _, exact in wanted.values()) / 5
-    )
-    page = report(run, None, None, answers=[quality])
+    values = closing_values(run, None, MeasuredRun(answers=[quality]))["answers"]["measures"]
+    assert values["EM"]["answers"] == pytest.approx(sum(exact for _, exact in wanted.values()) / 5)
+    page = report(run, None, MeasuredRun(answers=[quality]))
     assert "answers, against gold answers" in page
     assert f"{quality.means['F1']:.4f}" in page
     assert command("evaluate", run.storage.root, "--json", "--per-query", str(tmp_path / "wide.parquet")) == 0

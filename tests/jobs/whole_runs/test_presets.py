@@ -136,7 +136,7 @@ def test_the_tables_and_figures_of_the_paper_come_out(servers: FakeServer) -> No
         "adaptive",
     ]
     arms += [f"without {name}" for name in ("general", "keyword", "pseudo_answer", "core_content")]
-    kinds = {one.frame.kind: one for one in found.measured}
+    kinds = {one.frame.kind: one for one in found.comparisons.found if one.differences}
     assert list(kinds) == ["lists", "answers", "accuracy", "criteria"]
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
     answers = {(one["arm"], one["query_id"]): one["text"] for one in rows(run, "answers")}

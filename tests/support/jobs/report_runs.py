@@ -19,7 +19,6 @@ from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
-from jobs.measure.evaluate import Evaluation
 from jobs.pages.run import report
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
@@ -317,5 +316,5 @@ class Page(HTMLParser):
         return next([cell.strip() for cell in row[1:]] for row in self.rows[section] if row[0].strip() == first)
 
 
-def page(run: RunFolder, prices: Prices | None = PRICES, evaluation: Evaluation | None = None, **options: Any) -> Page:
-    return Page(report(run, prices, evaluation, **options))
+def page(run: RunFolder, prices: Prices | None = PRICES, **options: Any) -> Page:
+    return Page(report(run, prices, **options))

@@ -1,0 +1,168 @@
+"""The output of `runs`, `export` and `store`: the list of runs, how far one is, a version, what goes from a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cluster.outages import Outage
+from jobs.export.checks import DoneExport
+from jobs.measure.run_list import ListedRun, leading_measure
+from jobs.pages.render import Head, Section, Table, count, render
+from jobs.runs.status import Status
+from jobs.store.collect import UNUSED, Collected
+from jobs.store.compact import Compacted
+from jobs.store.forget import Forgotten
+from jobs.terminal.display import fact_lines, stage_lines
+from jobs.terminal.formats import clock, figure, masked, money, per_second, percent, plain, size
+from jobs.terminal.state import StageState, State
+from jobs.terminal.tables import facts
+
+_LISTED = 20  # runs that hold a forgotten query and are named
+
+
+def runs_table(runs: Sequence[ListedRun]) -> Table:
+    """Returns the runs in the given order with state, queries, quality and cost; below it who judged, where an LLM did."""
+    measure = leading_measure(runs)
+    of_answers = list(dict.fromkeys(name for run in runs for name in run.of_answers))
+    columns = [Head("run"), Head("begun"), Head("state"), Head("queries", count), Head("failed", count)]
+    columns += [Head(name, figure) for name in (measure, "original", *of_answers)]
+    rows: list[list[Any]] = []
+    for run in runs:
+        retry = "" if run.retry is None else f"\n  retry of {run.retry['of']}: {', '.join(run.retry['reasons'])}"
+        measured = [run.measured("results", measure), run.measured("original", measure)]
+        measured += [run.of_answers.get(name) for name in of_answers]
+        rows.append(
+            [run.run_id + retry, run.began[:16].replace("T", " "), run.state, run.queries, run.failed, *measured, run.usd]
+        )
+    judges = dict.fromkeys(line for run in runs for line in run.judges)
+    return Table([*columns, Head("cost", money)], rows, note="\n".join(judges))
+
+
+def runs_page(output: str, runs: Sequence[ListedRun]) -> str:
+    """Returns the list of the runs below an output as one HTML page."""
+    finished = sum(run.state.startswith("finished") for run in runs)
+    sentence = f"{finished:,} of {len(runs):,} runs are finished; the newest one stands last."
+    return render("List of runs", masked(output), [], "", [Section("runs", "Runs", sentence, [runs_table(runs)])], texts=True)
+
+
+# ---------------------------------------------------------------- one run
+
+
+def status_page(status: Status) -> RenderableType:
+    """Returns how far a run is, without its folder."""
+    progress = status.progress
+    table = facts(((name, Text(words)) for name, words in _status_facts(status)), least=8)
+    if not progress:
+        return table
+    state = State(
+        progress["phase"],
+        done=progress["queries"]["committed"],
+        total=progress["queries"]["total"],
+        errors=progress["errors"]["queries"],
+        reasons=progress["errors"]["reasons"],
+        usd=progress["usd"],
+        stages=[StageState(**stage) for stage in progress["stages"]],
+        quantities=progress["quantities"],
+        outages=[Outage(**outage) for outage in progress.get("outages", ())],
+    )
+    stages = stage_lines(state.stages, state.total) if status.state == "running" else []
+    return Group(table, *stages, *fact_lines(state))
+
+
+def _status_facts(status: Status) -> Iterator[tuple[str, str]]:
+    last, progress, runs = status.holder, status.progress, status.state == "running"
+    driver, heartbeat = f"{plain(last.host)} (process {last.pid})", f"last heartbeat {_ago(status, last.heartbeat)} ago"
+    if runs:
+        yield "state", f"running on {driver} for {_ago(status, last.began)}, {heartbeat}"
+    elif status.state == "stale":
+        yield "state", f"stale: {heartbeat}, {driver} is gone; run it again"
+    else:
+        reason = plain(status.reason or "")
+        yield "state", reason if reason.startswith(status.state) else ": ".join(filter(None, [status.state, reason]))
+    if runs and progress:
+        yield "phase", plain(progress["phase"])
+    planned = "a number not known yet" if status.planned is None else f"{status.planned:,}"
+    yield "shards", f"{status.committed:,} of {planned} committed"
+    if not progress:
+        return
+    queries = progress["queries"]
+    if queries["total"]:
+        words = [f"{queries['committed'] if status.queries is None else status.queries:,} of {queries['total']:,} committed"]
+        words += [per_second(queries["per_second"])] if runs and queries["per_second"] else []
+        left = "waiting" if progress.get("outages") else queries["eta_seconds"] and clock(queries["eta_seconds"])
+        yield "queries", ", ".join([*words, *([f"ETA {left}"] if runs and left else [])])
+    if status.state == "stale" or status.behind:
+        then = f"with {queries['committed']:,} queries committed and others under way"
+        yield "as of", f"{_ago(status, progress['written'])} ago, {then}: the rows below"
+    if progress.get("traffic_covered") is not None and status.committed != status.planned:
+        yield "traffic", f"{percent(progress['traffic_covered'])} covered"
+
+
+def _ago(status: Status, moment: float) -> str:
+    return clock(max(0.0, status.now - moment))
+
+
+# ---------------------------------------------------------------- versions
+
+
+def export_page(done: DoneExport) -> RenderableType:
+    """Returns a version, its checks, and which version is current."""
+    version, counts = done.version, done.version.counts
+    served = counts["served_traffic"] / counts["traffic"] if counts["traffic"] else 0.0
+    rows = {
+        "version": f"{version.run_id}{', was there already' * done.existed}",
+        "rows": f"{counts['rows']:,}, {percent(served)} of their traffic with rewrites or documents",
+        "rewrites": f"{counts['rewrites']:,}",
+        "hits": f"{counts['hits']:,}",
+        "file": f"{version.file}, {size(version.size)}",
+        **{one.name: one.text for one in done.checks},
+        "current": (done.current or "none") + (f", before it {done.before}" if done.before else ""),
+    }
+    return facts((name, plain(text)) for name, text in rows.items())
+
+
+# ---------------------------------------------------------------- stores
+
+
+def collected_page(compacted: Sequence[Compacted], found: Sequence[Collected], unused: str, *, dry_run: bool) -> RenderableType:
+    """Returns a row per space that was compacted, and one per space of which something goes, or would go."""
+    parts: list[RenderableType] = []
+    names = [Head("kind"), Head("space")]
+    if compacted:
+        columns = [Head("files", count), Head("now", count), Head("bytes", size), Head("now", size)]
+        rows = [[one.space.kind, one.space.name[:12], *one.files, *one.size, one.rows, one.dropped] for one in compacted]
+        parts.append(Table([*names, *columns, Head("rows", count), Head("dropped", count)], rows).terminal())
+    if not found:
+        return Group(*parts, Text(f"nothing to remove: every space was used within {unused}"))
+    rows = []
+    for due in found:
+        why = f"not used for {unused}" if due.why == UNUSED else "all rows are older than store_ttl"
+        rows.append([due.space.kind, due.space.name[:12], due.rows, due.size, due.files, due.used or None, why])
+    columns = [Head("rows", count), Head("bytes", size), Head("files", count), Head("last used"), Head("why")]
+    words = "would go; nothing was removed" if dry_run else "removed"
+    total = f"{sum(due.rows for due in found):,} rows, {size(sum(due.size for due in found))}: {words}"
+    return Group(*parts, Table([*names, *columns], rows).terminal(), Text(total))
+
+
+def forgotten_page(found: Forgotten, *, dry_run: bool) -> RenderableType:
+    """Returns what was forgotten, or would be."""
+    kinds = ", ".join(f"{kind} {rows:,}" for kind, rows in sorted(found.rows.items()) if rows)
+    words = f"rows {'would go' if dry_run else 'gone'}: {found.rows.total():,}" + f" ({kinds})" * bool(kinds)
+    lines = [f"query_id {found.query_id}", f"{words} in {found.files:,} files"]
+    lines += [f"with it {len(found.others):,} other queries, whose rows have its words"] * bool(found.others)
+    return Text("\n".join(lines))
+
+
+def holding_runs(found: Forgotten) -> list[str]:
+    """Returns lines about the runs that still hold a forgotten query."""
+    if found.runs is None:
+        return ["which runs hold it is not known: give a config, or the store beside its runs"]
+    if not found.runs:
+        return ["no run holds it"]
+    lines = [f"runs that still hold it ({len(found.runs):,}); they are not edited, remove them:"]
+    more = [f"  and {len(found.runs) - _LISTED:,} more (--json has all)"] * (len(found.runs) > _LISTED)
+    return [*lines, *(f"  {plain(run)}" for run in found.runs[:_LISTED]), *more]
