@@ -7,15 +7,16 @@ answer has one labelled line per rewrite and a last line with the reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from cluster.errors import RewriterError
 from cluster.settings import Settings
-from rewriters.pool import OF_THE_QUERY, read_local, read_yaml, with_context
+from rewriters.files import Read, checked, read_local, read_yaml
+from rewriters.pool import OF_THE_QUERY, with_context
 from rewriters.strategy import EXAMPLE_QUERY, Strategy, one_line, render
 
 REQUEST_NAME = "dmqr_adaptive"
@@ -61,26 +62,17 @@ class Demonstration(Settings):
     """Why these."""
 
 
-def load_demonstrations(path: str | None, read: Callable[[str], str] = read_local) -> tuple[Demonstration, ...]:
+def load_demonstrations(path: str | None, read: Read = read_local) -> tuple[Demonstration, ...]:
     """Returns the demonstrations of a file; None: ours.
 
     Raises:
         RewriterError: The file cannot be read, or is wrong.
     """
     where = path or _OURS.name
-
-    def text() -> str:
-        return read_local(str(_OURS)) if path is None else read(path)
-
-    values = read_yaml("selection", where, text, "correct rewrite.select.demonstrations")
-    try:
-        kind = TypeAdapter(Annotated[tuple[Demonstration, ...], Field(min_length=1)])
-        return kind.validate_python(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        line = f"{where}: {place + ': ' if place else ''}{first['msg']} (a list of query, rewrites, reason); correct it"
-        raise RewriterError("selection", line) from error
+    path, read = (str(_OURS), read_local) if path is None else (path, read)
+    values = read_yaml("selection", where, path, read, "correct rewrite.select.demonstrations")
+    with checked("selection", f"{where} (a list of query, rewrites, reason)", lambda place: Demonstration.model_fields):
+        return TypeAdapter(Annotated[tuple[Demonstration, ...], Field(min_length=1)]).validate_python(values)
 
 
 def adaptive_template(

@@ -7,18 +7,17 @@ search queries. The first rule that matches decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from cluster.errors import RewriterError
 from cluster.settings import Settings
+from rewriters.files import Read, checked, read_fields, read_local
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.phrases import any_of
-from rewriters.pool import read_local, read_yaml
 from rewriters.query import Query
 from rewriters.selection import Choice, chosen
 from rewriters.strategy import Strategy
@@ -138,7 +137,7 @@ class ByType(NamedTuple):
         return Choice(texts, query_type, f"{query_type}: {', '.join(texts) or 'no rewriting'}")
 
 
-def load_rules(source: str, read: Callable[[str], str] = read_local) -> Rules:
+def load_rules(source: str, read: Read = read_local) -> Rules:
     """Returns the rules of a file, or ours of that name.
 
     Raises:
@@ -146,20 +145,11 @@ def load_rules(source: str, read: Callable[[str], str] = read_local) -> Rules:
     """
     ours = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
     known = f"; ours are: {', '.join(ours)}" if "/" not in source else ""
-
-    def text() -> str:
-        return read_local(str(_FOLDER / f"{source}.yaml")) if source in ours else read(source)
-
-    values = read_yaml("selection", source, text, f"correct rewrite.select.rules{known}")
-    if not isinstance(values, dict):
-        raise RewriterError("selection", f"{source}: should hold rules, otherwise, descriptions and strategies; add them")
-    try:
+    path, read = (str(_FOLDER / f"{source}.yaml"), read_local) if source in ours else (source, read)
+    what = "rules, otherwise, descriptions and strategies"
+    values = read_fields("selection", source, path, read, f"correct rewrite.select.rules{known}", what)
+    with checked("selection", source, lambda place: (Rule if place else Rules).model_fields):
         return Rules.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise RewriterError("selection", f"{source}: {place + ': ' if place else ''}{message}; correct it") from error
 
 
 def _spaced(text: str) -> str:

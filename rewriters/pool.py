@@ -10,18 +10,18 @@ variants (`{decompose: {interpret: true}}`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel
 
 from cluster.errors import RewriterError, nearest
 from cluster.plugins import PluginError, entry_points, imported
 from cluster.settings import REQUIRED
+from rewriters.files import Read, checked, read_fields, read_local
 from rewriters.marks import Marks
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
@@ -99,30 +99,8 @@ def labelled() -> tuple[Strategy, ...]:
     return tuple(one for one in map(load, shipped()) if one.joint)
 
 
-def read_local(path: str) -> str:
-    """Returns the text of a file of this machine."""
-    return Path(path).read_text(encoding="utf-8")
-
-
-def read_yaml(code: str, where: str, read: Callable[[], str], remedy: str) -> Any:
-    """Returns the content of a file, which errors of a code name `where`, with a remedy.
-
-    `read` returns its text; raises OSError or UnicodeDecodeError.
-
-    Raises:
-        RewriterError: It cannot be read, or is not YAML.
-    """
-    try:
-        return yaml.safe_load(read())
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8"
-        raise RewriterError(code, f"{where}: cannot be read: {why}; {remedy}") from error
-    except yaml.YAMLError as error:
-        raise RewriterError(code, f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
-
-
 def load_pool(
-    entries: Sequence[Entry], language: str | None = None, context: bool = False, read: Callable[[str], str] = read_local
+    entries: Sequence[Entry], language: str | None = None, context: bool = False, read: Read = read_local
 ) -> tuple[Strategy, ...]:
     """Returns the strategies of the config's `rewrite.strategies`, in their order.
 
@@ -146,7 +124,7 @@ def load_pool(
     return pool
 
 
-def load(entry: Entry, language: str | None = None, context: bool = False, read: Callable[[str], str] = read_local) -> Strategy:
+def load(entry: Entry, language: str | None = None, context: bool = False, read: Read = read_local) -> Strategy:
     """Returns one strategy; see `load_pool`.
 
     Raises:
@@ -182,14 +160,12 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
     if "name" in wanted.parameters and not plain_name(wanted.name):
         line = f"strategy {wanted.stem!r}: name {wanted.name!r} must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}"
         raise RewriterError("strategy", line)
-    fields |= overrides | {"decoding": _checked_decoding(decoding, where)}
+    fields |= overrides | {"decoding": decoding}
     if fields.get("prompt_as") != "text" and isinstance(fields.get("prompt"), str):
         fields["prompt"] = fields["prompt"].rstrip()  # `prompt: |` ends with a line break
-    try:
-        set_here = {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}
+    set_here = {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}
+    with checked("strategy", where, _keys):
         strategy = Strategy.model_validate(fields | set_here, context=REQUIRED)
-    except ValidationError as error:
-        raise _refusal(where, error) from error
     if strategy.language is not None and "language" not in variables(strategy.prompt):
         why = f"has no {{language}}, and language: {strategy.language} is to be told"
         raise RewriterError("strategy", f"{where}: prompt {why}; put {{language}} where the prompt says how to write")
@@ -213,10 +189,10 @@ def with_context(prompt: str) -> str:
     return f"{before}{newline}{CONTEXT_BLOCK}{last}"
 
 
-def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], str]:
+def _file(wanted: Named, read: Read) -> tuple[dict[str, Any], str]:
     """Returns the fields of a strategy's file, and how errors name the file."""
     if is_path(wanted.source):
-        where = wanted.source
+        where = path = wanted.source
     else:
         packaged, name = entry_points(GROUP), wanted.source
         known = [*shipped(), *packaged]
@@ -226,10 +202,8 @@ def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], st
             folder = _FOLDER if name in shipped() else Path(str(files(imported(packaged[name]))))
         except PluginError as error:
             raise RewriterError("plugin", f"strategy {name!r}: {error}") from error
-        where, read = f"strategies/{name}.yaml", lambda _: read_local(str(folder / f"{name}.yaml"))
-    fields = read_yaml("strategy", where, lambda: read(wanted.source), "correct the path, or the file")
-    if not isinstance(fields, dict):
-        raise RewriterError("strategy", f"{where}: should hold the fields of a strategy, found {type(fields).__name__}")
+        where, path, read = f"strategies/{name}.yaml", str(folder / f"{name}.yaml"), read_local
+    fields = read_fields("strategy", where, path, read, "correct the path, or the file", "the fields of a strategy")
     for key in SET_BY_POOL:
         if key in fields:
             raise RewriterError("strategy", f"{where}: {key} is not a field of a file, whose name is the strategy's; remove it")
@@ -251,34 +225,11 @@ def _variants(variants: Any, where: str) -> dict[str, dict[str, Any]]:
     return variants
 
 
-def _checked_decoding(decoding: dict[str, Any], where: str) -> dict[str, Any]:
-    """Returns the decoding settings that a strategy replaces, with their values as the config's model has them."""
-    try:
-        checked = DecodingSettings.model_validate(decoding)
-    except ValidationError as error:
-        raise _refusal(where, error, "decoding.") from error
-    return {key: getattr(checked, key) for key in decoding}
-
-
-def _refusal(where: str, error: ValidationError, prefix: str = "") -> RewriterError:
-    """Returns the first problem of a file as one line."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key makes another one missing
-    place = prefix + ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "missing":
-        return RewriterError("strategy", f"{where}: {place}: is missing; add it")
-    if first["type"] == "extra_forbidden":
-        known = _known(first["loc"][:-1])
-        message = f"unknown key{nearest(str(first['loc'][-1]), known) if known else ''}"
-    elif first["type"] != "value_error":
-        message = f"{message[0].lower()}{message[1:]}, found {first['input']!r}"
-    return RewriterError("strategy", f"{where}: {place + ': ' if place else ''}{message}; correct it")
-
-
-def _known(place: Sequence[Any]) -> list[str]:
+def _keys(place: Sequence[Any]) -> Collection[str]:
     """Returns the keys that may stand at a place of a file; none where that is a model of another file's."""
     if place:
-        return list({"words": Words.model_fields, "marks": Marks.model_fields}.get(str(place[0]), ()))
+        inner: dict[str, type[BaseModel]] = {"words": Words, "marks": Marks, "decoding": DecodingSettings}
+        return list(inner[place[0]].model_fields) if place[0] in inner else ()
     return [*(key for key in Strategy.model_fields if key not in SET_BY_POOL), "variables", "variants"]
 
 

@@ -7,7 +7,7 @@ The caller sends the requests to an engine: `Rewriter.question` (only where the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,8 @@ from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
 from rewriters.outcome.notes import failures_of, notes_on_sends
 from rewriters.outcome.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
-from rewriters.pool import labelled
 from rewriters.query import Query
-from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
+from rewriters.reading.answers import Answers, read_call
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
@@ -151,7 +150,7 @@ class Rewriter:
         shown, mask = self._guards.masked(query)
         return [
             self._request(call, query, shown, mask, sample)
-            for call, _ in self._asked(choice)
+            for call in self._asked(choice)
             for sample in range(_samples(call, choice))
         ]
 
@@ -166,12 +165,11 @@ class Rewriter:
         if not self._of.retries:
             return []
         choice = self.choose(query) if choice is None else choice
-        return again(answered, self.asked_one(query, choice), self._of.retries, self._of.answer_once)
+        return again(answered, self._asked_of(query, choice), self._of.retries, self._of.answer_once)
 
     def samples(self, choice: Choice) -> dict[str, int]:
         """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""
-        chosen = (call for call in self._calls if any(one.name in choice.texts for one in call.strategies))
-        return {call.name: _samples(call, choice) for call in chosen}
+        return {call.name: _samples(call, choice) for call in self._asked(choice)}
 
     def unsent_prompts(self) -> list[str]:
         """Returns the strategies whose prompt the user wrote, and which no request sends, being joint or adaptive."""
@@ -187,24 +185,20 @@ class Rewriter:
         choice = self.choose(query) if choice is None else choice
         shown, mask = self._guards.masked(query)
         by_name: dict[str, list[tuple[Request, Completion]]] = {}
-        sent, answered = answered, settled(answered, self.asked_one(query, choice))
+        sent, answered = answered, settled(answered, self._asked_of(query, choice))
         for request, completion in sorted(answered, key=lambda one: one[0].sample % FIRST_TRY):
             by_name.setdefault(request.name, []).append((request, completion))
         outcomes: dict[str, Answers] = {}
-        for call, needed in self._asked(choice):
-            if call.kind == "adaptive":
-                outcomes, choice = read_adaptive(call, by_name.get(call.name, []), shown, choice)
-            elif call.kind == "joint":
-                outcomes |= read_joint(call, by_name.get(call.name, []), shown, needed, labelled())
-            else:
-                outcomes[needed[0].name] = read_own(call, by_name.get(call.name, []), shown, labelled())
-        found: list[RewriteResult] = []
+        for call in self._asked(choice):
+            found, choice = read_call(call, by_name.get(call.name, []), shown, choice)
+            outcomes |= found
+        results: list[RewriteResult] = []
         for strategy in self.strategies:
             if strategy.name not in choice.texts:
                 outcomes.pop(strategy.name, None)
             elif strategy.name in outcomes:
-                found += self._results(strategy, outcomes[strategy.name], choice, mask)
-        rewrites, guarded = self._guards.checked(query, found)
+                results += self._results(strategy, outcomes[strategy.name], choice, mask)
+        rewrites, guarded = self._guards.checked(query, results)
         failures = failures_of(self.strategies, outcomes, rewrites, guarded)
         failures += notes_on_sends(mask, sent, answered)
         return Rewritten(rewrites, failures, choice, tuple(guarded))
@@ -223,11 +217,6 @@ class Rewriter:
                 for call in self._calls
             ],
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
-
-    def asked_one(self, query: Query, choice: Choice) -> Asked:
-        """Returns the reader of one answer of a query."""
-        asked = {call.name: (call, needed) for call, needed in self._asked(choice)}
-        return Asked(asked, self._guards.masked(query)[0], choice)
 
     def _opened_selector(self) -> Selector:
         select, pool = self._of.select, self._of.pool
@@ -259,11 +248,12 @@ class Rewriter:
         joint_prompt = of.joint_prompt or JOINT_PROMPT
         return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
 
-    def _asked(self, choice: Choice) -> Iterator[tuple[Call, tuple[Strategy, ...]]]:
-        """Yields the requests for chosen strategies, each with those that it asks for."""
-        for call in self._calls:
-            if chosen := tuple(strategy for strategy in call.strategies if strategy.name in choice.texts):
-                yield call, chosen
+    def _asked(self, choice: Choice) -> list[Call]:
+        """Returns the requests for chosen strategies."""
+        return [call for call in self._calls if any(strategy.name in choice.texts for strategy in call.strategies)]
+
+    def _asked_of(self, query: Query, choice: Choice) -> Asked:
+        return Asked({call.name: call for call in self._asked(choice)}, self._guards.masked(query)[0], choice)
 
     def _request(self, call: Call, query: Query, shown: Query, mask: Mask, sample: int) -> Request:
         """Returns a request; `shown` is the query as the prompt has it."""

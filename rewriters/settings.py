@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from cluster.named_content import deciding_fields
 from cluster.plugins import identity_of
@@ -53,6 +53,14 @@ class DecodingSettings(Settings):
     """Texts that end an answer; they are not part of it."""
     chat_template_kwargs: dict[str, Any] = {"enable_thinking": False}
     """What a model's chat template is given beside the messages."""
+
+
+def _checked(decoding: Any) -> Any:
+    return DecodingSettings.model_validate(decoding).model_dump(exclude_unset=True)
+
+
+Decoding = Annotated[dict[str, Any], BeforeValidator(_checked)]
+"""Values of `DecodingSettings` that replace others."""
 
 
 def is_path(source: str) -> bool:

@@ -18,7 +18,7 @@ from cluster.settings import FROZEN
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.marks import Marks
 from rewriters.normalise import normalise
-from rewriters.settings import identity_fields
+from rewriters.settings import Decoding, identity_fields
 
 PLACEHOLDER = "{query}"
 CONTEXT = "context"
@@ -128,7 +128,7 @@ class Strategy(BaseModel):
     """Whether its texts are questions: one that ends as a statement answers the query in place of rewriting it, and fails."""
     fallback: Literal["none", "original"] = "none"
     """What stands in for an answer that cannot be read: nothing (a row in errors/), or the original query."""
-    decoding: dict[str, Any] = {}
+    decoding: Decoding = {}
     """Replaces values of `rewrite.decoding`; such a strategy has requests of its own."""
     engine: AnyEngineSettings | None = None
     """An engine of its own, such as a trained rewriter's; null: `rewrite.engine`."""

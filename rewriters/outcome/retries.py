@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from rewriters.calls import Call
 from rewriters.engines import Completion, Request
-from rewriters.pool import labelled
 from rewriters.query import Query
-from rewriters.reading.answers import read_adaptive, read_joint, read_own
+from rewriters.reading.answers import Answers, read_call
 from rewriters.selection import Choice
-from rewriters.strategy import Strategy
 
 RETRIES_VERSION = 1  # raised when other answers are tried again, or differently; part of a run's fingerprint
 FIRST_TRY = 1_000_000  # of `Request.sample`: below it are samples of a strategy, and of several arms of an ablation
@@ -30,47 +28,27 @@ model has understood what it was asked."""
 Pair = tuple[Request, Completion]
 
 
-class Outcome(NamedTuple):
-    """What one answer is worth.
-
-    Attributes:
-        worth: The number of strategies with a text in it.
-        faults: Why it is not worth more.
-    """
-
-    worth: int
-    faults: frozenset[str]
-
-
 class Asked(NamedTuple):
-    """The reader of an answer of a query.
+    """The requests of a query.
 
     Attributes:
-        calls: Name of a request -> its call, and the strategies that need the answer.
+        calls: Name of a request -> its call.
         query: As the prompt has it.
         choice: The strategies that rewrite it.
     """
 
-    calls: Mapping[str, tuple[Call, tuple[Strategy, ...]]]
+    calls: Mapping[str, Call]
     query: Query
     choice: Choice
 
+    def read(self, pair: Pair) -> list[Answers]:
+        """Returns what each strategy has of one answer."""
+        name = pair[0].name
+        return list(read_call(self.calls[name], [pair], self.query, self.choice)[0].values()) if name in self.calls else []
 
-def read_one(asked: Asked, pair: Pair) -> Outcome:
-    """Returns what one answer is worth."""
-    request, _ = pair
-    if request.name not in asked.calls:
-        return Outcome(0, frozenset())
-    call, needed = asked.calls[request.name]
-    if call.kind == "joint":
-        found = read_joint(call, [pair], asked.query, needed, labelled())
-    elif call.kind == "adaptive":
-        found, _ = read_adaptive(call, [pair], asked.query, asked.choice)
-    else:
-        found = {call.name: read_own(call, [pair], asked.query, labelled())}
-    reasons = {answers.stands_for or answers.reason for answers in found.values()} - {None}
-    texts = sum(bool(answers.texts) and answers.stands_for is None for answers in found.values())
-    return Outcome(texts, frozenset(filter(None, reasons)))
+    def worth(self, pair: Pair) -> int:
+        """Returns the number of strategies with a text in one answer."""
+        return sum(bool(answers.texts) and answers.stands_for is None for answers in self.read(pair))
 
 
 def tries_so_far(request: Request) -> int:
@@ -78,7 +56,7 @@ def tries_so_far(request: Request) -> int:
     return request.sample // FIRST_TRY
 
 
-def tried_again(request: Request, reasons: frozenset[str]) -> Request:
+def _tried_again(request: Request, reasons: frozenset[str]) -> Request:
     """Returns the next try of a request whose answer did not serve for these reasons."""
     decoding = dict(request.decoding)
     decoding["seed"] = decoding.get("seed", 0) + FIRST_TRY
@@ -101,24 +79,16 @@ def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collec
     for request, completion in latest.values():
         if tries_so_far(request) >= most or completion.error_reason is not None:
             continue
-        if request.name in asked.calls and asked.calls[request.name][0].engine in answer_once:
+        if request.name in asked.calls and asked.calls[request.name].engine in answer_once:
             continue
-        _, reasons = read_one(asked, (request, completion))
-        if reasons & TRIED:
-            found.append(tried_again(request, reasons & TRIED))
+        if reasons := TRIED.intersection(answers.stands_for or answers.reason for answers in asked.read((request, completion))):
+            found.append(_tried_again(request, reasons))
     return found
 
 
 def settled(answered: Sequence[Pair], asked: Asked) -> list[Pair]:
     """Returns, of the tries of each request, the one with texts of most strategies; of several the earliest."""
-    best: dict[tuple[str, int], tuple[Pair, int]] = {}
+    tries: dict[tuple[str, int], list[Pair]] = {}
     for pair in sorted(answered, key=lambda one: one[0].sample):
-        key = pair[0].name, pair[0].sample % FIRST_TRY
-        if key not in best:
-            best[key] = pair, -1
-        elif tries_so_far(pair[0]):
-            first, texts = best[key]
-            texts = read_one(asked, first)[0] if texts < 0 else texts
-            if (more := read_one(asked, pair)[0]) > texts:
-                best[key] = pair, more
-    return [pair for pair, _ in best.values()]
+        tries.setdefault((pair[0].name, pair[0].sample % FIRST_TRY), []).append(pair)
+    return [pairs[0] if len(pairs) == 1 else max(pairs, key=asked.worth) for pairs in tries.values()]

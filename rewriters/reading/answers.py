@@ -10,6 +10,7 @@ from rewriters.adaptive import reason_in
 from rewriters.calls import Call
 from rewriters.engines import Completion, Request
 from rewriters.normalise import normalise
+from rewriters.pool import labelled
 from rewriters.query import Query
 from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_texts
 from rewriters.reasons import Reason
@@ -54,102 +55,92 @@ class Answers(NamedTuple):
     stands_for: str | None = None
 
 
-def read_joint(
-    call: Call, answered: Answered, query: Query, chosen: Sequence[Strategy], known: Sequence[Strategy]
-) -> dict[str, Answers]:
-    """Returns the texts of the chosen strategies in the answer to a joint request."""
-    if (failed := _failed(call, answered, unreadable=True)) is not None:
-        return {strategy.name: failed for strategy in chosen}
+def read_call(call: Call, answered: Answered, query: Query, choice: Choice) -> tuple[dict[str, Answers], Choice]:
+    """Returns the texts of the chosen strategies in the answers to a request, and the choice: an adaptive one is the LLM's."""
+    if call.kind == "own":
+        return {call.name: _read_own(call, answered, query)}, choice
+    failed = _failed(*answered[0]) or _unreadable(*answered[0]) if answered else _missing(call)
+    if failed is not None:
+        return {strategy.name: failed for strategy in call.strategies if strategy.name in choice.texts}, choice
     ((request, completion),) = answered
-    parsed = parse(
-        completion.text or "",
-        query.text,
-        requested=call.strategies,
-        known=known,
-        instructions=call.template,
-        truncated=completion.finish_reason == "length",
-    )
-    return {s.name: _of_parsed([parsed[s.name]], s, query, request, completion) for s in chosen}
+    if call.kind == "joint":
+        outcomes = _parsed(call, completion, query)
+        chosen = (strategy for strategy in call.strategies if strategy.name in choice.texts)
+        return {s.name: _of_parsed([outcomes[s.name]], s, query, request, completion) for s in chosen}, choice
+    return _read_adaptive(call, request, completion, query, choice)
 
 
-def read_adaptive(call: Call, answered: Answered, query: Query, choice: Choice) -> tuple[dict[str, Answers], Choice]:
+def _read_adaptive(
+    call: Call, request: Request, completion: Completion, query: Query, choice: Choice
+) -> tuple[dict[str, Answers], Choice]:
     """Returns the texts of the strategies that the LLM chose, and its choice with its reason.
 
     A strategy that the answer does not name was not chosen. Where nothing can be read, all strategies fail.
     """
-    if (failed := _failed(call, answered, unreadable=True)) is not None:
-        return {strategy.name: failed for strategy in call.strategies}, choice
-    ((request, completion),) = answered
-    text = completion.text or ""
-    parsed = parse_all(
-        text, query.text, requested=call.strategies, instructions=call.template, truncated=completion.finish_reason == "length"
-    )
+    text, truncated = completion.text or "", completion.finish_reason == "length"
+    parsed = parse_all(text, query.text, requested=call.strategies, instructions=call.template, truncated=truncated)
     reason = reason_in(text)
     if not parsed and reason is None:
-        unread = Unread("truncated" if completion.finish_reason == "length" else "unparsable" if text.strip() else "empty")
+        unread = Unread("truncated" if truncated else "unparsable" if text.strip() else "empty")
         return {s.name: _of_parsed([unread], s, query, request, completion) for s in call.strategies}, choice
-    named = Choice({s.name: None for s in call.strategies if s.name in parsed}, None, reason)
-    return {
-        s.name: _of_parsed(parsed[s.name], s, query, request, completion) for s in call.strategies if s.name in parsed
-    }, named
+    named = [strategy for strategy in call.strategies if strategy.name in parsed]
+    texts = {s.name: _of_parsed(parsed[s.name], s, query, request, completion) for s in named}
+    return texts, Choice(dict.fromkeys(texts), None, reason)
 
 
-def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strategy]) -> Answers:
+def _read_own(call: Call, answered: Answered, query: Query) -> Answers:
     """Returns the texts of a strategy in the answers to its own request."""
     (strategy,) = call.strategies
-    if not answered:
-        failed = _failed(call, answered)
-        assert failed is not None
-        return failed
-    found: list[Parsed | Unread] = []
+    parsed: list[Parsed | Unread] = []
     failures: list[Answers] = []
-    for one in answered:
-        failed = _failed(call, [one])
-        if failed is not None:
+    for request, completion in answered:
+        if (failed := _failed(request, completion)) is not None:
             failures.append(failed)
-            continue
-        _, completion = one
-        truncated = completion.finish_reason == "length"
-        if (reason := _unreadable(completion)) is not None:
-            found.append(Unread(reason))
-        elif strategy.output == "text" and strategy.marks is not None:
-            several = parse_texts(completion.text or "", query.text, strategy, call.template, truncated)
-            found.append(next((one for one in several if isinstance(one, Parsed)), several[0]))
-        elif strategy.output == "text":
-            parsed = parse(
-                completion.text or "", query.text,
-                requested=call.strategies, known=known, instructions=call.template, truncated=truncated,
-            )  # fmt: skip
-            found.append(parsed[strategy.name])
+        elif (ended := _ended(completion)) is not None:
+            parsed.append(Unread(ended))
+        elif strategy.output == "text" and strategy.marks is None:
+            parsed.append(_parsed(call, completion, query)[strategy.name])
         else:
-            found += parse_texts(completion.text or "", query.text, strategy, call.template, truncated)
-    if not found:
-        return failures[0]
-    request, completion = answered[0]
-    answers = _of_parsed(found, strategy, query, request, completion)
-    dropped = answers.dropped + [failed.reason or "empty" for failed in failures]
+            truncated = completion.finish_reason == "length"
+            several = parse_texts(completion.text or "", query.text, strategy, call.template, truncated)
+            first = next((one for one in several if isinstance(one, Parsed)), several[0])
+            parsed += [first] if strategy.output == "text" else several
+    if not parsed:
+        return failures[0] if failures else _missing(call)
+    answers = _of_parsed(parsed, strategy, query, *answered[0])
     if not answers.texts and strategy.fallback == "original":
         texts = [ReadText(1, query.text, "original")]
         return answers._replace(texts=texts, dropped=[], reason=None, stands_for=answers.reason)
-    return answers._replace(dropped=dropped)
+    return answers._replace(dropped=answers.dropped + [failed.reason or "empty" for failed in failures])
 
 
-def _failed(call: Call, answered: Answered, *, unreadable: bool = False) -> Answers | None:
-    """Returns the failure of a request without a completion, or with an unreadable one; None if there is one to read."""
-    if not answered:
-        return Answers([], [], "missing", f"no completion came for request {call.name!r}", None, 0, "", call.prompt_hash)
-    request, completion = answered[0]
-    ended = None
+def _parsed(call: Call, completion: Completion, query: Query) -> dict[str, Parsed | Unread]:
+    return parse(
+        completion.text or "", query.text, requested=call.strategies, known=labelled(), instructions=call.template,
+        truncated=completion.finish_reason == "length",
+    )  # fmt: skip
+
+
+def _missing(call: Call) -> Answers:
+    return Answers([], [], "missing", f"no completion came for request {call.name!r}", None, 0, "", call.prompt_hash)
+
+
+def _failed(request: Request, completion: Completion) -> Answers | None:
+    """Returns the failure of a request without a text; None: it has one."""
     if completion.error_reason is None and completion.text is not None:
-        ended = _unreadable(completion) if unreadable else None
-        if ended is None:
-            return None
-    reason = ended or completion.error_reason or "empty"
-    message = None if ended else completion.error_message or "the engine gave no text"
+        return None
+    reason, message = completion.error_reason or "empty", completion.error_message or "the engine gave no text"
     return Answers([], [], reason, message, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
 
 
-def _unreadable(completion: Completion) -> Reason | None:
+def _unreadable(request: Request, completion: Completion) -> Answers | None:
+    """Returns the failure of a request whose text is no answer, by how it ended; None: it may be one."""
+    if (ended := _ended(completion)) is None:
+        return None
+    return Answers([], [], ended, None, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
+
+
+def _ended(completion: Completion) -> Reason | None:
     """Returns why there is nothing to read in a completion, by how it ended; None if it ended well."""
     if completion.finish_reason == "content_filter":
         return "content_filter"

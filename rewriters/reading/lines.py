@@ -7,25 +7,10 @@ import re
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Value
+from rewriters.reading.words import pattern
 from rewriters.strategy import Strategy
 
-# Beginnings of lines that comment on the answer ("Explanation: ...", "Let me know ...").
-_CHATTER = re.compile(
-    r"""[\s>*_\#`(-]{0,12}(?:
-        (?:reasons?|reasoning|rationale|explanations?|justification|notes?|why|n\.?b\.?|p\.?s\.?)[*_`]{0,3}\ ?[:：]
-      | (?:理由|原因|说明|說明|解释|注|備考|注意|이유|설명|причина|примечание|begründung|hinweis|raison|nota)\ ?[:：]
-      | let\ me\ know | i\ hope\ (?:this|that|these) | hope\ (?:this|that|it|these)\b | feel\ free\ to
-      | (?:(?:do|would)\ you\ )?(?:want|like)\ me\ to\b | (?:shall|should)\ i\ (?:also|add|make|write|create|give)\b
-      | if\ you\ (?:need|want|would\ like|have\ any)\b.{0,40}
-            \b(?:more|further|any|me|another|different|help|changes?|adjust|questions?)\b
-      | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
-      | this\ (?:rewrite|rewriting|version|rewritten\ query)\b
-      | i(?:['’]ve|\ have)?\ (?:kept|removed|rewrote|rewritten|chose|chosen|focused)\b
-    )
-    | \s*(?:-{3,}|={3,}|_{3,}|\*{3,})\s*$
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+_CHATTER = pattern("chatter")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
 SIGNS = "[–•·・‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"
 """Characters that stand before the items of a list, beside - and * and +."""

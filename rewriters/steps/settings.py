@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
-from rewriters.settings import DecodingSettings, is_path
+from rewriters.settings import Decoding, is_path
 
 RELEVANT, AMBIGUOUS, IRRELEVANT = "relevant", "ambiguous", "irrelevant"  # verdicts on a document
 HIGHEST = 3  # grade of relevance
@@ -16,25 +16,26 @@ HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5}
 """What a judge judges -> the highest grade; the lowest is 0."""
 
 
-def _checked(value: Any) -> Any:
-    return DecodingSettings.model_validate(value).model_dump(exclude_unset=True)
-
-
-class LlmStepSettings(Settings):
-    """Of any step that an LLM does."""
+class PromptSettings(Settings):
+    """Of anything that an LLM is asked."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT]
     """A built-in prompt of `rewriters/steps/`, or a YAML file of the same form; its text counts for the fingerprint."""
     variables: Annotated[dict[str, str], NOT_IDENTITY] = {}
     """Values of the variables that the prompt's file declares."""
-    engine: AnyEngineSettings | None = None
-    """The LLM engine; null: `rewrite.engine`."""
-    decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
-    """Sampling parameters, in place of those of the prompt's file; temperature 0 unless one of them says another."""
 
     def names(self) -> dict[str, Names]:
         """Returns what its own fields name; a built-in prompt is no file."""
         return {name: what for name, what in super().names().items() if name != "prompt" or is_path(self.prompt)}
+
+
+class LlmStepSettings(PromptSettings):
+    """Of any step that an LLM does."""
+
+    engine: AnyEngineSettings | None = None
+    """The LLM engine; null: `rewrite.engine`."""
+    decoding: Decoding = {}
+    """Sampling parameters, in place of those of the prompt's file; temperature 0 unless one of them says another."""
 
 
 HIGH, MEDIUM, LOW = LABELS = ("High", "Medium", "Low")
@@ -195,20 +196,7 @@ class GradeSettings(LlmStepSettings):
         return RELEVANT if grade >= self.least_relevant else AMBIGUOUS if grade >= self.least_ambiguous else IRRELEVANT
 
 
-class JudgedSettings(Settings):
-    """Of anything that the judge grades."""
-
-    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT]
-    """A built-in prompt of `rewriters/steps/`, or a YAML file of the same form; its text counts for the fingerprint."""
-    variables: Annotated[dict[str, str], NOT_IDENTITY] = {}
-    """Values of the variables that the prompt's file declares."""
-
-    def names(self) -> dict[str, Names]:
-        """Returns what its own fields name; a built-in prompt is no file."""
-        return {name: what for name, what in super().names().items() if name != "prompt" or is_path(self.prompt)}
-
-
-class RelevanceSettings(JudgedSettings):
+class RelevanceSettings(PromptSettings):
     """How relevant the first results are, from 0 to 3."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "relevance"
@@ -221,14 +209,14 @@ class RelevanceSettings(JudgedSettings):
     """The lowest grade of a relevant document, for measures that know only relevant and not relevant."""
 
 
-class AccuracySettings(JudgedSettings):
+class AccuracySettings(PromptSettings):
     """Whether answers are right, 0 or 1."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "accuracy"
     """accuracy, or a YAML file of the same form, whose text counts for the fingerprint."""
 
 
-class CriteriaSettings(JudgedSettings):
+class CriteriaSettings(PromptSettings):
     """How good answers are by several criteria, from 0 to 5."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "criteria"
@@ -241,7 +229,7 @@ class JudgeSettings(Settings):
 
     engine: AnyEngineSettings | None = None
     """The LLM engine; null: `rewrite.engine`, which judges its own work then."""
-    decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
+    decoding: Decoding = {}
     """Sampling parameters, in place of those of the prompts' files; temperature 0 unless one of them says another."""
     relevance: RelevanceSettings | None = None
     """Whether and how the relevance of results is judged; null: it is not."""
@@ -258,7 +246,7 @@ class JudgeSettings(Settings):
         return self
 
     @property
-    def kinds(self) -> dict[str, JudgedSettings]:
+    def kinds(self) -> dict[str, PromptSettings]:
         """Returns what is judged -> its settings."""
         found = {"relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria}
         return {kind: one for kind, one in found.items() if one is not None}

@@ -6,20 +6,21 @@ user.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from cluster.errors import RewriterError, nearest
 from cluster.settings import FROZEN
 from rewriters.engines import Request
+from rewriters.files import Read, checked, read_fields, read_local
 from rewriters.guards.mask import Mask
-from rewriters.pool import OF_THE_QUERY, read_local, read_yaml
+from rewriters.pool import OF_THE_QUERY
 from rewriters.query import Query
-from rewriters.settings import DecodingSettings, is_path
+from rewriters.settings import Decoding, is_path
 from rewriters.strategy import render, shared_prefix, template_hash, told_hash, variables
 
 _FOLDER = Path(__file__).parent
@@ -49,7 +50,7 @@ class LlmStep(BaseModel):
     """Those of them whose text may be empty or missing."""
     max_chars: Annotated[int, Field(ge=1)] = 8000
     """A longer text fails as `too_long`."""
-    decoding: dict[str, Any] = {}
+    decoding: Decoding = {}
     """Replaces values of the default decoding; temperature 0 unless it says another."""
     own_file: bool = False
     """Whether the user wrote it."""
@@ -120,7 +121,7 @@ def load_step(
     where: str,
     parameters: Mapping[str, str] | None = None,
     language: str | None = None,
-    read: Callable[[str], str] = read_local,
+    read: Read = read_local,
 ) -> LlmStep:
     """Returns the step of a file, with its own variables filled in.
 
@@ -136,37 +137,24 @@ def load_step(
         RewriterError: It is unknown, or the file is wrong.
     """
     if is_path(source):
-        place, text = source, lambda: read(source)
+        where, path = f"{where}: {source}", source
     elif source in shipped_steps():
-        place, text = f"steps/{source}.yaml", lambda: read_local(str(_FOLDER / f"{source}.yaml"))
+        where, path, read = f"{where}: steps/{source}.yaml", str(_FOLDER / f"{source}.yaml"), read_local
     else:
         raise RewriterError("prompt", f"{where}: unknown step {source!r}{nearest(source, shipped_steps())}")
-    fields = read_yaml("prompt", f"{where}: {place}", text, "correct the path, or the file")
-    if not isinstance(fields, dict):
-        raise RewriterError("prompt", f"{where}: {place}: should hold the fields of a step, found {type(fields).__name__}")
+    fields = read_fields("prompt", where, path, read, "correct the path, or the file", "the fields of a step")
     declared = {str(name): str(value) for name, value in (fields.pop("variables", None) or {}).items()}
     for key in set(fields) & set(_SET_HERE):
-        raise RewriterError("prompt", f"{where}: {place}: {key} is not a field of a file; remove it")
+        raise RewriterError("prompt", f"{where}: {key} is not a field of a file; remove it")
     for key in (parameters or {}).keys() - declared.keys():
-        raise RewriterError("prompt", f"{where}: {place}: has no variable {key!r}{nearest(key, declared)}")
-    try:
-        fields["decoding"] = DecodingSettings.model_validate(fields.get("decoding") or {}).model_dump(exclude_unset=True)
+        raise RewriterError("prompt", f"{where}: has no variable {key!r}{nearest(key, declared)}")
+    with checked("prompt", where, lambda place: () if place else [*LlmStep.model_fields, "variables"]):
         step = LlmStep.model_validate(fields | {"name": Path(source).stem, "own_file": is_path(source)})
-    except ValidationError as error:
-        raise RewriterError("prompt", f"{where}: {place}: {_first(error)}; correct it") from error
     filled = declared | dict(parameters or {}) | {"language": language or OF_THE_QUERY}
     step = step.model_copy(update={name: render(getattr(step, name), filled) for name in ("system", "prompt")})
     for name in sorted((variables(step.prompt) | variables(step.system)) - known):
-        line = f"{where}: {place}: no variable {{{name}}}{nearest(name, known)}; correct it, or declare it"
+        line = f"{where}: no variable {{{name}}}{nearest(name, known)}; correct it, or declare it"
         raise RewriterError("prompt", line)
     if variables(step.system):
-        raise RewriterError("prompt", f"{where}: {place}: system is the same for all queries; put its variables into prompt")
+        raise RewriterError("prompt", f"{where}: system is the same for all queries; put its variables into prompt")
     return step
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = f"unknown key{nearest(str(first['loc'][-1]), [*LlmStep.model_fields, 'variables'])}"
-    return f"{place}: {message[0].lower()}{message[1:]}" if place else message

@@ -1,4 +1,4 @@
-"""A server of Chat Completions, and engines for it."""
+"""Servers at the wire, and engines for them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from rewriters.engines import open_engine
 from rewriters.engines.openai.engine import OpenaiEngine
-from rewriters.engines.settings import OpenaiSettings
+from rewriters.engines.settings import AnthropicSettings, OpenaiSettings
 from tests.support.rewriters.fake_server import FakeServer
+from tests.support.rewriters.messages_server import MessagesServer
 
 Opened = Callable[..., OpenaiEngine]
 
@@ -25,15 +27,27 @@ def server() -> Iterator[FakeServer]:
         yield running
 
 
+@pytest.fixture(params=["openai", "anthropic"])
+def any_server(request: pytest.FixtureRequest) -> Iterator[FakeServer]:
+    """A server of each protocol."""
+    with {"openai": FakeServer, "anthropic": MessagesServer}[request.param](["tiny"]) as running:
+        yield running
+
+
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Opens engines for a server, and closes them after the test."""
+    """Opens engines for a server of either protocol, and closes them after the test."""
     engines: list[OpenaiEngine] = []
 
     def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
-        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 60, "patience_minutes": 5}
-        engines.append(OpenaiEngine(OpenaiSettings(kind="openai", **known | changes)))
-        return engines[-1]
+        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 60, "patience_minutes": 5} | changes
+        if isinstance(server, MessagesServer):
+            engine = open_engine(AnthropicSettings(kind="anthropic", **{"api_key_env": None} | known))
+        else:
+            engine = open_engine(OpenaiSettings(kind="openai", **known))
+        assert isinstance(engine, OpenaiEngine)
+        engines.append(engine)
+        return engine
 
     yield open_one
     for engine in engines:

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from rewriters.adaptive import Demonstration, adaptive_template, load_demonstrations, reason_in
+from rewriters.adaptive import Demonstration, adaptive_template, load_demonstrations
 from rewriters.engines import Completion
 from rewriters.pool import Entry, load_pool
 from rewriters.results import Rewritten
@@ -177,23 +177,6 @@ def test_a_chosen_strategy_without_a_usable_text_fails_and_the_others_do_not() -
     made = read("Keyword Rewriting: ...\nCore Content Extraction: caffeine green tea\nreason: short")
     assert texts(made) == {"core_content": ["caffeine green tea"]}
     assert [(one.strategy, one.reason) for one in made.failures] == [("keyword", "echo")]
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ("reason: a", "a"),
-        ("**Reason:** a b ", "a b"),
-        ("Reasoning: draft\nreason: the last\n", "the last"),
-        ('{"keyword": "x", "reason": "a b"}', "a b"),
-        ('{\n "reason": "a b",\n}', "a b"),
-        ("no reason here: x", None),
-        ("reason:", None),
-        ("reason: " + "x" * 900, "x" * 500),
-    ],
-)
-def test_the_reason_is_one_line(answer: str, reason: str | None) -> None:
-    assert reason_in(answer) == reason
 
 
 # ---------------------------------------------------------------- files of demonstrations

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from cluster.errors import RewriterError
-from rewriters.engines import Completion, Request, open_engine
-from rewriters.engines.anthropic.engine import AnthropicEngine
+from rewriters.engines import Request
 from rewriters.engines.anthropic.protocol import parse_response, request_body
+from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
 from rewriters.engines.settings import AnthropicSettings
 from tests.support.rewriters.fake_server import Reply
-from tests.support.rewriters.messages_server import MessagesServer, message, overloaded
-from tests.support.wire_errors import no_access, waited_for
+from tests.support.rewriters.messages_server import MessagesServer, message
+from tests.support.rewriters.requests import one
 
 KEY = "sk-ant-very-secret-0123456789"
 SHARED = "Rewrite the query at the end, and reply with nothing else. "
-Opened = Callable[..., AnthropicEngine]
+Opened = Callable[..., OpenaiEngine]
+CLAUDE = {"model": "claude-a", "api_key_env": "ANTHROPIC_API_KEY"}
 
 
 @pytest.fixture
@@ -30,34 +31,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MessagesServer]:
         yield running
 
 
-@pytest.fixture
-def opened(server: MessagesServer) -> Iterator[Opened]:
-    engines = []
-
-    def open_one(**changes: Any) -> AnthropicEngine:
-        known: dict[str, Any] = {"model": "claude-a", "base_url": server.address, "patience_minutes": 5}
-        engine = open_engine(AnthropicSettings(kind="anthropic", **known | changes))
-        assert isinstance(engine, AnthropicEngine)
-        engines.append(engine)
-        return engine
-
-    yield open_one
-    for engine in engines:
-        engine.close()
-
-
 def asked(query: str = "tides", **more: Any) -> Request:
     return Request("0" * 32, query, "general", SHARED + query, "0" * 16, shared=len(SHARED), **more)
 
 
-def answers(engine: AnthropicEngine, *requests: Request) -> list[Completion]:
-    found = {request.query: completion for request, completion in engine.complete(requests)}
-    return [found[one.query] for one in requests]
-
-
 def test_a_completion_with_its_usage(server: MessagesServer, opened: Opened) -> None:
-    engine = opened(max_in_flight=1)
-    first, second = answers(engine, asked("tides"), asked("moon and tides"))
+    engine = opened(server, **CLAUDE)
+    first, second = one(engine, asked("tides")), one(engine, asked("moon and tides"))
     assert first.text == f"answer to: {SHARED}tides"
     assert (first.finish_reason, first.model, first.usage, first.attempts) == ("stop", "claude-a", "reported", 1)
     words = len(SHARED.split())
@@ -136,72 +116,36 @@ def test_what_is_no_message_is_a_bad_answer(content: bytes) -> None:
     assert found.reason == "bad_answer"
 
 
-def test_failures_are_retried_as_of_other_servers(server: MessagesServer, opened: Opened) -> None:
-    server.fail(SHARED + "busy", overloaded(), times=2)
-    server.fail(SHARED + "slow", Reply(429, b"{}", {"retry-after": "0.1"}), times=1)
-    server.fail(SHARED + "wrong", Reply(400, b'{"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}'))
-    busy, slow, wrong = answers(opened(), asked("busy"), asked("slow"), asked("wrong"))
-    assert (busy.attempts, slow.attempts, wrong.attempts) == (3, 2, 1)
-    assert busy.text is not None
-    assert slow.text is not None
-    assert (wrong.error_reason, wrong.error_message) == ("bad_request", "HTTP 400: no")
-
-
-@waited_for
-def test_an_error_inside_a_good_answer_is_the_status_that_it_names(
-    server: MessagesServer, opened: Opened, content: bytes
-) -> None:
-    server.fail(SHARED + "tides", Reply(content=content), times=2)
-    (tides,) = answers(opened(), asked("tides"))
-    assert (tides.text is None, tides.attempts) == (False, 3)
-
-
-@no_access
-def test_no_access_ends_the_run_whatever_the_status(
-    server: MessagesServer, opened: Opened, status: int, content: bytes
-) -> None:
-    server.answer = lambda _: Reply(status, content)
-    with pytest.raises(RewriterError, match=r"refuses the key in ANTHROPIC_API_KEY|wants to be paid first") as refused:
-        answers(opened(max_in_flight=1), asked("tides"), asked("moon"))
-    assert (refused.value.code, len(server.bodies) <= 2) == ("server-access", True)
-
-
-def test_a_field_that_a_model_refuses_is_left_out(server: MessagesServer, opened: Opened) -> None:
-    def answer(body: dict[str, Any]) -> Reply | None:
-        said = b'{"type": "error", "error": {"type": "invalid_request_error", "message": "`temperature` is deprecated for it"}}'
-        return Reply(400, said) if "temperature" in body else None
-
-    server.answer = answer
-    (made,) = answers(opened(), asked(decoding={"temperature": 0.0}))
-    assert made.text is not None
-    assert made.left_out == "temperature 0.0"
-
-
 @pytest.mark.parametrize(
-    "words", ["output_config: Extra inputs are not permitted", "This model does not support output format"]
+    ("words", "field", "left_out"),
+    [
+        ("`temperature` is deprecated for it", "temperature", "temperature 0.0"),
+        ("output_config: Extra inputs are not permitted", "output_config", "output_config"),
+        ("This model does not support output format", "output_config", "output_config"),
+    ],
 )
-def test_a_model_without_structured_outputs_is_asked_without_a_schema(
-    server: MessagesServer, opened: Opened, words: str
+def test_a_field_that_a_model_refuses_is_left_out(
+    server: MessagesServer, opened: Opened, words: str, field: str, left_out: str
 ) -> None:
-    def answer(body: dict[str, Any]) -> Reply | None:
-        error = {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
-        return Reply(400, json.dumps(error).encode()) if "output_config" in body else None
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
+    server.answer = lambda body: Reply(400, json.dumps(error).encode()) if field in body else None
+    schema = {"type": "object", "properties": {}}
+    found = one(opened(server, **CLAUDE), asked(decoding={"temperature": 0.0}, schema=schema))
+    assert (found.text is None, found.left_out) == (False, left_out)
 
-    server.answer = answer
-    (made,) = answers(opened(), asked(schema={"type": "object", "properties": {}}))
-    assert made.text is not None
-    assert made.left_out == "output_config"
+
+def test_a_null_in_args_leaves_the_schema_out() -> None:
     body, left_out = request_body("m", asked(schema={"type": "object"}), {"output_config": None}, ())
     assert ("output_config" in body, left_out) == (False, ())
 
 
 def test_the_check_knows_models_that_are_not_listed(server: MessagesServer, opened: Opened) -> None:
-    opened().check()
+    opened(server, **CLAUDE).check()
     server.aliases.add("claude-latest")
-    opened(model="claude-latest").check()
+    opened(server, **CLAUDE | {"model": "claude-latest"}).check()
     assert [body["model"] for body in server.bodies] == ["claude-latest"]
     with pytest.raises(RewriterError, match=r"no model 'claude-c' at .*claude-a"):
-        opened(model="claude-c").check()
+        opened(server, **CLAUDE | {"model": "claude-c"}).check()
 
 
 def test_the_key_is_the_usual_one_and_is_never_shown(
@@ -210,9 +154,9 @@ def test_the_key_is_the_usual_one_and_is_never_shown(
     assert AnthropicSettings(kind="anthropic", model="m").provider == "api.anthropic.com"
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY + "x")
     with pytest.raises(RewriterError) as error:
-        answers(opened(), asked())
+        one(opened(server, **CLAUDE), asked())
     assert "401" in str(error.value)
     assert KEY not in str(error.value)
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     with pytest.raises(RewriterError, match="the environment variable ANTHROPIC_API_KEY"):
-        opened()
+        opened(server, **CLAUDE)

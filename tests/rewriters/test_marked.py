@@ -2,91 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriters.engines import Completion
+from cluster.errors import RewriterError
 from rewriters.pool import load
 from rewriters.reading.ladder import Parsed, parse_texts
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.strategy import Strategy
-from tests.support.rewriters.pools import a_file, answered, asked, cut
+from rewriters.settings import SelectAdaptive
+from tests.support.rewriters.pools import PRESETS, TRAINED, a_file, answered, asked, rewriter
 
 QUERY = "caffeine in green tea and coffee"
 TOKENS = {"texts": ["[S_Query]", "[S_Sub]"], "others": ["[A_Response]", "[EOS]"]}
-LINES = {"texts": ["lex:", "vec:"], "others": ["hyde:"]}
-TAGS = {"texts": ["<answer>"], "others": ["</answer>"]}
 TEXT = {"prompt": "<|user|>{query}<|assistant|>", "prompt_as": "text"}
-
-
-def texts(strategy: Strategy, answer: str | Completion, query: str = QUERY) -> list[tuple[int, str, str]] | str:
-    """(position, text, parsed_as) of each; or the reason why there is none."""
-    made = answered(Rewriter(Rewriting((strategy,))), query, answer)
-    if made.rewrites:
-        return [(one.position, one.text, one.parsed_as) for one in made.rewrites]
-    (failure,) = made.failures
-    return failure.reason
-
-
-def of(*found: str, parsed_as: str = "marked") -> list[tuple[int, str, str]]:
-    return [(position, text, parsed_as) for position, text in enumerate(found, 1)]
-
-
-@pytest.mark.parametrize(
-    ("fields", "answer", "read"),
-    [
-        ({"marks": TOKENS}, "[S_Query]caffeine of green tea[EOS]", of("caffeine of green tea")),
-        ({"marks": TOKENS}, "[S_Query] caffeine of green tea", of("caffeine of green tea")),
-        ({"marks": TOKENS}, "[S_Query]caffeine of green tea</s>", of("caffeine of green tea")),
-        ({"marks": TOKENS}, "[S_Query]caffeine of tea[EOS][S_Sub]coffee and caffeine[EOS]", of("caffeine of tea")),
-        ({"marks": TOKENS, "output": "lines", "n": 3},
-         "[S_Query]caffeine of tea[EOS][S_Sub]coffee, caffeine[EOS][A_Response]30 mg",
-         of("caffeine of tea", "coffee, caffeine")),
-        ({"marks": TOKENS, "output": "lines", "n": 1}, "[S_Sub]caffeine of tea[EOS][S_Sub]coffee, caffeine[EOS]",
-         of("caffeine of tea")),
-        ({"marks": TOKENS}, "[A_Response]Tea has 30 mg.[EOS]", "unparsable"),
-        ({"marks": TOKENS}, "Tea has 30 mg of caffeine, coffee 95.", "unparsable"),
-        ({"marks": TOKENS}, "[S_Query][EOS]", "unparsable"),
-        ({"marks": TOKENS}, "", "empty"),
-        ({"marks": TOKENS} | TEXT | {"prompt": "{query}</s>[S_Query]"}, "caffeine of green tea[EOS]and[S_Sub]no",
-         of("caffeine of green tea")),
-        ({"marks": TOKENS} | TEXT | {"prompt": "{query}</s>[EOS]"}, "caffeine of green tea", "unparsable"),
-        ({"marks": LINES, "output": "lines", "n": 4},
-         "hyde: Green tea has about 30 mg.\nlex: green tea caffeine\nlex: coffee caffeine\nvec: how much caffeine has tea",
-         of("green tea caffeine", "coffee caffeine", "how much caffeine has tea")),
-        ({"marks": LINES, "output": "lines", "n": 4}, "lex: flex: and vec: in coffee\n\n  vec: tea or coffee",
-         of("flex: and vec: in coffee", "tea or coffee")),
-        ({"marks": {"texts": ["hyde:"], "others": ["lex:"]}, "search_as": "passage"},
-         "hyde: Green tea has 30 mg.\nCoffee has more of it.\nlex: tea", of("Green tea has 30 mg. Coffee has more of it.")),
-        ({"marks": TAGS, "output": "object", "keys": ["query"]},
-         '<think>Use <answer> tags?</think>\n<answer>\n{"query": "(caffeine AND tea) OR coffee"}\n</answer>',
-         of("(caffeine AND tea) OR coffee", parsed_as="json")),
-        ({"marks": TAGS, "output": "array", "n": 2}, 'I list two.\n<answer>["tea caffeine", "coffee caffeine"]</answer> Done.',
-         of("tea caffeine", "coffee caffeine", parsed_as="json")),
-        ({"marks": TAGS, "output": "object", "keys": ["query"]}, '{"query": "caffeine of tea"}', "unparsable"),
-        ({"separator": ";", "output": "lines", "n": 4}, "green tea caffeine; coffee caffeine ;; tea",
-         of("green tea caffeine", "coffee caffeine", "tea", parsed_as="lines")),
-        ({"separator": ";", "output": "lines", "n": 4}, "green tea caffeine", of("green tea caffeine", parsed_as="lines")),
-        ({"separator": "**", "output": "lines", "n": 2}, "green tea caffeine** coffee caffeine** tea",
-         of("green tea caffeine", "coffee caffeine", parsed_as="lines")),
-    ],
-)  # fmt: skip
-def test_only_parts_that_are_texts_are_read(
-    fields: dict[str, Any], answer: str, read: list[tuple[int, str, str]] | str
-) -> None:
-    assert texts(a_file(**fields), answer) == read
-
-
-def test_a_part_that_the_token_limit_cut_is_no_text_and_whole_ones_before_it_are() -> None:
-    strategy = a_file(marks=TOKENS, output="lines", n=3)
-    assert texts(strategy, cut("[S_Query]caffeine of tea[EOS][S_Sub]coffee and caf")) == of("caffeine of tea")
-    assert texts(strategy, cut("[S_Query]caffeine of gre")) == "truncated"
-    assert texts(strategy, cut("[S_Query]caffeine of tea[EOS][A_Response]30 m")) == of("caffeine of tea")
-    separated = a_file(separator=";", output="lines", n=3)
-    assert texts(separated, cut("caffeine of tea; coffee and caf")) == of("caffeine of tea", parsed_as="lines")
 
 
 def test_samples_have_a_text_each() -> None:
@@ -94,15 +23,6 @@ def test_samples_have_a_text_each() -> None:
     answers = ["[S_Query]caffeine of tea[EOS]", "[A_Response]30 mg", "[S_Sub]coffee caffeine[EOS][S_Sub]tea[EOS]"]
     made = answered(Rewriter(Rewriting((strategy,))), QUERY, *answers)
     assert [(one.position, one.text) for one in made.rewrites] == [(1, "caffeine of tea"), (2, "coffee caffeine")]
-
-
-def test_texts_behind_marks_pass_the_same_checks_as_others() -> None:
-    strategy = a_file(marks=TOKENS, output="lines", n=4, max_chars=40, banned=["mug"])
-    answer = (
-        "[S_Query]a mug of caffeine[EOS][S_Sub]Koffein in grünem Tee und in Kaffee aus der ganzen Welt zusammen[EOS]"
-        "[S_Sub]I'm sorry, but I can't help with that.[EOS][S_Sub]tea caffeine[EOS]"
-    )
-    assert texts(strategy, answer) == of("tea caffeine")
 
 
 def test_a_request_says_its_form_and_keeps_what_ends_an_answer() -> None:
@@ -143,3 +63,28 @@ def test_the_texts_are_those_behind_marks_of_texts_whatever_stands_around(
     if truncated and wanted and parts[-1][0] in TOKENS["texts"] and parts[-1][1].strip():
         wanted.pop()
     assert [one.text for one in read if isinstance(one, Parsed)] == wanted
+
+
+# ---------------------------------------------------------------- files of trained rewriters
+
+
+def test_every_file_with_an_engine_is_here() -> None:
+    with_engine = {one.stem for one in PRESETS.glob("*.yaml") if load(str(one)).engine is not None}
+    assert with_engine == {load(entry).base for entry in TRAINED.values()}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_its_own_engine_is_asked_once_for_it_alone_and_no_refusal_is_a_text(name: str) -> None:
+    strategy = load(TRAINED[name])
+    _, requests = asked(rewriter(["general", TRAINED[name]]), QUERY)
+    (request,) = [request for request in requests if request.engine == strategy.name]
+    assert len(requests) == 2
+    assert request.prompt.count(QUERY) == 1
+    assert "{" not in request.prompt.replace('{"query": "..."}', "")
+    assert (request.as_text, request.name) == (strategy.prompt_as == "text", strategy.name)
+    assert {*(strategy.marks.all if strategy.marks else ()), *request.decoding.get("stop", ())} <= set(request.marks)
+    for answer in ("", "   ", "I'm sorry, but I can't help with that.", "</s>"):
+        found = answered(rewriter([TRAINED[name]]), QUERY, answer)
+        assert (found.rewrites, len(found.failures)) == ([], 1)
+    with pytest.raises(RewriterError, match="has an engine or a form of its own"):
+        rewriter(["general", TRAINED[name]], select=SelectAdaptive(kind="adaptive"))

@@ -19,14 +19,9 @@ SPACES = st.text(alphabet=" \t\n\r\u00a0\u2003\u3000\x1f\x85\u2028", min_size=1,
 CASED = st.text(alphabet="abcXYZ 0123äÖéØßñçŁ.,-'αβΓΔжШ你好キ")
 
 
-@given(ANY_TEXT)
-def test_it_is_idempotent(query: str) -> None:
-    assert normalise(normalise(query)) == normalise(query)
-
-
-@given(st.text(alphabet=st.sampled_from("ßŉǰΐΰևẖẗẘẙẚſıİKÅﬀﬃ\u0345\u0301\u0308\u0327aiI¨ˢ")))
-def test_it_is_idempotent_where_folding_and_composing_meet(query: str) -> None:
-    assert normalise(normalise(query)) == normalise(query)
+@given(ANY_TEXT | st.text(alphabet=st.sampled_from("ßŉǰΐΰևẖẗẘẙẚſıİKÅﬀﬃ\u0345\u0301\u0308\u0327aiI¨ˢ")))
+def test_it_is_idempotent_and_has_single_spaces_within(query: str) -> None:
+    assert normalise(normalise(query)) == normalise(query) == " ".join(normalise(query).split())
 
 
 @given(CASED)
@@ -38,11 +33,6 @@ def test_case_does_not_count(query: str) -> None:
 def test_white_space_counts_only_as_a_border(words: list[str], data: st.DataObject) -> None:
     query = "".join(data.draw(SPACES) + word for word in words) + data.draw(SPACES)
     assert normalise(query) == normalise(" ".join(words))
-
-
-@given(ANY_TEXT)
-def test_there_is_no_white_space_but_single_spaces_within(query: str) -> None:
-    assert normalise(query) == " ".join(normalise(query).split())
 
 
 @given(ANY_TEXT)
@@ -61,44 +51,6 @@ def test_plain_text_is_its_own_normal_form(query: str) -> None:
 @given(st.text(alphabet=st.sampled_from("az AZ09~!\t\n\x0b\x1c\x1f\x00\x7fé\u00a0ſK")))
 def test_no_text_that_normalising_changes_is_plain(query: str) -> None:
     assert normalise(query) == query or not re.fullmatch(PLAIN, query)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "北京的天气怎么样",
-        "東京タワーの高さ",
-        "서울 지하철 노선도",
-        "كيف أتعلم العربية؟",
-        "מזג האוויר בתל אביב",
-        "प्रकाश संश्लेषण क्या है",
-        "สภาพอากาศวันนี้",
-        "می‌خواهم بدانم",  # a zero-width non-joiner that changes the word
-        "кто написал войну и мир",
-        "👩‍🔬 emoji",
-    ],
-)
-def test_writing_without_case_stays_as_it_is(query: str) -> None:
-    assert normalise(query) == query
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("  What IS\t it? ", "what is it?"),
-        ("ＡＢＣ　１２３", "abc 123"),
-        ("STRASSE", "strasse"),
-        ("Straße", "strasse"),
-        ("ΟΔΟΣ οδος", "οδοσ οδοσ"),
-        ("ﬁne ½", "fine 1⁄2"),
-        ("e\u0301te\u0301", "été"),
-        ("\u00df\u0301", "s\u015b"),  # folds to ss and an acute, which then compose
-        ("", ""),
-        (" \u3000 ", ""),
-    ],
-)
-def test_examples(query: str, expected: str) -> None:
-    assert normalise(query) == expected
 
 
 @pytest.mark.parametrize(("log", "distinct"), [("terabyte05_50k", 42_169), ("bing_covid_jan2020", 6_256)])

@@ -18,39 +18,22 @@ from hypothesis import strategies as st
 
 from cluster import http
 from cluster.errors import RewriterError
-from rewriters.engines import Completion, Request
 from rewriters.engines.openai.aimd import AimdLimit
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.settings import OpenaiSettings
 from tests.support.rewriters.fake_server import FAULTS, FakeServer, Reply, after, completion, refusal
+from tests.support.rewriters.requests import DECODING, ask, one, outcome
 
 KEY = "sk-very-secret-0123456789"
 SCHEMA = {"type": "object", "properties": {"general": {"type": "string"}}}
-DECODING = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "seed": 7}
 Opened = Callable[..., OpenaiEngine]
-
-
-def ask(prompt: str, schema: dict[str, Any] | None = None, **decoding: Any) -> Request:
-    return Request(prompt, prompt, "dmqr", prompt, "0" * 16, schema, DECODING | decoding)
-
-
-def outcome(engine: OpenaiEngine, *prompts: str) -> dict[str, Completion]:
-    """Every prompt's completion; each must come back once."""
-    answered = [(request.prompt, one) for request, one in engine.complete([ask(prompt) for prompt in prompts])]
-    assert sorted(prompt for prompt, _ in answered) == sorted(prompts)
-    return dict(answered)
-
-
-def one(engine: OpenaiEngine, request: Request) -> Completion:
-    ((_, answered),) = engine.complete([request])
-    return answered
 
 
 def test_a_request_says_all_that_was_decided(server: FakeServer, opened: Opened) -> None:
     engine = opened(server, args={"top_k": 1, "top_p": 1.0})
     chat = {"enable_thinking": False}
-    one(engine, ask("tea \ud800", SCHEMA, stop=["\n"], chat_template_kwargs=chat))
-    one(engine, ask("coffee", stop=[], chat_template_kwargs={}))
+    one(engine, ask("tea \ud800", SCHEMA, DECODING | {"stop": ["\n"], "chat_template_kwargs": chat}))
+    one(engine, ask("coffee", None, DECODING | {"stop": [], "chat_template_kwargs": {}}))
     schema = {"type": "json_schema", "json_schema": {"name": "dmqr", "schema": SCHEMA, "strict": True}}
     plain = DECODING | {"top_p": 1.0, "top_k": 1, "model": "tiny"}
     guided = {"stop": ["\n"], "chat_template_kwargs": chat, "response_format": schema}
@@ -65,7 +48,7 @@ def test_an_answer_has_text_usage_and_our_name_of_the_model(server: FakeServer, 
     content = json.dumps(completion("half \ud83d a", usage, "length")).encode()
     server.answer = lambda body: Reply(content=content, headers={"Content-Type": "text/plain"})
     engine, began = opened(server), time.monotonic()
-    done = one(engine, ask("tea"))
+    done = one(engine, "tea")
     assert (done.text, done.finish_reason, done.model) == ("half ? a", "length", "tiny")
     assert (done.prompt_tokens, done.cached_tokens, done.completion_tokens, done.usage) == (90, 60, 64, "reported")
     assert (done.attempts, done.error_reason, done.error_message) == (1, None, None)
@@ -77,7 +60,7 @@ def test_tokens_are_billed_by_the_tier_of_the_answer_else_by_that_of_args(
     server: FakeServer, opened: Opened, said: dict[str, str], billed: str
 ) -> None:
     server.answer = lambda body: Reply(content=json.dumps(completion("tea") | said).encode())
-    assert one(opened(server, args={"service_tier": "flex"}), ask("tea")).tier == billed
+    assert one(opened(server, args={"service_tier": "flex"}), "tea").tier == billed
 
 
 @pytest.mark.parametrize(
@@ -91,7 +74,7 @@ def test_tokens_are_billed_by_the_tier_of_the_answer_else_by_that_of_args(
 )
 def test_content_in_other_forms(server: FakeServer, opened: Opened, content: object, text: str, reason: object) -> None:
     server.answer = lambda body: Reply(content=json.dumps(completion(content, {}, reason)).encode())
-    done = one(opened(server), ask("tea"))
+    done = one(opened(server), "tea")
     assert (done.text, done.finish_reason) == (text, "stop")
 
 
@@ -237,7 +220,7 @@ def test_the_younger_name_of_max_tokens(server: FakeServer, opened: Opened) -> N
     message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     server.answer = lambda body: refusal(400, message, param="max_tokens") if "max_tokens" in body else None
     engine = opened(server)
-    assert [one(engine, ask("tea")).attempts, one(engine, ask("tea")).attempts] == [2, 1]
+    assert [one(engine, "tea").attempts, one(engine, "tea").attempts] == [2, 1]
     assert server.bodies[2]["max_completion_tokens"] == DECODING["max_tokens"]
     assert "max_tokens" not in server.bodies[2]
 
@@ -252,7 +235,7 @@ def test_a_field_that_was_taken_once_is_left_out_of_no_other_request(server: Fak
 
 def test_what_args_name_is_always_sent(server: FakeServer, opened: Opened) -> None:
     server.answer = lambda body: refusal(400, "seed is unknown")
-    assert one(opened(server, args={"seed": 3}), ask("tea")).error_reason == "bad_request"
+    assert one(opened(server, args={"seed": 3}), "tea").error_reason == "bad_request"
     assert [body["seed"] for body in server.bodies] == [3]
 
 

@@ -1,4 +1,4 @@
-"""Failures of single requests to a Chat Completions server: what they cost, and when they end a run."""
+"""Failures of single requests to a server: what they cost, and when they end a run."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from cluster.errors import RewriterError
-from rewriters.engines import Completion, Request
 from rewriters.engines.openai.engine import OpenaiEngine
 from tests.support.rewriters.fake_server import FakeServer, Reply, completion, refusal
+from tests.support.rewriters.requests import outcome
 from tests.support.wire_errors import no_access, waited_for
 
 Opened = Callable[..., OpenaiEngine]
-
-
-def ask(prompt: str) -> Request:
-    return Request(prompt, prompt, "dmqr", prompt, "0" * 16, None, {"max_tokens": 64})
-
-
-def outcome(engine: OpenaiEngine, *prompts: str) -> dict[str, Completion]:
-    return {request.prompt: one for request, one in engine.complete([ask(prompt) for prompt in prompts])}
 
 
 def test_answers_without_a_choice_are_paid_for_as_the_server_says(server: FakeServer, opened: Opened) -> None:
@@ -37,18 +29,22 @@ def test_answers_without_a_choice_are_paid_for_as_the_server_says(server: FakeSe
 
 
 @waited_for
-def test_an_error_inside_a_good_answer_is_the_status_that_it_names(server: FakeServer, opened: Opened, content: bytes) -> None:
-    server.fail("tea", Reply(content=content), times=2)
-    tea = outcome(opened(server), "tea")["tea"]
+def test_an_error_inside_a_good_answer_is_the_status_that_it_names(
+    any_server: FakeServer, opened: Opened, content: bytes
+) -> None:
+    any_server.fail("tea", Reply(content=content), times=2)
+    tea = outcome(opened(any_server), "tea")["tea"]
     assert (tea.text, tea.attempts) == ("answer to: tea", 3)
 
 
 @no_access
-def test_no_access_ends_the_run_whatever_the_status(server: FakeServer, opened: Opened, status: int, content: bytes) -> None:
-    server.answer = lambda _: Reply(status, content)
+def test_no_access_ends_the_run_whatever_the_status(
+    any_server: FakeServer, opened: Opened, status: int, content: bytes
+) -> None:
+    any_server.answer = lambda _: Reply(status, content)
     with pytest.raises(RewriterError, match=r"wants a key|wants to be paid first") as refused:
-        outcome(opened(server, max_in_flight=1), "tea", "coffee")
-    assert (refused.value.code, len(server.bodies) <= 2) == ("server-access", True)
+        outcome(opened(any_server, max_in_flight=1), "tea", "coffee")
+    assert (refused.value.code, len(any_server.bodies) <= 2) == ("server-access", True)
 
 
 @pytest.mark.parametrize("error", [{"message": "strange"}, "strange"])

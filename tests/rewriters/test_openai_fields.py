@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.errors import RewriterError
 from rewriters.calls import calls_of
-from rewriters.engines import Completion, Request
+from rewriters.engines import Request
 from rewriters.engines.openai import fields
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.openai.protocol import request_body
@@ -21,22 +22,18 @@ from rewriters.joint import JOINT_PROMPT
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from tests.support.rewriters.fake_server import FakeServer, Reply
+from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal, text_completion
+from tests.support.rewriters.messages_server import MessagesServer
+from tests.support.rewriters.requests import ask, one
 
 Opened = Callable[..., OpenaiEngine]
-Body = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"general": {"type": "string", "maxLength": 301}}, "required": ["general"]}
 STRICT = {"type": "object", "properties": {"general": {"type": "string"}}, "required": ["general"]}
 DECODING = {"temperature": 0.0, "top_p": 0.9, "max_tokens": 64, "seed": 7}
 
 
-def ask(prompt: str, **decoding: Any) -> Request:
-    return Request(prompt, prompt, "views(n=2)", prompt, "0" * 16, SCHEMA, DECODING | decoding, "views")
-
-
-def one(engine: OpenaiEngine, request: Request) -> Completion:
-    ((_, answered),) = engine.complete([request])
-    return answered
+def views(prompt: str, **decoding: Any) -> Request:
+    return ask(prompt, SCHEMA, DECODING | decoding, "views(n=2)", recorded_as="views")
 
 
 def bad(message: str, param: str | None = None, code: str | None = None) -> Reply:
@@ -117,7 +114,7 @@ def test_what_a_provider_refuses_is_left_out_once_and_said(
 ) -> None:
     server.answer = provider
     engine = opened(server)
-    request = ask("tea", stop=["x"], chat_template_kwargs=CHAT)
+    request = views("tea", stop=["x"], chat_template_kwargs=CHAT)
     first, second = one(engine, request), one(engine, request)
     assert [(done.text, done.attempts) for done in (first, second)] == [("answer to: tea", sends), ("answer to: tea", 1)]
     assert first.left_out == second.left_out == left_out
@@ -131,7 +128,7 @@ def test_what_a_provider_refuses_is_left_out_once_and_said(
 def test_another_value_of_a_refused_field_is_still_sent(server: FakeServer, opened: Opened) -> None:
     server.answer = lambda body: bad("temperature must be below 2", "temperature") if body.get("temperature") == 3 else None
     engine = opened(server)
-    done = [one(engine, ask("tea", temperature=value)) for value in (3, 0.7, 3, 0.7)]
+    done = [one(engine, views("tea", temperature=value)) for value in (3, 0.7, 3, 0.7)]
     assert [(each.attempts, each.left_out) for each in done] == [
         (2, "temperature 3"),
         (1, None),
@@ -144,12 +141,12 @@ def test_another_value_of_a_refused_field_is_still_sent(server: FakeServer, open
 def test_top_p_is_sent_only_where_it_is_not_1(server: FakeServer, opened: Opened) -> None:
     engine = opened(server)
     for top_p in (1, 1.0, 0.5):
-        one(engine, ask("tea", top_p=top_p))
+        one(engine, views("tea", top_p=top_p))
     assert ["top_p" in body for body in server.bodies] == [False, False, True]
 
 
 def test_a_null_in_args_leaves_a_field_out(server: FakeServer, opened: Opened) -> None:
-    one(opened(server, args={"seed": None, "response_format": None, "temperature": 1}), ask("tea"))
+    one(opened(server, args={"seed": None, "response_format": None, "temperature": 1}), views("tea"))
     assert server.bodies[0].keys() == {"model", "messages", "temperature", "top_p", "max_tokens"}
 
 
@@ -166,7 +163,7 @@ def test_a_null_in_args_leaves_a_field_out(server: FakeServer, opened: Opened) -
 )
 def test_an_error_of_the_prompt_is_not_blamed_on_a_field(server: FakeServer, opened: Opened, reply: Reply) -> None:
     server.fail("tea", reply)
-    done = one(opened(server), ask("tea"))
+    done = one(opened(server), views("tea"))
     assert done.attempts == server.sends["tea"] == 1
     assert done.error_reason == ("content_filter" if b'"content_filter"' in reply.content else "bad_request")
 
@@ -193,7 +190,7 @@ def test_the_identity_does_not_change_with_what_is_refused(server: FakeServer, o
     server.answer = reasoning_model
     engine = opened(server)
     before = engine.identity()
-    one(engine, ask("tea"))
+    one(engine, views("tea"))
     assert engine.identity() == before
 
 
@@ -234,7 +231,7 @@ ENDS = [
 def test_how_an_answer_ended_is_told_from_each_other(server: FakeServer, opened: Opened, said: object, meant: str) -> None:
     choice = {"message": {"role": "assistant", "content": "To pick a lock, first"}, "finish_reason": said}
     server.answer = lambda _: Reply(content=json.dumps({"choices": [choice]}).encode())
-    done = one(opened(server), ask("tea"))
+    done = one(opened(server), views("tea"))
     assert (done.text, done.finish_reason, done.attempts) == ("To pick a lock, first", meant, 1)
 
 
@@ -247,7 +244,7 @@ def test_an_answer_that_the_server_broke_off_is_asked_for_again(server: FakeServ
     server.fail("once", broken, times=1)
     server.fail("always", broken)
     engine = opened(server)
-    once, always = one(engine, ask("once")), one(engine, ask("always"))
+    once, always = one(engine, views("once")), one(engine, views("always"))
     assert (once.text, once.attempts, once.prompt_tokens, once.completion_tokens) == ("answer to: once", 2, 11, 8)
     assert (always.text, always.error_reason, always.attempts, always.completion_tokens) == (None, "broken_off", 3, 15)
     assert always.error_message == f"the server broke its answer off (finish_reason {said}): the provider went away"
@@ -279,3 +276,75 @@ def test_only_keywords_of_a_schema_are_left_out() -> None:
     schema = {"properties": {"maxLength": {"type": "string", "maxLength": 3}}, "const": value, "anyOf": [{"maxLength": 3}]}
     assert without_keywords(schema) == {"properties": {"maxLength": {"type": "string"}}, "const": value, "anyOf": [{}]}
     assert without_keywords(None) is None
+
+
+# ---------------------------------------------------------------- prompts that are texts to go on with
+
+TEXT = {"temperature": 0.0, "max_tokens": 64, "stop": ["[EOS]"], "chat_template_kwargs": {"enable_thinking": False}}
+
+
+def text(prompt: str, **more: Any) -> Request:
+    return ask(prompt, None, TEXT, "rq_rag", as_text=True, **more)
+
+
+def test_a_text_goes_to_completions_as_it_is_and_a_message_to_chats(server: FakeServer, opened: Opened) -> None:
+    engine = opened(server)
+    done = one(engine, text("<|user|>\ntea", marks=("[EOS]",)))
+    one(engine, ask("coffee", None, TEXT))
+    common = {"model": "tiny", "temperature": 0.0, "max_tokens": 64, "stop": ["[EOS]"]}
+    assert server.paths == ["/v1/completions", "/v1/chat/completions"]
+    assert server.bodies == [
+        common | {"prompt": "<|user|>\ntea", "skip_special_tokens": False},
+        common | {
+            "messages": [{"role": "user", "content": "coffee"}], "chat_template_kwargs": TEXT["chat_template_kwargs"]
+        },
+    ]  # fmt: skip
+    assert (done.text, done.model, done.usage, done.prompt_tokens) == ("answer to: <|user|>\ntea", "tiny", "reported", 2)
+
+
+def test_ends_and_usage_of_a_text_are_read_as_those_of_a_message(server: FakeServer, opened: Opened) -> None:
+    def cut(body: Body) -> Reply:
+        found = text_completion("green t", {"prompt_tokens": 7, "completion_tokens": 64})
+        found["choices"][0]["finish_reason"] = "length"
+        return Reply(content=json.dumps(found).encode())
+
+    server.answer = cut
+    done = one(opened(server), text("tea"))
+    assert (done.text, done.finish_reason, done.prompt_tokens, done.completion_tokens) == ("green t", "length", 7, 64)
+
+
+def test_faults_of_completions_are_retried_as_those_of_chats(server: FakeServer, opened: Opened) -> None:
+    server.fail("tea", "503", times=1)
+    done = one(opened(server), text("tea"))
+    assert (done.text, done.attempts) == ("answer to: tea", 2)
+
+
+def test_a_server_that_does_not_know_the_field_of_marks_is_asked_without_and_it_is_told(
+    server: FakeServer, opened: Opened
+) -> None:
+    def strict(body: Body) -> Reply | None:
+        return refusal(400, "Unrecognized request argument supplied: skip_special_tokens") if (
+            "skip_special_tokens" in body
+        ) else None  # fmt: skip
+
+    server.answer = strict
+    engine = opened(server)
+    first, second = (one(engine, text(prompt, marks=("[EOS]",))) for prompt in ("tea", "coffee"))
+    assert (first.text, first.attempts, first.left_out) == ("answer to: tea", 2, "skip_special_tokens")
+    assert (second.attempts, second.left_out) == (1, "skip_special_tokens")
+
+
+def test_a_server_without_completions_fails_the_request_and_says_so(opened: Opened) -> None:
+    server = FakeServer()
+    server.text_path = None
+    with server:
+        done = one(opened(server), text("tea"))
+    assert done.text is None
+    assert (done.error_reason, "404" in str(done.error_message)) == ("bad_request", True)
+
+
+def test_an_engine_of_messages_alone_refuses_a_text(opened: Opened) -> None:
+    with MessagesServer(["tiny"]) as server:
+        with pytest.raises(RewriterError, match=r"strategy 'rq_rag': its prompt is a text to go on with, and /messages takes"):
+            one(opened(server), text("tea"))
+        assert not server.bodies

@@ -1,4 +1,4 @@
-"""Strategies by their names, with parameters, beside each other."""
+"""Strategies by their names, with parameters, beside each other. Files that are refused are in tests/refusals.yaml."""
 
 from __future__ import annotations
 
@@ -11,40 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
-from rewriters.pool import CONTEXT_BLOCK, Entry, load, load_pool, named, shipped
+from rewriters.pool import CONTEXT_BLOCK, Entry, load, load_pool, shipped
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
 from rewriters.strategy import variables
 from tests.support.plugins import installed
-from tests.support.rewriters.pools import FOUR, a_file, answered, rewriter
+from tests.support.rewriters.pools import FOUR, a_file, answered, asked, rewriter, said
 
-JOINT: dict[str, Any] = {
-    "joint": True,
-    "definition": "the first question",
-    "example": "which licence is accepted in Iceland",
-}
-
-# ---------------------------------------------------------------- names
-
-
-@pytest.mark.parametrize(
-    ("entry", "name"),
-    [
-        ("rag_fusion", "rag_fusion"),
-        ({"rag_fusion": {"n": 2}}, "rag_fusion(n=2)"),
-        ({"rag_fusion": {"temperature": 0.5, "n": 2}}, "rag_fusion(n=2,temperature=0.5)"),
-        ({"rag_fusion": {"n": 2, "name": "two"}}, "two"),
-        ({"rag_fusion": {"banned": ["a b", "c"]}}, 'rag_fusion(banned=["a b","c"])'),
-        ({"multi_query": {"domain": "medicine"}}, "multi_query(domain=medicine)"),
-        ({"decompose": {"interpret": True}}, "decompose(interpret=true)"),
-        ({"keyword": {"engine": {"kind": "recorded", "path": "x.jsonl"}}}, "keyword"),
-        ("./domains/medical.yaml", "medical"),
-        ({"s3://bucket/medical.yml": {"weight": 0.5}}, "medical(weight=0.5)"),
-    ],
-)
-def test_a_name_has_the_parameters_in_alphabetic_order(entry: Entry, name: str) -> None:
-    assert named(entry).name == name
+JOINT = {"joint": True, "definition": "the first question", "example": "which licence is accepted in Iceland"}
+ENGLISH: Entry = {"general": {"language": "English"}}
+RUSSIAN = "как отправить посылку"
 
 
 @given(st.permutations(["n", "temperature", "weight", "min_chars"]))
@@ -55,23 +32,15 @@ def test_the_order_of_parameters_does_not_matter(keys: list[str]) -> None:
     assert one.name == "rag_fusion(min_chars=4,n=3,temperature=0.7,weight=0.8)"
 
 
-@pytest.mark.parametrize("name", ["pseudo-answer", "Pseudo_Answer"])
+@pytest.mark.parametrize("name", ["pseudo-answer", "Pseudo_Answer", "original", "../english", "dmqr", ""])
 def test_an_unknown_name_answers_with_the_nearest_and_the_list(name: str) -> None:
     with pytest.raises(RewriterError) as unknown:
         load(name)
     message = str(unknown.value)
-    assert f"unknown strategy {name!r}; did you mean 'pseudo_answer'?" in message
-    assert ", ".join(shipped()) in message
-
-
-@pytest.mark.parametrize("name", ["original", "../english", "dmqr", ""])
-def test_other_names_are_no_strategies(name: str) -> None:
-    with pytest.raises(RewriterError) as refused:
-        load(name)
-    assert "\n" not in str(refused.value)
-
-
-# ---------------------------------------------------------------- parameters
+    assert f"unknown strategy {name!r}" in message or name == "../english"
+    assert ("did you mean 'pseudo_answer'?" in message) == ("seudo" in name)
+    assert ", ".join(shipped()) in message or name == "../english"
+    assert "\n" not in message
 
 
 def test_parameters_are_fields_decoding_variables_and_variants() -> None:
@@ -93,23 +62,54 @@ def test_a_variant_replaces_fields_and_false_is_as_without() -> None:
 
 
 def test_samples_at_temperature_0_are_refused_for_they_are_all_the_same() -> None:
-    said = "strategy 'rewrite(n=3)': its 3 samples at temperature 0 are all the same; raise temperature, or n: 1"
+    message = "strategy 'rewrite(n=3)': its 3 samples at temperature 0 are all the same; raise temperature, or n: 1"
     with pytest.raises(RewriterError) as refused:
         rewriter([{"rewrite": {"n": 3}}], decoding={"temperature": 0.0})
-    assert str(refused.value) == said
+    assert str(refused.value) == message
     with pytest.raises(RewriterError, match="at temperature 0 are all the same"):
         rewriter([{"rewrite": {"n": 3, "temperature": 0}}], decoding={"temperature": 0.7})
     for entry, common in (({"rewrite": {"n": 3}}, 0.7), ({"rewrite": {"n": 3, "temperature": 0.7}}, 0.0), ("clarify", 0.0)):
         rewriter([entry], decoding={"temperature": common})
 
 
-# ---------------------------------------------------------------- language and context
+# ---------------------------------------------------------------- a language of its own
 
 
-def test_a_language_stands_in_every_prompt() -> None:
-    for strategy in load_pool([*shipped()], language="Swiss German"):
-        assert "Swiss German" in " ".join(strategy.prompt.split())
-        assert strategy.any_language
+def test_its_request_is_its_own_and_names_the_language() -> None:
+    _, (joint, own) = asked(rewriter(["general", "keyword", ENGLISH]), RUSSIAN)
+    assert (joint.name, own.name, own.recorded_as) == ("dmqr", "general(language=English)", "general")
+    assert ["the language of the query" in one.prompt for one in (joint, own)] == [True, False]
+    assert ["English" in one.prompt for one in (joint, own)] == [False, True]
+    _, alone = asked(rewriter(["general", "keyword"]), RUSSIAN)
+    assert [one.prompt_hash for one in alone] == [joint.prompt_hash]  # the others ask what they asked before
+    _, (adaptive,) = asked(rewriter(["keyword", ENGLISH], select=SelectAdaptive(kind="adaptive")), RUSSIAN)
+    (line,) = [line for line in adaptive.prompt.splitlines() if "Write it in English" in line]
+    assert line.startswith("- General")
+
+
+def test_only_its_texts_may_be_in_another_script() -> None:
+    found = answered(rewriter(["keyword", ENGLISH, "core_content"], "separate"), RUSSIAN, *["how to send a parcel"] * 3)
+    assert {(one.strategy, one.text) for one in found.rewrites} == {("general(language=English)", "how to send a parcel")}
+    assert {(one.strategy, one.reason) for one in found.failures} == {
+        ("keyword", "wrong_language"), ("core_content", "wrong_language")
+    }  # fmt: skip
+
+
+def test_it_wins_over_the_common_language_and_may_be_it() -> None:
+    of_all, own, same = (load(entry, "German") for entry in ("general", ENGLISH, {"general": {"language": "German"}}))
+    assert ["English" in one.prompt for one in (of_all, own, same)] == [False, True, False]
+    assert ["German" in one.prompt for one in (of_all, own, same)] == [True, False, True]
+    assert [one.is_joint for one in (of_all, own, same)] == [True, False, True]
+
+
+def test_a_prompt_that_cannot_name_it_is_refused() -> None:
+    with pytest.raises(RewriterError, match=r"prompt has no \{language\}, and language: English is to be told"):
+        a_file(language="English")
+    own = a_file(language="English", prompt="Rewrite it in {language}.\n\nQuery: {query}")
+    assert ("Rewrite it in English." in own.prompt, own.any_language) == (True, True)
+
+
+# ---------------------------------------------------------------- context
 
 
 def test_the_earlier_turns_stand_before_the_query_and_after_what_can_be_cached() -> None:
@@ -122,9 +122,9 @@ def test_the_earlier_turns_stand_before_the_query_and_after_what_can_be_cached()
     )
 
 
-def test_a_query_without_earlier_turns_says_so_and_has_the_same_hash() -> None:
-    made = rewriter_with_context(FOUR)
-    (first,), (second,) = made.requests(Query("id1", "tea", "milk?")), made.requests(Query("id2", "coffee"))
+def test_a_query_without_earlier_turns_has_the_same_hash() -> None:
+    one = rewriter_with_context(FOUR)
+    (first,), (second,) = one.requests(Query("id1", "tea", "milk?")), one.requests(Query("id2", "coffee"))
     assert "is found there:\n(none)\n" in second.prompt
     assert first.prompt_hash == second.prompt_hash != rewriter(FOUR).requests(Query("id1", "tea"))[0].prompt_hash
 
@@ -149,24 +149,22 @@ def test_a_variable_that_no_file_declares_is_a_column_of_the_log() -> None:
     assert variables(strategy.prompt) == {"role", "query"}
     rewriting = Rewriting((strategy,))
     assert rewriting.columns == ("role",)
-    one, same, other, none = (
-        Rewriter(rewriting).requests(Query(f"id{number}", "tea", None, values))[0]
-        for number, values in enumerate([{"role": "nurses", "age": "3"}, {"role": "nurses"}, {"role": "cooks"}, {}])
-    )
+    one, same, other, none, braces = (
+        Rewriter(rewriting).requests(Query(f"id{number}", text, None, values))[0]
+        for number, (text, values) in enumerate([
+            ("tea", {"role": "nurses", "age": "3"}), ("tea", {"role": "nurses"}), ("tea", {"role": "cooks"}), ("tea", {}),
+            ("{role}", {"role": "{query}"}),
+        ])
+    )  # fmt: skip
     assert (one.prompt, none.prompt) == ("For nurses in Europe.\ntea", "For (unknown) in Europe.\ntea")
+    assert braces.prompt == "For {query} in Europe.\n{role}"
     assert one.prompt_hash == same.prompt_hash == other.prompt_hash
     assert one.variables == same.variables
     assert len({one.variables, other.variables, none.variables}) == 3
     assert len(one.variables) == 16
 
 
-def test_a_value_with_braces_is_left_as_it_is() -> None:
-    strategy = a_file(prompt="For {role}.\n{query}")
-    (request,) = Rewriter(Rewriting((strategy,))).requests(Query("id1", "{role}", None, {"role": "{query}"}))
-    assert request.prompt == "For {query}.\n{role}"
-
-
-# ---------------------------------------------------------------- beside each other
+# ---------------------------------------------------------------- names and files
 
 
 def test_two_strategies_of_one_file_stand_beside_each_other() -> None:
@@ -183,7 +181,13 @@ def test_a_name_of_one_s_own_is_checked_as_a_file_s_is(name: str) -> None:
         load({"rag_fusion": {"n": 2, "name": name}})
 
 
-# ---------------------------------------------------------------- prompts
+def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"label: caf\xe9\n")
+    for file, why in (("none.yaml", "No such file or directory"), ("latin.yaml", "is not UTF-8"), ("", "Is a directory")):
+        path = f"{tmp_path}/{file}"
+        with pytest.raises(RewriterError) as error:
+            load(path)
+        assert str(error.value) == f"{path}: cannot be read: {why}; correct the path, or the file"
 
 
 def test_a_block_of_yaml_may_end_a_prompt_with_line_breaks() -> None:
@@ -193,28 +197,24 @@ def test_a_block_of_yaml_may_end_a_prompt_with_line_breaks() -> None:
 
 
 def test_a_prompt_of_one_s_own_that_no_request_sends_is_told() -> None:
-    joint = a_file(
-        joint=True, definition="the first question", usage="long ones", example="which licence is accepted in Iceland"
-    )
-    alone = a_file()
-    general = load("general")
+    general, joint = load("general"), a_file(**JOINT, usage="long ones")
     assert Rewriter(Rewriting((general, joint))).unsent_prompts() == ["sub_query"]
     assert Rewriter(Rewriting((general, joint), "separate")).unsent_prompts() == []
-    assert Rewriter(Rewriting((general, alone))).unsent_prompts() == []
+    assert Rewriter(Rewriting((general, a_file()))).unsent_prompts() == []
     assert Rewriter(Rewriting((general, joint), select=SelectAdaptive(kind="adaptive"))).unsent_prompts() == ["sub_query"]
     assert rewriter(["general", "keyword"]).unsent_prompts() == []
 
 
 def test_adding_a_strategy_is_one_file() -> None:
     one = Rewriter(Rewriting((load("general"), a_file(**JOINT))))
-    (request,) = one.requests(Query("q", "who wrote it"))
+    query, (request,) = asked(one, "who wrote it")
     assert "- sub_query (Sub-Query Rewriting): the first question." in request.prompt
     assert request.schema is not None
     assert list(request.schema["properties"]) == ["general", "sub_query"]
     as_json, as_lines = '{"general": "a b", "sub_query": "c d"}', "General Search Rewriting: a b\nSub Query Rewriting: c d"
     for answer in (as_json, as_lines):
-        made = answered(one, "who wrote it", answer)
-        assert {rewrite.strategy: rewrite.text for rewrite in made.rewrites} == {"general": "a b", "sub_query": "c d"}
+        found = one.read(query, [(request, said(answer))])
+        assert {rewrite.strategy: rewrite.text for rewrite in found.rewrites} == {"general": "a b", "sub_query": "c d"}
 
 
 def test_a_strategy_of_an_installed_package_is_found_by_its_entry_point(tmp_path: Path) -> None:

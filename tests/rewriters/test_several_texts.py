@@ -9,67 +9,29 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.runs.sums import fallbacks, many_fallbacks
 from rewriters.engines import Completion
+from rewriters.engines.recorded import RecordedEngine
+from rewriters.pool import load
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.selection import Choice
 from rewriters.strategy import Strategy
-from tests.support.rewriters.pools import a_file, answered, cut, rewriter, said
+from tests.support.rewriters.pools import PRESETS, a_file, answered, asked, cut, rewriter, said, texts_of
 
 QUERY = "caffeine in green tea and coffee"
 TEXTS = ["caffeine content of green tea", "how much caffeine has coffee", "tea or coffee for the morning"]
+VIEWS = str(PRESETS / "book_views.yaml")
 NUMBERED = "\n".join(f"{number}. {text}" for number, text in enumerate(TEXTS, 1))
-BARE = "\n".join(TEXTS)
 TABLE = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text(encoding="utf-8"))["several"]
 
 
 def texts(strategy: Strategy | str, answer: str | Completion, query: str = QUERY) -> list[tuple[int, str, str]] | str:
-    """(position, text, parsed_as) of each; or the reason why there is none."""
-    one = rewriter([strategy]) if isinstance(strategy, str) else Rewriter(Rewriting((strategy,)))
-    made = answered(one, query, answer)
-    if made.rewrites:
-        return [(one.position, one.text, one.parsed_as) for one in made.rewrites]
-    (failure,) = made.failures
-    return failure.reason
+    return texts_of(load(strategy) if isinstance(strategy, str) else strategy, answer, query)
 
 
 def all_as(parsed_as: str) -> list[tuple[int, str, str]]:
     return [(position, text, parsed_as) for position, text in enumerate(TEXTS, 1)]
-
-
-@pytest.mark.parametrize(
-    ("answer", "parsed_as"),
-    [
-        (NUMBERED, "numbered"),
-        (NUMBERED.replace(". ", ") "), "numbered"),
-        (NUMBERED.replace(". ", ".  "), "numbered"),
-        ("\n".join(f"**{number}.** {text}" for number, text in enumerate(TEXTS, 1)), "numbered"),
-        ("\n".join(f"({number}) {text}" for number, text in enumerate(TEXTS, 1)), "numbered"),
-        ("\n".join(f"{number}、{text}" for number, text in enumerate(TEXTS, 1)), "numbered"),
-        ("\n".join(f"Q{number}: {text}" for number, text in enumerate(TEXTS, 1)), "numbered"),
-        ("\n\n".join(f"- {text}" for text in TEXTS), "numbered"),
-        ("\n".join(f"* {text}" for text in TEXTS), "numbered"),
-        ("\n".join(f"• {text}" for text in TEXTS), "numbered"),
-        (f"Here are three queries:\n\n{NUMBERED}", "numbered"),
-        (f"{NUMBERED}\n\nLet me know if you need more!", "numbered"),
-        (f"<think>1. hm\n2. no</think>\n{NUMBERED}", "numbered"),
-        (f"```\n{NUMBERED}\n```", "numbered"),
-        (f"```text\n{BARE}\n```", "lines"),
-        (BARE, "lines"),
-        (BARE.replace("\n", "\r\n"), "lines"),
-        (f"Here are the queries:\n{BARE}", "lines"),
-        (f"{BARE}\n\nNote: these differ in subject.", "lines"),
-        ("\n".join(f'"{text}"' for text in TEXTS), "lines"),
-        (json.dumps(TEXTS), "json"),
-        (json.dumps(TEXTS, indent=2), "json"),
-        (f"```json\n{json.dumps(TEXTS)}\n```", "json"),
-        (f"Here they are: {json.dumps(TEXTS)}", "json"),
-        (json.dumps({"queries": TEXTS}), "json"),
-        (json.dumps([{"query": text} for text in TEXTS]), "json"),
-        (json.dumps({f"query_{number}": text for number, text in enumerate(TEXTS)}), "json"),
-    ],
-)
-def test_lines_in_whatever_form_they_come(answer: str, parsed_as: str) -> None:
-    assert texts("multi_query", answer) == all_as(parsed_as)
 
 
 def test_an_array_has_no_schema_since_not_every_server_takes_one_whose_root_is_an_array() -> None:
@@ -152,11 +114,34 @@ def test_words_are_characters_in_scripts_without_spaces() -> None:
     assert texts(strategy, "绿茶和咖啡的咖啡因", "绿茶的咖啡因含量") == "too_long"
 
 
-@pytest.mark.parametrize("answer", ["", "I'm sorry, but I can't help with that.", '{"a": {"b": 1}}', "..."])
-def test_the_original_stands_in_where_the_file_says_so(answer: str) -> None:
-    kept = a_file(output="array", n=3, fallback="original")
-    assert texts(kept, answer) == [(1, QUERY, "original")]
+@pytest.mark.parametrize("answer", ["", "[]", "I'm sorry, but I can't help with that.", '{"a": {"b": 1}}', "..."])
+def test_the_original_stands_in_where_the_file_says_so_and_that_is_a_note(answer: str) -> None:
+    found = answered(Rewriter(Rewriting((a_file(output="array", n=3, fallback="original"),))), QUERY, answer)
+    assert [(one.position, one.text, one.parsed_as) for one in found.rewrites] == [(1, QUERY, "original")]
+    (note,) = found.failures
+    assert (note.strategy, note.reason) == ("sub_query", "fell_back")
+    assert note.message.startswith("the original query stands in for the answer, which cannot be used (")
     assert isinstance(texts(a_file(output="array", n=3), answer), str)
+
+
+def test_a_range_of_words_that_guides_flags_a_text_and_fails_none() -> None:
+    answer = '["data governance and integrity checks", "why wrong figures cost companies money", "audit comparison"]'
+    found = answered(rewriter([VIEWS]), "how do teams keep their figures honest", answer)
+    assert [one.guards for one in found.rewrites] == [("too_short",)] * 3
+    assert found.failures == []
+    strict = answered(
+        rewriter([{VIEWS: {"words": {"least": 10, "most": 20}}}]), "how do teams keep their figures honest", answer
+    )
+    assert [one.reason for one in strict.failures] == ["fell_back"]
+
+
+def test_many_fallbacks_are_warned_of() -> None:
+    counts = {"queries": 9, "error/rewrite/book_views/fell_back": 7, "error/rewrite/other/unparsable": 9}
+    assert fallbacks(counts) == {"book_views": 7}
+    (sentence,) = many_fallbacks(counts, 0.01).values()
+    assert sentence.startswith("for 7 of 9 queries the answer of book_views cannot be used")
+    assert "more than half" in sentence
+    assert not many_fallbacks({"queries": 1000, "error/rewrite/book_views/fell_back": 7}, 0.01)
 
 
 def test_an_engine_s_failure_is_one_also_where_the_original_stands_in() -> None:
@@ -181,3 +166,85 @@ def test_what_an_answer_s_texts_are(case: dict[str, Any]) -> None:
     answer = cut(case["answer"]) if case.get("cut") else case["answer"]
     found = texts("rag_fusion", answer, case.get("query", TABLE["query"]))
     assert (found if isinstance(found, str) else [text for _, text, _ in found]) == case.get("expected", TABLE["texts"])
+
+
+# ---------------------------------------------------------------- several answers to one prompt
+
+TOWER = "how tall is the eiffel tower"
+THREE = {"rewrite": {"n": 3, "temperature": 0.7}}
+BROKEN = Completion(None, None, "m", attempts=2, error_reason="timed_out", error_message="no answer in 60 s")
+
+
+def three() -> Rewriter:
+    return rewriter([THREE], decoding={"temperature": 0.0, "seed": 5})
+
+
+def test_so_many_requests_differ_in_number_and_seed_alone() -> None:
+    _, requests = asked(three(), TOWER)
+    assert [one.sample for one in requests] == [0, 1, 2]
+    assert [one.decoding for one in requests] == [{"temperature": 0.7, "seed": seed} for seed in (5, 6, 7)]
+    assert len({(one.name, one.recorded_as, one.prompt, one.prompt_hash) for one in requests}) == 1
+    assert requests[0].name == "rewrite(n=3,temperature=0.7)"
+
+
+def test_so_many_completions_are_so_many_positions() -> None:
+    made = answered(three(), TOWER, "height of the eiffel tower", "eiffel tower metres", "eiffel tower size")
+    assert [(one.position, one.text, one.parsed_as) for one in made.rewrites] == [
+        (1, "height of the eiffel tower", "salvage"),
+        (2, "eiffel tower metres", "salvage"),
+        (3, "eiffel tower size", "salvage"),
+    ]
+    assert made.failures == []
+
+
+def test_they_are_read_in_the_order_of_their_numbers() -> None:
+    one = three()
+    query, requests = asked(one, TOWER)
+    answers = list(zip(requests, map(said, ("tower a", "tower b", "tower c")), strict=True))
+    assert one.read(query, answers[::-1]) == one.read(query, answers)
+
+
+def test_one_that_fails_is_a_note_and_the_others_count() -> None:
+    for broken, why in ((BROKEN, "timed_out"), (said(""), "empty")):
+        made = answered(three(), TOWER, "height of the eiffel tower", broken, "eiffel tower size")
+        assert [(one.position, one.text) for one in made.rewrites] == [
+            (1, "height of the eiffel tower"),
+            (2, "eiffel tower size"),
+        ]
+        assert [(one.reason, one.message) for one in made.failures] == [("texts_dropped", f"1 of 3 texts are left out: {why}")]
+
+
+def test_the_same_answer_again_is_one_text_without_a_note() -> None:
+    made = answered(three(), TOWER, "eiffel tower size", "Eiffel Tower size", "eiffel tower size")
+    assert [(one.position, one.text) for one in made.rewrites] == [(1, "eiffel tower size")]
+    assert made.failures == []
+
+
+def test_all_that_fail_are_one_failure() -> None:
+    (failure,) = answered(three(), TOWER, BROKEN, BROKEN, BROKEN).failures
+    assert (failure.strategy, failure.reason, failure.message) == (
+        "rewrite(n=3,temperature=0.7)", "timed_out", "no answer in 60 s",
+    )  # fmt: skip
+
+
+def test_a_query_that_needs_fewer_texts_asks_for_fewer() -> None:
+    one = three()
+    (name,) = (strategy.name for strategy in one.strategies)
+    assert len(one.requests(Query("id1", TOWER), Choice({name: 2}))) == 2
+    assert one.requests(Query("id1", TOWER), Choice({})) == []
+
+
+def test_a_recording_has_them_as_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    samples = ["height of the eiffel tower", {"text": "eiffel tower size", "usage": {"completion_tokens": 4}}]
+    path.write_text(json.dumps({"query": TOWER, "completions": {"rewrite": samples}}) + "\n")
+    engine = RecordedEngine(path)
+    one = three()
+    query, requests = asked(one, TOWER)
+    answers = list(engine.complete(requests))
+    engine.close()
+    assert [completion.completion_tokens for _, completion in answers] == [0, 4, 0]
+    assert answers[2][1].error_reason == "not_recorded"
+    assert "sample 3" in str(answers[2][1].error_message)
+    made = one.read(query, answers)
+    assert [one.text for one in made.rewrites] == ["height of the eiffel tower", "eiffel tower size"]

@@ -1,1 +1,26 @@
 """What words and letters tell, in many languages: talk about the answer, refusals, scripts, languages, sentences."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@cache
+def word_lists() -> dict[str, Any]:
+    """Returns the content of `words.yaml`."""
+    found: dict[str, Any] = yaml.safe_load(Path(__file__).parent.with_name("words.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    """Returns a pattern of `words.yaml`."""
+    return re.compile(_filled(name), re.IGNORECASE | re.VERBOSE)
+
+
+def _filled(name: str) -> str:
+    return re.sub(r"\{([a-z_]+)\}", lambda found: _filled(found[1]), word_lists()[name])

@@ -8,53 +8,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache
 
-_WORDS = {
-    "English": (
-        "the of and what how why which where when who whose are does did do was were is to for with from it "
-        "its this that these can should would could have has my your their there about into than between "
-        "without best"
-    ),
-    "German": (
-        "der das und ist ich nicht ein eine einen einem einer wie warum welche welcher welches wann wer sind "
-        "hat wird werden kann mit für von auf aus bei nach über zum zur vom oder auch gibt mein meine dem"
-    ),
-    "French": (
-        "les des du et est une dans pour avec sur pas qui quel quelle quels quelles comment pourquoi quand "
-        "sont ont peut faire mon ma mes aux cette ces leur combien entre meilleur"
-    ),
-    "Spanish": (
-        "el los las del y es una por para con como que cual cuales cuando donde cuanto cuanta cuesta porque "
-        "son esta hay puede hacer mi mis entre mejor mejores desde hasta sobre"
-    ),
-    "Portuguese": (
-        "os um uma do da dos das em no na nos nas com para qual quais quando onde quanto porque sao esta "
-        "fazer meu minha entre melhor pelo pela ate"
-    ),
-    "Italian": (
-        "il lo gli di della delle dei nel nella per con che cosa come quando dove quanto perche sono fare mio "
-        "mia tra migliore dal alla"
-    ),
-    "Dutch": (
-        "het een van en niet wat hoe waarom welke wanneer wie zijn heeft wordt kan met voor naar bij uit ook mijn tussen beste"
-    ),
-    "Polish": "jak jest nie czy dla ktory ktora ktore kiedy gdzie ile dlaczego sa przez oraz sie moj moja najlepszy",
-    "Swedish": "och att det ar inte vad hur varfor vilken vilka nar vem med fran till hos mellan basta",
-    "Indonesian": ("yang dan di ke dari untuk dengan apa bagaimana mengapa kapan berapa adalah tidak bisa cara terbaik antara"),
-    "Turkish": "ve bir bu icin ile nasil neden hangi nerede kac midir olan gibi en daha nedir",
-    "Vietnamese": "cua khong nhung cach lam nao tai bao nhieu nhat",
-}
+from rewriters.reading.words import word_lists
+
 _WORD = re.compile(r"[^\W\d_]+")
 _SURE, _SURE_TITLE = 2, 3  # words; of a rewrite, which may have a title of another language
 
 
-@lru_cache(maxsize=1)
+@cache
 def _language_of() -> dict[str, str]:
     """Returns word -> its language, of the words that only one language has."""
     found: dict[str, str] = {}
     shared: set[str] = set()
-    for language, words in _WORDS.items():
+    for language, words in word_lists()["function_words"].items():
         for word in set(words.split()):
             key = folded(word)
             shared |= {key} & set(found)

@@ -12,6 +12,7 @@ import unicodedata
 from difflib import SequenceMatcher
 from functools import lru_cache
 
+from rewriters.reading.words import word_lists
 from rewriters.reading.words.function_words import folded, language_of
 
 _LIKE = 0.8  # of two words' consonants
@@ -34,12 +35,6 @@ _PINYIN = re.compile(
     r"|[jqx](?:i|ia|ie|iao|iu|ian|in|iang|ing|iong|u|ue|uan|un)|y(?:a|o|e|ao|ou|an|in|ang|ing|ong|u|ue|uan|un|i)"
     r"|w(?:a|o|ai|ei|an|en|ang|eng|u)|a|o|e|ai|ei|ao|ou|an|en|ang|er)+"
 )
-# Words that romanised Hindi and Urdu hold together with, and no Latin language has in such a number.
-_HINDI = """
-ka ki ke ko kya kyu kyun kyon kaise kaisa kaisi kaun kab kahan kahaan hai hain tha thi mein se aur
-nahi nahin aaj kal liye wala wali karna karne karo kare kitna kitne kitni mera meri mere apna apne
-batao bataye sakta sakte hota hoti me par
-"""
 _HINDI_SCRIPTS = {"devanagari", "arabic"}
 
 
@@ -56,7 +51,8 @@ def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6)
         return False
     if "han-kana" in scripts and (all(map(_ROMAJI.fullmatch, words)) or all(map(_PINYIN.fullmatch, words))):
         return True
-    known = [word for word in words if word in _HINDI.split()]
+    hindi = word_lists()["hindi"].split()
+    known = [word for word in words if word in hindi]
     if scripts & _HINDI_SCRIPTS and len(known) > 1 and 3 * len(known) >= len(words):
         return True
     if language_of(latin) is not None:

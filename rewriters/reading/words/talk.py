@@ -13,124 +13,26 @@ from functools import lru_cache
 from rewriters.normalise import normalise
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import is_chatter, opens_with
+from rewriters.reading.words import pattern
 
-# Words for what a model is asked for and gives: query, rewrite, keywords, answer, passage, version, list.
-_GIVEN = re.compile(
-    r"""\b(?:(?:sub-?)?quer(?:y|ies)|(?:sub-?)?questions?|keywords?|rewrit\w*|rephras\w+|reword\w+|reformulat\w+
-        |versions?|variants?
-        |variations?|passages?|paragraphs?|answers?|responses?|replies|reply|outputs?|results?|searches|search\ terms?
-        |snippets?
-        |excerpts?|perspectives?|alternatives?|expansions?|synonyms|documents?|terms
-      | suchanfragen?|anfragen?|umformulier\w+|umgeschrieben\w*|schlüsselwörter|stichw\w+|suchbegriffe?|antwort\w*|fragen?
-        |abschnitt|absatz|fassung(?:en)?|varianten?
-      | requêtes?|reformul\w+|réécri\w+|mots[- ]clés|réponses?|paragraphes?|recherches?|termes|extraits?
-      | consultas?|reescri\w+|palabras\ clave|respuestas?|preguntas?|pasajes?|párrafos?|búsquedas?|versi[oó]n(?:es)?
-      |términos
-      | palavras-chave|respostas?|perguntas?|passage[nm]s?|trechos?|parágrafos?|buscas?|pesquisas?|vers[õã]o?(?:es)?
-      | parole\ chiave|rispost[ae]|domand[ae]|bran[oi]|paragraf[oi]|ricerc[ah]e?|riformul\w+|riscritt\w+
-      | zoekopdracht(?:en)?|zoekvragen|zoekvraag|herschreven|herformul\w+|trefwoorden|antwoorden?|vragen|vraag|alinea
-      | запрос\w*|переформулир\w+|переписан\w+|ключев\w+\ слов\w+|ответ\w*|вопрос\w*|отрывок|фрагмент\w*|абзац
-      |вариант\w*|верси\w+
-      | zapyta\w+|przeformułowan\w+|słowa\ kluczowe|odpowied\w+|pyta(?:nie|nia)|fragment\w*|wersj\w+
-      | (?:sök|søge|søke)?(?:fråg(?:a|or)|foresp[øo]r(?:g?sel)\w*)|omskriv\w+|omskrev\w+|omformuler\w+
-      |(?:sök|nøgle|nøkkel|nyckel)ord|svar|spørg?smål|kysely\w*|hakusan\w+|avainsan\w+|vastau\w+|uudelleenmuotoil\w+
-      | dotaz\w*|přeformulovan\w+|přepsan\w+|klíčov\w+\ slov\w+|odpověď|otázk\w+
-      | lekérdezés\w*|keresőkifejezés\w*|átfogalmaz\w+|kulcssz\w+|válasz|kérdés\w*
-      | interogar\w+|reformulat[ăa]|rescris[ăa]|cuvinte\ cheie|răspuns\w*|întreb\w+
-      | ερώτημα\w*|αναζήτηση\w*|λέξεις-κλειδιά|απάντηση|ερώτηση
-      | запит\w*|переформульован\w+|ключові\ слова|відповідь|питання|преформулиран\w+|отговор
-      | sorgu\w*|yeniden\ yaz\w+|anahtar\ kelime\w*|yanıt\w*|cevap\w*|soru(?:lar|nun)?|paragraf\w*|metin
-      | (?:truy\ vấn|câu\ hỏi|câu\ trả\ lời|từ\ khóa|đoạn\ văn|viết\ lại) | kueri|kata\ kunci|jawaban|pertanyaan|pencarian
-      | (?:ال)?استعلام\w*|صياغ\w+|(?:ال)?كلمات\ (?:ال)?مفتاحية|(?:ال)?إجابة|(?:ال)?سؤال|(?:ال)?أسئلة|(?:ال)?فقرة)\b
-      | 改写|改寫|查询|查詢|搜索|检索|檢索|关键词|關鍵詞|关键字|問題|问题|回答|答案|段落|文段|版本|结果|結果
-      | クエリ|検索|書き換え|言い換え|キーワード|答え|質問|文章 | 쿼리|검색|질의|키워드|답변|질문|문단|단락|재작성
-      | שאילת\w+|מילות\ מפתח|תשובה | پرس‌?و?جو\w*|بازنویسی\w*|کلمات\ کلیدی|پاسخ
-      | প্রশ্ন|অনুসন্ধান|উত্তর | வினவல்|தேடல்|கேள்வி|பதில்
-      | प्रश्न|क्वेरी|खोज|कीवर्ड|उत्तर|अनुच्छेद | คำค้น|คำถาม|คำตอบ|คำสำคัญ|ข้อความ|ย่อหน้า
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_YES = (
-    r"(?:sure(?:\ thing)?|certainly|of\ course|absolutely|okay|ok|great|gladly|no\ problem|understood|got\ it|yes"
-    r"|gerne?|natürlich|klar|selbstverständlich|bien\ sûr|d['’]accord|certainement|claro(?:\ que\ sí)?|por\ supuesto"
-    r"|com\ certeza|certo|certamente|natuurlijk|zeker|конечно|хорошо|разумеется|oczywiście|jasne|tabii(?:\ ki)?|elbette"
-    r"|بالطبع|بالتأكيد|حسن[اًا]+|ज़रूर|बिल्कुल|tentu(?:\ saja)?|baik|chắc\ chắn(?:\ rồi)?|vâng"
-    r"|好的|当然(?:可以)?|當然(?:可以)?|没问题|沒問題|もちろん(?:です)?|承知(?:いた)?しました|かしこまりました|はい|わかりました|물론(?:입니다|이죠)?|네|알겠습니다"
-    r"|ได้(?:เลย|ครับ|ค่ะ)+|แน่นอน(?:ครับ|ค่ะ)?)"
-)
-_YES_ALONE = re.compile(
-    rf"\s*[*_]{{0,3}}{_YES}(?:[,，、]?\s(?:i|we|let|happy|glad|no)\b[^.!\n]{{0,120}}?)?\s?[!.。！]+[*_]{{0,3}}(?=\s|$|[^\x00-\u024f])",
-    re.IGNORECASE,
-)
-# What a model says of itself, its help and the query.
-_NO_TEXT = re.compile(
-    r"""[\s*_>"“]{0,4}(?:
-        (?:i|we)(?:['’](?:d|m|ll)|\ (?:would|am|will|can))\ (?:be\ )?(?:happy|glad|delighted|here|pleased|ready)\ to\b
-      | (?:i|we)(?:['’]ve|\ have|\ hope)?\ (?:\w+\ ){0,2}(?:written|rewritten|rewrote|wrote|created|provided|generated
-            |prepared)\b
-      | no\ (?:re-?writ\w+|changes?|rephras\w+)\ (?:is\ |are\ |was\ )?(?:needed|necessary|required)
-      | (?:the|this|your)\ (?:\w+\ ){0,2}(?:query|question)(?:\s["“'‘][^"”\n]{1,200}["”'’])?
-            \ (?:is\ already|already|does\ not\ need|doesn['’]t\ need|needs\ no
-            |(?:should|must|needs\ to)\ (?:be|have|include|contain|keep|preserve))\b
-    )""",
-    re.IGNORECASE | re.VERBOSE,
-)
-# What a program says of its failure.
-_FAILURE = re.compile(
-    r"""[\s*_>"“]{0,4}(?:
-        (?:error(?:\ code)?|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
-      | (?:\d{3}\ )?(?:bad\ gateway|gateway\ time-?out|too\ many\ requests|internal\ server\ error
-            |service\ unavailable)\s?(?:[.,;]|$)
-      | (?:the|this|our)\ server\ (?:had\ an?\ error|encountered|is\ (?:currently\ )?(?:overloaded|busy|unavailable))
-      | (?:rate\ limit\ (?:reached|exceeded)|upstream\ (?:connect\ error|request\ timeout)|no\ healthy\ upstream)\b
-    )""",
-    re.IGNORECASE | re.VERBOSE,
-)
+_GIVEN = pattern("given")
+_YES_ALONE = pattern("yes_alone")
+_NO_TEXT = pattern("no_text")
+_FAILURE = pattern("failure")
 _QUOTED = re.compile(r"(?P<label>[^\"“”:：=]{3,60}?)\s?[:：=]?\s?[\"“](?P<text>[^\"“”]{3,})[\"”]\s?[.。]?\s*$")
 _IN_QUOTES = re.compile(r"[\"“‘][^\"”’\n]*[\"”’]")
 _SHOWN = re.compile(r"\s*(?:this|that|these)\b(?!\s(?:is|are)\s(?:the|my|your)\b)", re.IGNORECASE)  # "this is a ..."
-_NOUN = re.compile(r"[\s*_#]{0,4}(?:text|body|content|summary|texte|texto|testo)\s*$", re.IGNORECASE)
-# "A more general question would be: x", "Based on what I know: x".
-_SAYS = re.compile(
-    r"(?:(?:an?|the|one|my|your)\s.{0,40}\b(?:would|could|might|can|is|are)(?:\s+be)?"
-    r"|[^(\[]{0,40}\b(?:i\ (?:know|can|could|have|found|recall|understand)|my|me|your?)\b[^(\[]{0,20})\s*$",
-    re.IGNORECASE,
-)
-_HERE = re.compile(
-    rf"""[\s*_]{{0,4}}(?:{_YES}[\s,，、.!！。-]{{1,3}})?(?:
-        here(?:['’]s|\ is|\ are|\ you)\b|below\b|the\ following\b|(?:this|that|these)\ (?:is|are)\b|following\ (?:is|are)\b
-      | hier\b|nachfolgend|im\ folgenden|unten\b|nachstehend|voici|voilà|ci-dessous|aquí|a\ continuación
-      |est[ae]s?\ (?:es|son)\b
-      | aqui|segue|abaixo|a\ seguir|ecco|di\ seguito|hieronder|вот\b|ниже\b|далее\b|oto\b|poniżej|işte|aşağıda
-      | إليك|فيما\ يلي|هذ[اه]\b|यहाँ|नीचे|निम्न|(?:นี่|นี้)คือ|ต่อไปนี้|ด้านล่าง|đây\ là|dưới\ đây|sau\ đây|berikut
-      |ini\ adalah
-      | 以下|下面|这是|這是|こちら|次(?:の|は|に)|다음은?|아래
-    )""",
-    re.IGNORECASE | re.VERBOSE,
-)
+_NOUN = pattern("noun")
+_SAYS = pattern("says")
+_HERE = pattern("here")
 _WORD = re.compile(r"[^\W_]+")
 _AROUND = " \"'>*_#`"
 _ARROW = re.compile(r"(?P<before>[^→⇒⟶\n]+?)\s?(?:→|⇒|⟶|[-=]{1,2}>)\s?(?P<text>\S.*)")
 _MOST_FOREIGN = 30  # characters of a label that is told without its other words
 _MOST_LABEL_WORDS, _TELLING = 5, 4  # words of a label; characters of a word that is more than a function word
 _MOST_TALK = 250  # characters of an introduction or a heading
-# "Rewritten query:", "关键词：", "**Passage**:" - a label that says only what was asked for.
-_LABEL_WORDS = re.compile(
-    r"""[\s*_\#>-]{0,6}(?:(?:the|a|an|my|your|our|one|new|final|best|improved|original|given|optimi[sz]ed|refined
-        |possible|suggested|revised|clean(?:ed)?
-        |clear(?:er)?|core|pseudo|hypothetical|extracted|general|plain|main|key|search|user|sample|example|short|single
-        |is|are|die|der
-        |das|la|le|les|el|los|las|o|a|os|as|il|lo|i|de|du|des|для|по|neue?|nouvelle|nueva|nova|nuova|nieuwe|новый|новая
-        |后的|後的|为|は|た|された|後の|の|어
-        |重写|優化|优化|最终|最終|新しい|새로운|다시\ 작성된|된|다시\ 쓴)\ ?){0,5}$""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_ORIGINAL = re.compile(
-    r"""[\s*_#>-]{0,6}(?:the\ |your\ |user['’]?s?\ )?(?:original|input|given|initial|user|your|原始|原|元の|원래
-        |ursprüngliche?|исходн\w+)\s?(?:(?:search|user)\ )?
-        (?:query|question|input|查询|问题|クエリ|質問|검색어|질문|anfrage|frage|запрос|вопрос)[*_]{0,3}\s?[:：]""",
-    re.IGNORECASE | re.VERBOSE,
-)
+_LABEL_WORDS = pattern("label_words")
+_ORIGINAL = pattern("original")
 _LABEL = re.compile(r"[\s*_#>`-]{0,6}(?P<label>[^:：\n]{1,60}?)[*_`]{0,3}\s?[:：][*_`]{0,3}\s{0,3}(?P<rest>.*)", re.DOTALL)
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+\S|\s{0,3}(?P<bold>\*\*|__)(?!\s)[^*_\n]{1,200}(?P=bold)\s?[:：]?\s*$")
 _RULE = re.compile(r"\s*(?:[-=_*]\s?){3,}\s*$")

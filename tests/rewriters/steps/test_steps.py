@@ -109,55 +109,6 @@ def test_reasoning_is_no_part_of_an_answer() -> None:
     assert (failed.reason, failed.message) == ("timeout", "late")
 
 
-@pytest.mark.parametrize(
-    ("text", "grade"),
-    [
-        ("relevant", 2), ("**Irrelevant**.", 0), ("The document says so.\nGrade: ambiguous", 1), ("Grade: 2", None),
-        ("It is relevant, not irrelevant.", None), ("relevant or ambiguous", None), ("", None), ("I cannot 0", None),
-    ],
-)  # fmt: skip
-def test_a_grade_is_the_answer_or_its_last_line(text: str, grade: int | None) -> None:
-    assert read_step(GRADED, said(text), "q").grade == grade
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('{"question": "a", "why": "b"}', {"question": "a", "why": "b"}),
-        ('Here: ```json\n{"why": "b", "question": "a", "more": 1}\n```', {"question": "a", "why": "b"}),
-        ('{"question": "a"}', None),
-        ('{"question": "", "why": "b"}', None),
-        ('{"question": "a", "why": ', None),
-    ],
-)
-def test_an_object_has_all_its_keys(text: str, found: dict[str, str] | None) -> None:
-    result = read_step(OBJECT, said(text), "q")
-    assert (dict(result.fields) or None) == found
-    assert (result.reason is None) == (found is not None)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('{"a": 2, "b": "3"}', {"a": 2, "b": 3}),
-        ('{"a": 1, "b": 1}\n\nNo: ```json\n{"b": 3.0, "a": 0}\n```', {"a": 0, "b": 3}),
-        ('{"a": 2, "b": 4}', None),
-        ('{"a": 2, "b": 2.5}', None),
-        ('{"a": 2, "b": true}', None),
-        ('{"a": 2, "b": -1}', None),
-        ('{"a": 2, "b": NaN}', None),
-        ('{"a": 2, "b": ' + "9" * 5000 + "}", None),
-        ('{"a": 2}', None),
-        ("a: 2, b: 3", None),
-        ("3", None),
-    ],
-)
-def test_an_object_of_grades_has_a_grade_for_each_key(text: str, found: dict[str, int] | None) -> None:
-    result = read_step(GRADES, said(text), "q")
-    assert (dict(result.grades) or None) == found
-    assert result.reason == (None if found else "unparsable")
-
-
 @given(
     st.text(max_size=300),
     st.sampled_from(["stop", "length", "refusal"]),

@@ -1,19 +1,15 @@
 """A server that speaks Chat Completions, with the faults that real ones have.
 
-    python tests/support/rewriters/fake_server.py --port 0 --seconds 0.2 [--unavailable 0.05] [--hanging 0.01]
-
-As a process it prints its address and serves until it is ended; in tests it runs on a thread: `with FakeServer() as s`.
-It answers "answer to: PROMPT", and what goes wrong is told by the prompt (`fail`), by chance, or by `answer`.
+It runs on a thread (`with FakeServer() as s`) and answers "answer to: PROMPT". What goes wrong is told by the prompt (`fail`),
+by chance, or by `answer`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
 import random
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -88,8 +84,7 @@ FAULTS: dict[str, Reply] = {
 class FakeServer:
     """The server, its faults, and what it saw.
 
-    models: what GET /models lists, or the reply to it. seconds: that every answer takes. most: sends at a time, beyond
-    which it says 429. at_once: sends that are worked on at a time; the others queue. answer: a body's reply, None for
+    models: what GET /models lists, or the reply to it. seconds: that every answer takes. answer: a body's reply, None for
     the good answer. text: what that says.
     """
 
@@ -100,10 +95,7 @@ class FakeServer:
         self,
         models: list[str] | Reply | None = None,
         *,
-        port: int = 0,
         seconds: float = 0.0,
-        most: int | None = None,
-        at_once: int | None = None,
         key: str | None = None,
         usage: bool = True,
         completion_tokens: int = 3,
@@ -113,8 +105,8 @@ class FakeServer:
         text: Callable[[Body], str] | None = None,
     ) -> None:
         self.models: list[str] | Reply = ["tiny"] if models is None else models
-        self.seconds, self.most, self.key, self.usage, self.answer = seconds, most, key, usage, answer
-        self.port, self._text, self._completion_tokens = port, text, completion_tokens
+        self.seconds, self.key, self.usage, self.answer = seconds, key, usage, answer
+        self.port, self._text, self._completion_tokens = 0, text, completion_tokens
         self.together = 0  # answers wait until so many have been in flight at a time
         self.given, self.allowed = 0, math.inf  # good answers; the ones after so many wait until more are allowed
         self.aliases: set[str] = set()  # models that it has and does not list
@@ -125,7 +117,7 @@ class FakeServer:
         self.headers: list[dict[str, str]] = []
         self.connections: set[int] = set()
         self.in_flight = self.most_in_flight = self.listings = 0
-        self._unavailable, self._hanging, self._at_once = unavailable, hanging, at_once
+        self._unavailable, self._hanging = unavailable, hanging
         self._chance = random.Random(1)
         self._faults: dict[str, tuple[Reply, float]] = {}
         self._shown: Counter[str] = Counter()
@@ -165,7 +157,6 @@ class FakeServer:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     async def listen(self) -> None:
-        self._queue = asyncio.Semaphore(self._at_once or 1_000_000)
         app = web.Application()
         app.router.add_get("/v1/models", self._list)
         app.router.add_post(self.path, self._complete)
@@ -203,18 +194,15 @@ class FakeServer:
         try:
             if self._stranger(request):
                 return await self._reply(request, FAULTS["401"])
-            if self.most is not None and self.in_flight > self.most:
-                return await self._reply(request, refusal(429, "too many at a time"))
             reply = self._fault(prompt) or (self.answer(body) if self.answer else None)
             if reply is None and isinstance(self.models, list) and body["model"] not in {*self.models, *self.aliases}:
                 reply = refusal(404, f"The model `{body['model']}` does not exist", code="model_not_found")
             if reply is not None:
                 return await self._reply(request, reply)
-            async with self._queue:
-                while self.most_in_flight < self.together or self.given >= self.allowed:
-                    await asyncio.sleep(0.01)
-                self.given += 1
-                await asyncio.sleep(self.seconds)
+            while self.most_in_flight < self.together or self.given >= self.allowed:
+                await asyncio.sleep(0.01)
+            self.given += 1
+            await asyncio.sleep(self.seconds)
             text = self._text(body) if self._text else f"answer to: {prompt}"
             return web.json_response(self.good_text(text, prompt) if "prompt" in body else self.good(text, prompt))
         finally:
@@ -268,29 +256,3 @@ class FakeServer:
             return response
         headers = {"Content-Type": "application/json"} | reply.headers
         return web.Response(status=reply.status, body=reply.content, headers=headers)
-
-
-async def _serve(server: FakeServer) -> None:
-    await server.listen()
-    print(server.address, flush=True)
-    await asyncio.Event().wait()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=0.2, help="that every answer takes")
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--most", type=int, help="sends at a time, beyond which it says 429")
-    parser.add_argument("--at-once", type=int, help="sends that are worked on at a time; the others queue")
-    parser.add_argument("--unavailable", type=float, default=0.0, help="share of 503")
-    parser.add_argument("--hanging", type=float, default=0.0, help="share of sends without an answer")
-    options = vars(parser.parse_args())
-    try:
-        asyncio.run(_serve(FakeServer([options.pop("model")], **options)))
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

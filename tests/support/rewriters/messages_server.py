@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.rewriters.fake_server import Body, FakeServer, Reply
+from tests.support.rewriters.fake_server import Body, FakeServer
 
 
 def message(text: str, usage: Body | None = None, stop_reason: str = "end_turn", thought: str = "") -> Body:
@@ -19,11 +19,6 @@ def message(text: str, usage: Body | None = None, stop_reason: str = "end_turn",
         "stop_reason": stop_reason,
         "usage": usage or {"input_tokens": 5, "output_tokens": 3},
     }
-
-
-def overloaded() -> Reply:
-    """What it says when it is."""
-    return Reply(529, b'{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}')
 
 
 class MessagesServer(FakeServer):
@@ -47,15 +42,9 @@ class MessagesServer(FakeServer):
         marked = "" if isinstance(content, str) else "".join(part["text"] for part in content if part.get("cache_control"))
         known, size = marked in self._cached, len(marked.split())
         self._cached.add(marked)
-        return message(
-            text,
-            {
-                "input_tokens": len(prompt.split()) - size,
-                "cache_read_input_tokens": size if known else 0,
-                "cache_creation_input_tokens": 0 if known else size,
-                "output_tokens": self._completion_tokens,
-            },
-        )
+        usage = {"input_tokens": len(prompt.split()) - size, "output_tokens": self._completion_tokens}
+        cached = {"cache_read_input_tokens": size if known else 0, "cache_creation_input_tokens": 0 if known else size}
+        return message(text, usage | cached)
 
     def stranger(self, headers: Mapping[str, str], key: str) -> bool:
         """Whether a request does not have the key, or says no version."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from rewriters.engines import Completion, Request
 from rewriters.pool import Entry, load, load_pool
@@ -39,9 +42,31 @@ def answered(one: Rewriter, text: str, *answers: str | Completion) -> Rewritten:
     return one.read(query, list(zip(requests, completions, strict=True)))
 
 
+def texts_of(strategy: Strategy, answer: str | Completion, query: str) -> list[tuple[int, str, str]] | str:
+    """Returns position, text and parsed_as of each text of an answer; or the reason why there is none."""
+    found = answered(Rewriter(Rewriting((strategy,))), query, answer)
+    return [(one.position, one.text, one.parsed_as) for one in found.rewrites] or found.failures[0].reason
+
+
 def a_file(**fields: Any) -> Strategy:
     """A strategy of a file of the user, sub_query.yaml, whose prompt and names are there."""
-    import yaml
-
     good = {"label": "Sub-Query Rewriting", "prompt": "Ask.\n\nQuery: {query}"}
     return load("./sub_query.yaml", read=lambda _: yaml.safe_dump(good | fields))
+
+
+PRESETS = Path(__file__).parents[3] / "configs" / "strategies"
+
+
+def _variant(file: str, **parameters: Any) -> Entry:
+    return {str(PRESETS / f"{file}.yaml"): parameters} if parameters else str(PRESETS / f"{file}.yaml")
+
+
+TRAINED: dict[str, Entry] = {
+    "rrr": _variant("rrr"),
+    "rq_rag": _variant("rq_rag"),
+    "rq_rag_decompose": _variant("rq_rag", action="[S_Decomposed_Query]", name="of_a_kind"),
+    "rq_rag_chooses": _variant("rq_rag", action="", name="of_a_kind"),
+    "qmd": _variant("qmd"),
+    "qmd_passage": _variant("qmd", passage=True, name="qmd_passage"),
+    "deep_retrieval": _variant("deep_retrieval"),
+}

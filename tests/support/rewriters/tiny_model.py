@@ -1,7 +1,5 @@
 """A causal language model of 2 layers with random weights, made on the spot: real files of a real architecture, 3 MB.
 
-    python tests/support/rewriters/tiny_model.py FOLDER
-
 It writes nonsense, but as a model does: token by token, the same for the same prompt at temperature 0. The end-of-text
 token is never likeliest, so free text has as many tokens as are asked for. With `quotes` it closes the strings of a JSON
 object, as a trained model does, and its answers hang on the whole prompt, although every request has the same seed.
@@ -13,7 +11,6 @@ import argparse
 import difflib
 import inspect
 import json
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -125,7 +122,3 @@ def _tokenizer(folder: Path, vocabulary: int) -> int:
     }  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return int(tokenizer.get_vocab_size())
-
-
-if __name__ == "__main__":
-    print(make_model(Path(sys.argv[1])))

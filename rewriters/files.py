@@ -1,0 +1,67 @@
+"""YAML files of strategies, steps, rules and demonstrations: read, and refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from cluster.errors import RewriterError, nearest
+
+Read = Callable[[str], str]
+"""Path of a file of the user -> its text; raises OSError or UnicodeDecodeError."""
+
+
+def read_local(path: str) -> str:
+    """Returns the text of a file of this machine."""
+    return Path(path).read_text(encoding="utf-8")
+
+
+def read_yaml(code: str, where: str, path: str, read: Read, remedy: str) -> Any:
+    """Returns the content of a file, which errors of a code name `where`, with a remedy.
+
+    Raises:
+        RewriterError: It cannot be read, or is not YAML.
+    """
+    try:
+        return yaml.safe_load(read(path))
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is not UTF-8"
+        raise RewriterError(code, f"{where}: cannot be read: {why}; {remedy}") from error
+    except yaml.YAMLError as error:
+        raise RewriterError(code, f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
+
+
+def read_fields(code: str, where: str, path: str, read: Read, remedy: str, what: str) -> dict[str, Any]:
+    """Returns the fields of `what` that a file holds.
+
+    Raises:
+        RewriterError: It cannot be read, is not YAML, or holds something else.
+    """
+    fields = read_yaml(code, where, path, read, remedy)
+    if not isinstance(fields, dict):
+        raise RewriterError(code, f"{where}: should hold {what}, found {type(fields).__name__}; correct it")
+    return fields
+
+
+@contextmanager
+def checked(code: str, where: str, keys: Callable[[Sequence[Any]], Collection[str]] = lambda place: ()) -> Iterator[None]:
+    """Raises the first problem that a model finds in a file, as one line; `keys` returns those that may stand at a place."""
+    try:
+        yield
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # the cause of a missing one
+        message, remedy = first["msg"].removeprefix("Value error, "), "correct it"
+        if first["type"] == "missing":
+            message, remedy = "is missing", "add it"
+        elif first["type"] == "extra_forbidden":
+            known = keys(first["loc"][:-1])
+            message = f"unknown key{nearest(str(first['loc'][-1]), known) if known else ''}"
+        elif first["type"] != "value_error":
+            message = f"{message[0].lower()}{message[1:]}, found {first['input']!r}"
+        place = "".join(f"{part}." for part in first["loc"])[:-1]
+        raise RewriterError(code, f"{where}: {place + ': ' if place else ''}{message}; {remedy}") from error
