@@ -1,9 +1,10 @@
-"""YAML files of strategies, steps, rules and demonstrations: read, and refused in one line."""
+"""YAML files: our prompts, and strategies, steps, rules and demonstrations, which are refused in one line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,17 @@ from cluster.errors import RewriterError, nearest
 
 Read = Callable[[str], str]
 """Path of a file of the user -> its text; raises OSError or UnicodeDecodeError."""
+
+
+@cache
+def _prompts() -> dict[str, str]:
+    found: dict[str, str] = yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def prompt(name: str) -> str:
+    """Returns a template of `prompts.yaml`."""
+    return _prompts()[name]
 
 
 def read_local(path: str) -> str:

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from cluster.errors import RewriterError, nearest
 from cluster.plugins import PluginError, entry_points, imported
 from cluster.settings import REQUIRED
-from rewriters.files import Read, checked, read_fields, read_local
+from rewriters.files import Read, checked, prompt, read_fields, read_local
 from rewriters.marks import Marks
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
@@ -33,12 +33,7 @@ Entry = str | Mapping[str, Mapping[str, Any]]
 GROUP = "dmqr.strategies"
 """Of entry points."""
 OF_THE_QUERY = "the language of the query"
-CONTEXT_BLOCK = """\
-Earlier turns of the conversation, oldest first; what the query leaves out or points back to is found there:
-{context}
-Where the query depends on them, let what you write be understandable without them.
-
-"""
+CONTEXT_BLOCK = prompt("context") + "\n\n"
 _FOLDER = Path(__file__).parent / "strategies"
 _FIELDS = (
     "search_as", "several_lines", "include_original", "as_one", "weight", "position_weights", "depth", "score_floor",

@@ -10,28 +10,9 @@ from __future__ import annotations
 
 import re
 
-_NAME = r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
-_TAG = rf"(?:[\w.-]{{1,16}}[:|])?{_NAME}(?:_\w{{1,16}}|:[\w.-]{{1,24}})?"
-_OF_TOKEN = rf"(?:of[_ ])?{_NAME}(?::\w{{1,12}})?"
-_HEADER = r"(?:[^<\n]{0,80}(?:<\|constrain\|>[^<\n]{0,20})?<\|message\|>)?"
-_SPEAKER = r"(?:<\|start\|>\s{0,3}assistant\s{0,3})?"
-_MARK = re.compile(
-    rf"""(?P<open>
-        <{_TAG}> | <details[^<>\n]{{0,60}}>\s{{0,4}}<summary>[^<\n]{{0,60}}(?:think|thought|reason)[^<\n]{{0,60}}</summary>
-      | ◁think(?:ing)?▷ | \[THINK(?:ING)?\] | <unused94>(?:thought)?
-      | <\|(?:\w{{1,12}}:)?(?:start|begin)_{_OF_TOKEN}\|> | <\|open\|>\s?think\s?<\|sep\|> | <\|content_thinking\|>
-      | <\|channel>\s{{0,3}}(?:thought|thinking|analysis)\b
-      | {_SPEAKER}<\|channel\|>\s{{0,3}}(?:analysis|commentary)\b{_HEADER}
-      | {_SPEAKER}to=self<\|message\|>
-    ) | (?P<close>
-        </{_TAG}> | </details> | ◁/think(?:ing)?▷ | \[/THINK(?:ING)?\] | <unused95>
-      | <\|(?:\w{{1,12}}:)?end_{_OF_TOKEN}\|> | <\|close\|>\s?think\s?<\|sep\|> | <\|content_text\|>
-      | (?<=>)<channel\|> | (?<!\|)<channel\|>
-      | {_SPEAKER}<\|channel\|>\s{{0,3}}final\b{_HEADER}
-      | {_SPEAKER}to=user<\|message\|>
-    )""",
-    re.IGNORECASE | re.VERBOSE,
-)
+from rewriters.reading.words import pattern
+
+_MARK = pattern("thinking")
 # Harmony without its special tokens: "analysisWe need ...assistantfinalThe passage". A word of a text is followed by a space.
 _BARE_ANALYSIS = re.compile(r"\s*(?:analysis|commentary)(?=[^\sa-z.,;:'’-])")
 _BARE_FINAL = re.compile(r"assistantfinal|\A\s*final(?=[A-Z\"{\[\d])")

@@ -12,7 +12,7 @@ import unicodedata
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-from rewriters.reading.words import word_lists
+from rewriters.reading.words import pattern, word_lists
 from rewriters.reading.words.function_words import folded, language_of
 
 _LIKE = 0.8  # of two words' consonants
@@ -25,16 +25,7 @@ _AFTER_VOWEL = {"EL", "EM", "EN", "ER", "ES", "EF"}
 _SILENT = {"ALEF", "AIN", "AYIN", "ALPHA", "EPSILON", "ETA", "IOTA", "OMICRON", "UPSILON", "OMEGA", "O", "ANG", "SARA", "MAI",
            "MAITAIKHU", "THANTHAKHAT"}  # fmt: skip
 _LETTER = re.compile(r"(?:LETTER|CHARACTER|SYLLABLE|LIGATURE)(?: (?:SMALL|FINAL|VOCALIC|YERU|SHORT))* (?P<name>[A-Z]+)")
-_ROMAJI = re.compile(
-    r"(?:(?:kk?|g|ss?h?|sh|z|j|t?ch|tt?s?|d|n|h|b|pp?|m|r|[kgnhbpmr]y)?[aeouāūēō]|(?:kk?|g|s?sh|j|t?ch|n|h|b|pp?|m|r)?[iī]|fu|y[auo]|w[ao]|n['’]?)+"
-)
-_PINYIN = re.compile(
-    r"(?:[bpmf](?:a|o|ai|ei|ao|ou|an|en|ang|eng|i|ie|iao|ian|in|ing|iu|u)"
-    r"|[dtnlgkh](?:a|e|ai|ei|ao|ou|an|en|ang|eng|ong|u|uo|un|ui|uan|ua|uai|uang)|[dtnl](?:i|ie|iao|ian|in|ing|iu|iang|v|ve|ü|üe|ue)"
-    r"|(?:zh|ch|sh|r|z|c|s)(?:a|e|i|ai|ei|ao|ou|an|en|ang|eng|ong|u|ua|uo|uai|ui|uan|un|uang)"
-    r"|[jqx](?:i|ia|ie|iao|iu|ian|in|iang|ing|iong|u|ue|uan|un)|y(?:a|o|e|ao|ou|an|in|ang|ing|ong|u|ue|uan|un|i)"
-    r"|w(?:a|o|ai|ei|an|en|ang|eng|u)|a|o|e|ai|ei|ao|ou|an|en|ang|er)+"
-)
+_ROMAJI, _PINYIN = pattern("romaji"), pattern("pinyin")
 _HINDI_SCRIPTS = {"devanagari", "arabic"}
 
 
