@@ -1,9 +1,18 @@
-"""Lengths of rewrites: DMQR-RAG defines core content as shorter than the keywords."""
+"""Words of a text: its length in words, and phrases that are found as whole words.
+
+A word ends where no letter or digit of a script with spaces goes on: an English phrase is found in 买iphone手机. A phrase whose
+own first or last letter is of a script without spaces is found wherever it stands, since such text says nothing of words;
+only a vowel sign or tone mark of its last letter must not follow.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
+
+from rewriters.normalise import normalise
 
 # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han, half-width kana: scripts without spaces between their words.
 UNSPACED = re.compile(
@@ -11,6 +20,8 @@ UNSPACED = re.compile(
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
 _WORD = re.compile(r"[^\W_][^\s,;،、，；]*")  # what lies between separators and has a letter or digit, from the first one on
+_SPACED = rf"(?!{UNSPACED.pattern})\w"
+_MARKS = "".join(char for char in map(chr, range(0x0E00, 0x1800)) if unicodedata.category(char)[0] == "M")
 
 
 def length(text: str) -> int:
@@ -22,7 +33,7 @@ def length(text: str) -> int:
 def longer_cores(query_ids: Iterable[str], strategies: Iterable[str], texts: Iterable[str]) -> int:
     """Returns the number of queries whose longest `core_content` text is longer than their longest `keyword` text.
 
-    All arguments are of each rewrite.
+    DMQR-RAG defines core content as shorter than the keywords. All arguments are of each rewrite.
     """
     longest: dict[str, dict[str, int]] = {"core_content": {}, "keyword": {}}
     for query_id, strategy, text in zip(query_ids, strategies, texts, strict=True):
@@ -30,3 +41,15 @@ def longer_cores(query_ids: Iterable[str], strategies: Iterable[str], texts: Ite
             longest[strategy][query_id] = max(length(text), longest[strategy].get(query_id, 0))
     keyword = longest["keyword"]
     return sum(query_id in keyword and core > keyword[query_id] for query_id, core in longest["core_content"].items())
+
+
+@lru_cache(maxsize=256)
+def any_of(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    """Returns a pattern that finds any of the phrases as whole words in a text in normal form."""
+    return re.compile("|".join(_whole(normalise(phrase)) for phrase in sorted(phrases, key=len, reverse=True)))
+
+
+def _whole(phrase: str) -> str:
+    before = "" if UNSPACED.match(phrase[:1]) else rf"(?<!{_SPACED})"
+    after = rf"(?![{_MARKS}])" if UNSPACED.match(phrase[-1:]) else rf"(?!{_SPACED})"
+    return before + re.escape(phrase) + after

@@ -25,7 +25,7 @@ from rewriters.reading.answers import Answers, read_call
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
-from rewriters.selection import All, Choice, Column, RandomK, Selector
+from rewriters.selection import Choice, all_of, by_chance, by_column
 from rewriters.settings import (
     GuardSettings,
     SelectAdaptive,
@@ -42,35 +42,20 @@ CALLS = ("joint", "separate")
 
 @dataclass(frozen=True)
 class Rewriting:
-    """The parts of a rewriter; a value that workers are given.
+    """The parts of a rewriter; a value that workers are given."""
 
-    Attributes:
-        pool: The strategies; may be empty (then only the original query is searched).
-        calls: "joint": one request for all joint strategies, and one of its own for each other; "separate": one each.
-        decoding: Passed to the engine.
-        joint_prompt: Replaces the default joint prompt; `check_joint_prompt` accepts it.
-        language: That rewrites are written in; None: the query's.
-        context: Whether queries have earlier turns.
-        select: The config's `rewrite.select`.
-        rules: Of a selection by type.
-        demonstrations: Of adaptive selection.
-        guards: What is masked, checked and left out.
-        retries: Tries of a request, after the first, whose answer does not serve (`outcome/retries.py`).
-        answer_once: Values of `Request.engine` of recordings: they have no other answer, so that these are not tried again.
-    """
-
-    pool: tuple[Strategy, ...]
-    calls: str = "joint"
-    decoding: Mapping[str, Any] = field(default_factory=dict)
-    joint_prompt: str | None = None
-    language: str | None = None
-    context: bool = False
-    select: SelectSettings = field(default_factory=lambda: SelectAll(kind="all"))
-    rules: classifier.Rules | None = None
-    demonstrations: tuple[adaptive.Demonstration, ...] = ()
-    guards: GuardSettings = field(default_factory=GuardSettings)
-    retries: int = 0
-    answer_once: frozenset[str] = frozenset()
+    pool: tuple[Strategy, ...]  # the strategies; may be empty (then only the original query is searched)
+    calls: str = "joint"  # "joint": one request for all joint strategies, one for each other; "separate": one each
+    decoding: Mapping[str, Any] = field(default_factory=dict)  # passed to the engine
+    joint_prompt: str | None = None  # replaces the default joint prompt; `check_joint_prompt` accepts it
+    language: str | None = None  # that rewrites are written in; None: the query's
+    context: bool = False  # whether queries have earlier turns
+    select: SelectSettings = field(default_factory=lambda: SelectAll(kind="all"))  # the config's `rewrite.select`
+    rules: classifier.Rules | None = None  # of a selection by type
+    demonstrations: tuple[adaptive.Demonstration, ...] = ()  # of adaptive selection
+    guards: GuardSettings = field(default_factory=GuardSettings)  # what is masked, checked and left out
+    retries: int = 0  # tries of a request, after the first, whose answer does not serve (`outcome/retries.py`)
+    answer_once: frozenset[str] = frozenset()  # values of `Request.engine` of recordings, whose answers are not tried again
 
     @property
     def selects(self) -> bool:
@@ -107,17 +92,17 @@ class Rewriter:
             calls = rewriting.calls
             raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
         self.strategies = in_prompt_order(rewriting.pool)
-        self._by_type = classifier.ByType(rewriting.rules, rewriting.pool) if rewriting.rules and rewriting.pool else None
-        self._selector = self._opened_selector()
+        self._rules = rewriting.rules if rewriting.pool else None
+        self._check_selection()
         self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
         self._calls = self._planned()
         self._guards = Guards(rewriting.guards, self.strategies)
 
     def question(self, query: Query) -> Request | None:
         """Returns the request whose answer `choose` needs; None if it needs none."""
-        if not self._asks_type or self._by_type is None:
+        if not self._asks_type or self._rules is None:
             return None
-        template = self._by_type.rules.prompt()
+        template = self._rules.prompt()
         decoding = {**self._of.decoding, "temperature": 0.0}
         shown, mask = self._guards.masked(query)
         return Request(
@@ -130,15 +115,19 @@ class Rewriter:
 
         `answer` is that to the question, if there was one; the rules decide where it names no type.
         """
-        if self._by_type is not None and answer is not None and answer.text is not None:
-            named = self._by_type.rules.read(answer.text)
-            if named is not None:
-                return self._by_type.of_type(named)._replace(answered=True)
-        return self._selector.choose(query)
+        select, pool = self._of.select, self._of.pool
+        if pool and isinstance(select, SelectRandom):
+            return by_chance(pool, select.k, select.seed, query)
+        if pool and isinstance(select, SelectColumn):
+            return by_column(pool, select.column, query)
+        if self._rules is None:
+            return all_of(pool)
+        named = None if answer is None or answer.text is None else self._rules.read(answer.text)
+        return self._rules.choice(named or self._rules.type_of(query.text), pool)._replace(answered=named is not None)
 
     def nothing(self, query: Query, reason: str) -> Choice:
         """Returns the choice for a query that is not rewritten: no strategy."""
-        query_type = None if self._asks_type else self._selector.choose(query).query_type
+        query_type = None if self._asks_type else self.choose(query).query_type
         return Choice({}, query_type, reason)
 
     def requests(self, query: Query, choice: Choice | None = None) -> list[Request]:
@@ -218,19 +207,14 @@ class Rewriter:
             ],
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
 
-    def _opened_selector(self) -> Selector:
+    def _check_selection(self) -> None:
         select, pool = self._of.select, self._of.pool
-        if not pool:
-            return All(pool)
-        if isinstance(select, SelectRandom):
-            return RandomK(pool, select.k, select.seed)
-        if isinstance(select, SelectColumn):
-            return Column(pool, select.column)
-        if self._by_type is not None:
-            for name in self._by_type.rules.strategies:
-                self._by_type.of_type(name)
-            return self._by_type
-        return All(pool)
+        if pool and isinstance(select, SelectRandom) and select.k > len(pool):
+            line = f"rewrite.select.k is {select.k}, and there are {len(pool)} strategies; lower it"
+            raise RewriterError("config-value", line)
+        if self._rules is not None:
+            for name in self._rules.strategies:
+                self._rules.choice(name, pool)
 
     def _planned(self) -> list[Call]:
         of = self._of

@@ -1,7 +1,7 @@
 """Selection: which strategies of the pool rewrite a query.
 
-A selector chooses from what is known before any rewrite: the query, its values, or the answer to a question of its own
-(`rewriters/classifier.py`). Adaptive selection is no selector: there the LLM chooses while it writes (`rewriters/adaptive.py`).
+Here they are chosen by the query and its values. `rewriters/classifier.py` chooses by the type of the query; with adaptive
+selection the LLM chooses while it writes (`rewriters/adaptive.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cluster.errors import RewriterError, nearest
 from rewriters.query import Query
@@ -20,78 +20,36 @@ _BETWEEN = re.compile(r"[,;](?![^()]*\))")  # strategies; commas in brackets are
 
 
 class Choice(NamedTuple):
-    """The strategies that rewrite one query.
+    """The strategies that rewrite one query."""
 
-    Attributes:
-        texts: Strategy -> how many of its texts are kept at most (None: all), in the order of the pool.
-        query_type: By classification; else None.
-        reason: Why these, in words; None where all are taken.
-        answered: Whether the LLM told the type.
-        note: What is wrong with the query's cell in the log, so that all strategies are taken.
-    """
-
-    texts: Mapping[str, int | None]
-    query_type: str | None = None
-    reason: str | None = None
-    answered: bool = False
-    note: str | None = None
+    texts: Mapping[str, int | None]  # strategy -> how many of its texts are kept at most (None: all), in the order of the pool
+    query_type: str | None = None  # by classification; else None
+    reason: str | None = None  # why these, in words; None where all are taken
+    answered: bool = False  # whether the LLM told the type
+    note: str | None = None  # what is wrong with the query's cell in the log, so that all strategies are taken
 
 
-class Selector(Protocol):
-    """Chooses strategies for a query."""
-
-    def choose(self, query: Query) -> Choice:
-        """Returns the choice."""
-        ...
+def all_of(pool: Sequence[Strategy]) -> Choice:
+    """Returns the whole pool."""
+    return Choice({strategy.name: None for strategy in pool})
 
 
-class All(NamedTuple):
-    """Every strategy of the pool."""
-
-    pool: Sequence[Strategy]
-
-    def choose(self, query: Query) -> Choice:
-        """Returns the whole pool."""
-        return Choice({strategy.name: None for strategy in self.pool})
+def by_chance(pool: Sequence[Strategy], k: int, seed: int, query: Query) -> Choice:
+    """Returns k strategies, drawn with the seed and the query's id: a query has the same ones in every run."""
+    drawn = set(random.Random(f"{seed} {query.query_id}").sample(sorted(strategy.name for strategy in pool), k))
+    return Choice({strategy.name: None for strategy in pool if strategy.name in drawn}, None, f"{k} by chance")
 
 
-class RandomK:
-    """k strategies by chance; a query has the same ones in every run."""
-
-    def __init__(self, pool: Sequence[Strategy], k: int, seed: int) -> None:
-        """Keeps the names.
-
-        Raises:
-            RewriterError: The pool has fewer than k.
-        """
-        if k > len(pool):
-            raise RewriterError("config-value", f"rewrite.select.k is {k}, and there are {len(pool)} strategies; lower it")
-        self._names, self._k, self._seed = sorted(strategy.name for strategy in pool), k, seed
-        self._order = [strategy.name for strategy in pool]
-
-    def choose(self, query: Query) -> Choice:
-        """Returns k strategies, drawn with the seed and the query's id."""
-        drawn = set(random.Random(f"{self._seed} {query.query_id}").sample(self._names, self._k))
-        return Choice({name: None for name in self._order if name in drawn}, None, f"{self._k} by chance")
-
-
-class Column(NamedTuple):
-    """Chooses by a column of the log."""
-
-    pool: Sequence[Strategy]
-    column: str
-
-    def choose(self, query: Query) -> Choice:
-        """Returns the strategies of the query's cell; all with a note if it names one that the pool does not have."""
-        cell, whole = (query.values.get(self.column) or "").strip(), All(self.pool).choose(query)
-        if not cell:
-            return whole
-        wanted = int(cell) if cell.isdecimal() else [one.strip() for one in _BETWEEN.split(cell)]
-        try:
-            texts = chosen(wanted, self.pool, f"column {self.column!r}")
-        except RewriterError as error:  # one wrong cell must not end a night
-            return whole._replace(note=f"{error}; all strategies are taken")
-        return Choice(texts, None, f"{self.column}: {cell}")
+def by_column(pool: Sequence[Strategy], column: str, query: Query) -> Choice:
+    """Returns the strategies of the query's cell; all with a note if it names one that the pool does not have."""
+    cell = (query.values.get(column) or "").strip()
+    if not cell:
+        return all_of(pool)
+    wanted = int(cell) if cell.isdecimal() else [name.strip() for name in _BETWEEN.split(cell)]
+    try:
+        return Choice(chosen(wanted, pool, f"column {column!r}"), None, f"{column}: {cell}")
+    except RewriterError as error:  # one wrong cell must not end a night
+        return all_of(pool)._replace(note=f"{error}; all strategies are taken")
 
 
 def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], where: str) -> dict[str, int | None]:

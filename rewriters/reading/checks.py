@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from rewriters.lengths import length
+from rewriters.lengths import any_of, length
 from rewriters.normalise import normalise
-from rewriters.phrases import any_of
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import opens_with
 from rewriters.reading.repetition import is_repetitive
@@ -44,7 +43,7 @@ def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
     Labels, tokens and quotation marks that the query itself has stay. Where `quoted`, the value is plain text, so that
     quotation marks or emphasis around all of it do not belong to it.
     """
-    text = without_control(text)
+    text = _CONTROL.sub("", text)
     if not _SPECIAL_TOKEN.search(query):
         text = _SPECIAL_TOKEN.sub(" ", text)
     text = " ".join(text.split())
@@ -52,11 +51,6 @@ def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
     if label and label_key(label.group()) in _labels(strategy) and not opens_with(query, label.group()):
         text = text[label.end() :]
     return _unwrap(text, query.strip()) if quoted else text
-
-
-def without_control(text: str) -> str:
-    """Returns a text without control characters and halves of surrogate pairs."""
-    return _CONTROL.sub("", text)
 
 
 @lru_cache(maxsize=256)
@@ -105,18 +99,14 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
         "unparsable": strategy.question and ends_as_sentence(text) and not ends_as_sentence(query),
         "wrong_language": not strategy.any_language and is_in_wrong_language(text, query),
     }
-    return next((reason for reason, fails in checks.items() if fails), None) or unwanted_reason(text, strategy, query)
-
-
-def unwanted_reason(text: str, strategy: Strategy, query: str) -> Reason | None:
-    """Returns the first reason for which a strategy does not want a text, whoever has made it; None: it does."""
+    if reason := next((reason for reason, fails in checks.items() if fails), None):
+        return reason
     bounds = Words() if strategy.words.guide else strategy.words
     words = length(text) if bounds != Words() else 0
     if len(text) > max(strategy.max_chars, len(query)) or words > (bounds.most or words):
         return "too_long"
     if words < bounds.least:
         return "too_short"
-    rewrite, normal_query = normalise(text), normalise(query)
     return "banned" if any(_bans(phrase, rewrite, normal_query) for phrase in strategy.banned) else None
 
 
