@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from cluster.errors import RewriterError
+from rewriters.engines.schemas import object_schema
 from rewriters.joint import REQUEST_NAME, joint_schema, joint_template
 from rewriters.settings import SelectionOfStrategies
 from rewriters.strategy import CONTEXT, Strategy, template_hash, variables
@@ -15,33 +16,19 @@ from rewriters.strategy import CONTEXT, Strategy, template_hash, variables
 
 @dataclass(frozen=True)
 class Call:
-    """A request made for every query.
+    """A request made for every query."""
 
-    Attributes:
-        kind: Joint: one JSON object for all strategies; adaptive: the LLM chooses some; own: of one strategy.
-        name: Of its requests.
-        recorded_as: Of its completions in a recording.
-        template: The prompt.
-        strategies: In the order in which the prompt names them.
-        decoding: Passed to the engine.
-        schema: The JSON schema of the answer, or None for plain text.
-        samples: Number of answers.
-        engine: The strategy whose own engine answers; "": the common one.
-        as_text: Whether the model goes on with the prompt, in place of answering it as a message.
-        marks: Texts that stay in the answer though they be special tokens.
-    """
-
-    kind: Literal["joint", "adaptive", "own"]
-    name: str
-    recorded_as: str
+    kind: Literal["joint", "adaptive", "own"]  # joint: one object for all strategies; adaptive: the LLM chooses; own: of one
+    name: str  # of its requests
+    recorded_as: str  # of its completions in a recording
     template: str
-    strategies: tuple[Strategy, ...]
-    decoding: Mapping[str, Any]
-    schema: dict[str, Any] | None = None
+    strategies: tuple[Strategy, ...]  # in the order in which the prompt names them
+    decoding: Mapping[str, Any]  # passed to the engine
+    schema: dict[str, Any] | None = None  # the JSON schema of the answer, or None for plain text
     samples: int = 1
-    engine: str = ""
-    as_text: bool = False
-    marks: tuple[str, ...] = ()
+    engine: str = ""  # the strategy whose own engine answers; "": the common one
+    as_text: bool = False  # whether the model goes on with the prompt, in place of answering it as a message
+    marks: tuple[str, ...] = ()  # texts that stay in the answer though they be special tokens
 
     @cached_property
     def prompt_hash(self) -> str:
@@ -122,5 +109,4 @@ def _own_schema(strategy: Strategy) -> dict[str, Any] | None:
     """
     if strategy.output != "object" or strategy.marks is not None:
         return None
-    properties = {key: {"type": "string", "maxLength": strategy.max_chars + 1} for key in strategy.keys}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return object_schema({key: {"type": "string", "maxLength": strategy.max_chars + 1} for key in strategy.keys})

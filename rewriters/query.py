@@ -7,16 +7,9 @@ from typing import NamedTuple
 
 
 class Query(NamedTuple):
-    """One query of the log.
+    """One query of the log."""
 
-    Attributes:
-        query_id: Of every table.
-        text: As it is shown and searched.
-        context: The earlier turns of its conversation; None without any.
-        values: Column of the log -> this query's value, for prompts with a variable of that name; None: no row has one.
-    """
-
-    query_id: str
-    text: str
-    context: str | None = None
-    values: Mapping[str, str | None] = {}
+    query_id: str  # of every table
+    text: str  # as it is shown and searched
+    context: str | None = None  # the earlier turns of its conversation; None without any
+    values: Mapping[str, str | None] = {}  # column of the log -> the value, for variables of prompts; None: no row has one

@@ -2,7 +2,7 @@
 
     vllm/         vLLM inside the worker
     openai/       a server with OpenAI's Chat Completions
-    anthropic/    Anthropic's Messages API
+    anthropic.py  Anthropic's Messages API
     recorded.py   completions from a file
 
 An engine takes requests and yields completions with their usage. The failure of one request is data of its completion;
@@ -23,33 +23,23 @@ from rewriters.engines.settings import EngineSettings
 
 @dataclass(frozen=True)
 class Request:
-    """One call for one query.
-
-    name: "dmqr" for the joint call, else the name of the strategy or step. prompt: the rendered text. system: the rendered
-    system message, the same for all queries ("": none). prompt_hash: of the templates of both, 16 hex digits. schema: the
-    JSON schema that the answer should follow, or None for plain text.
-    recorded_as: its name in recordings, without parameters ("": the name). sample: from 0, of several answers to one prompt.
-    engine: the strategy whose own engine answers it ("": the common one). variables: the hash of the values of the
-    template's variables other than the query and its context ("": there are none). shared: how many characters the prompt
-    begins with that those of other queries begin with, too. as_text: whether the model goes on with the prompt as it is, in
-    place of answering it as a message. marks: texts that stay in the answer though they be special tokens.
-    """
+    """One call for one query."""
 
     query_id: str
     query: str
-    name: str
-    prompt: str
-    prompt_hash: str
-    schema: dict[str, Any] | None = None
+    name: str  # "dmqr" for the joint call, else the name of the strategy or step
+    prompt: str  # the rendered text
+    prompt_hash: str  # of the templates of prompt and system message, 16 hex digits
+    schema: dict[str, Any] | None = None  # the JSON schema that the answer should follow, or None for plain text
     decoding: Mapping[str, Any] = field(default_factory=dict)
-    recorded_as: str = ""
-    sample: int = 0
-    engine: str = ""
-    variables: str = ""
-    shared: int = 0
-    system: str = ""
-    as_text: bool = False
-    marks: tuple[str, ...] = ()
+    recorded_as: str = ""  # its name in recordings, without parameters; "": the name
+    sample: int = 0  # from 0, of several answers to one prompt
+    engine: str = ""  # the strategy whose own engine answers it; "": the common one
+    variables: str = ""  # the hash of the values of other variables than the query and its context; "": there are none
+    shared: int = 0  # characters that the prompt begins with, as do those of other queries
+    system: str = ""  # the rendered system message, the same for all queries; "": none
+    as_text: bool = False  # whether the model goes on with the prompt as it is, in place of answering it as a message
+    marks: tuple[str, ...] = ()  # texts that stay in the answer though they be special tokens
 
     @property
     def form(self) -> dict[str, Any]:
@@ -59,33 +49,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """The outcome of a request. Either `text` (valid Unicode) or `error_reason` is there.
-
-    finish_reason: "stop", "length" where the token limit cut the text, "content_filter" where a filter of the server cut it,
-    or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that a prefix cache had;
-    cache_write_tokens: those that were written to one, where its server says so. usage: who says so, "reported" by the engine
-    or "counted" here with a tokenizer (None: nobody).
-    seconds: in flight, over all attempts; those of requests that run together overlap. attempts: how often it was sent.
-    latency: seconds from the last send to its end (None: nothing was sent). left_out: what the request was sent without,
-    since the server does not take it, between commas (None: nothing). tier: the one of the provider's prices that the server
-    reports, "standard" for its default, else the one that the config asks for (None: neither names one).
-    """
+    """The outcome of a request: a text (valid Unicode) or the reason of an error."""
 
     text: str | None
-    finish_reason: str | None
+    finish_reason: str | None  # stop, length (the token limit cut it), content_filter, or refusal: the server says it is one
     model: str
     prompt_tokens: int = 0
-    cached_tokens: int = 0
+    cached_tokens: int = 0  # those of prompt_tokens that a prefix cache had
     completion_tokens: int = 0
-    usage: str | None = None
-    seconds: float = 0.0
-    attempts: int = 1
+    usage: str | None = None  # "reported" by the engine, or "counted" here with a tokenizer; None: nobody says
+    seconds: float = 0.0  # in flight, over all attempts; those of requests that run together overlap
+    attempts: int = 1  # how often it was sent
     error_reason: str | None = None
     error_message: str | None = None
-    latency: float | None = None
-    left_out: str | None = None
-    cache_write_tokens: int = 0
-    tier: str | None = None
+    latency: float | None = None  # seconds from the last send to its end; None: nothing was sent
+    left_out: str | None = None  # what it was sent without, since the server does not take it, between commas
+    cache_write_tokens: int = 0  # those that were written to a prefix cache, where the server says so
+    tier: str | None = None  # of prices: the one that the server reports ("standard": its default), else the one asked for
 
 
 class SendGate(Protocol):

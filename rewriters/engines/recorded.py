@@ -31,6 +31,7 @@ from rewriters.engines import Completion, Request, SendGate
 from rewriters.normalise import normalise
 
 _MODEL = "recorded"  # where a recording does not name its model
+_Completions = dict[str, list[dict[str, Any]]]
 _USAGE = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 
@@ -128,11 +129,11 @@ class RecordedEngine:
             raise self._error(number, "the file ends without a record (per line a JSON object: query, completions); add some")
         return content.hexdigest()[:32]
 
-    def _at(self, line: _Line) -> tuple[str, dict[str, Any]]:
+    def _at(self, line: _Line) -> tuple[str, _Completions]:
         """Returns query and completions of a line that was indexed."""
         return self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))
 
-    def _parse(self, number: int, raw: bytes) -> tuple[str, dict[str, Any]]:
+    def _parse(self, number: int, raw: bytes) -> tuple[str, _Completions]:
         try:
             record = json.loads(raw.decode("utf-8-sig"))
         except UnicodeDecodeError as error:
@@ -146,32 +147,32 @@ class RecordedEngine:
         completions = record.get("completions")
         if not isinstance(completions, dict):
             raise self._error(number, "needs the key completions: an object of request name -> text; add it")
-        for name, completion in completions.items():
-            if problem := _problem(completion):
+        answers = {name: _answers(recorded) for name, recorded in completions.items()}
+        for name, several in answers.items():
+            problems = map(_problem, several) if several else ["is a list without a completion"]
+            if problem := next(filter(None, problems), None):
                 raise self._error(number, f"completion {name!r} {problem}; correct that line")
-        return record["query"], completions
+        return record["query"], answers
 
-    def _agree(self, completions: dict[str, Any], number: int, others: dict[str, Any], other: int) -> None:
+    def _agree(self, completions: _Completions, number: int, others: _Completions, other: int) -> None:
         for name in completions.keys() & others.keys():
-            if _text(completions[name]) != _text(others[name]):
+            if [one["text"] for one in completions[name]] != [one["text"] for one in others[name]]:
                 problem = f"has another text for {name!r} than line {other}, and their queries are the same; keep one"
                 raise self._error(number, problem)
 
-    def _recorded(self, request: Request) -> Any:
+    def _recorded(self, request: Request) -> dict[str, Any] | None:
         name = request.recorded_as or request.name
         for line in self._lines.get(_digest(request.query), ()):
             _, completions = self._at(line)
             if name in completions:
-                return _sample(completions[name], request.sample)
+                return dict(enumerate(completions[name])).get(request.sample)
         return None
 
-    def _completion(self, request: Request, recorded: Any, seconds: float) -> Completion:
+    def _completion(self, request: Request, recorded: dict[str, Any] | None, seconds: float) -> Completion:
         if recorded is None:
             name, which = request.recorded_as or request.name, f", sample {request.sample + 1}," if request.sample else ""
             message = f"{self._path} has no completion {name!r}{which} for the query {request.query[:80]!r}"
             return Completion(None, None, _MODEL, seconds=seconds, error_reason="not_recorded", error_message=message)
-        if isinstance(recorded, str):
-            recorded = {"text": recorded}
         usage = recorded.get("usage") or {}
         return Completion(
             encodable(recorded["text"]),  # JSON can escape half a surrogate pair
@@ -191,27 +192,13 @@ def _digest(query: str) -> bytes:
     return hashlib.sha256(normalise(query).encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-def _sample(completion: Any, sample: int) -> Any:
-    """Returns one of several recorded answers; None if there are fewer."""
-    samples = completion if isinstance(completion, list) else [completion]
-    return samples[sample] if sample < len(samples) else None
-
-
-def _text(completion: Any) -> Any:
-    if isinstance(completion, list):
-        return [_text(one) for one in completion]
-    return completion if isinstance(completion, str) else completion["text"]
+def _answers(recorded: Any) -> list[dict[str, Any]]:
+    """Returns the recorded answers to a request, each as an object."""
+    return [{"text": one} if isinstance(one, str) else one for one in (recorded if isinstance(recorded, list) else [recorded])]
 
 
 def _problem(completion: Any) -> str | None:
     """Returns the fault of one recorded completion, or None."""
-    if isinstance(completion, list):
-        problems = [_problem(one) if not isinstance(one, list) else "must not be a list in a list" for one in completion]
-        return next(filter(None, problems or ["is a list without a completion"]), None)
-    return None if isinstance(completion, str) else _object_problem(completion)
-
-
-def _object_problem(completion: Any) -> str | None:
     if not isinstance(completion, dict) or not isinstance(completion.get("text"), str):
         return "must be a string, or an object with the string text"
     for word in ("finish_reason", "model"):

@@ -1,8 +1,8 @@
-"""A request's JSON schema as it is sent: without the keywords that bound a text."""
+"""JSON schemas of answers, and a request's schema as it is sent: without the keywords that bound a text."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 # The reader checks lengths. A grammar that counts characters costs more than the model: the joint schema with them takes
@@ -11,6 +11,11 @@ from typing import Any
 LENGTHS = frozenset({"maxLength"})
 _NAMED = {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}  # here the keys are names
 _VALUES = {"const", "enum", "default", "examples"}  # what stands here is no schema
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the schema of an object with exactly these properties."""
+    return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
 
 
 def without_keywords(schema: Any, keywords: Collection[str] = LENGTHS) -> Any:

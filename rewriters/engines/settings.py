@@ -52,7 +52,7 @@ class EngineSettings(Settings):
     @property
     def counted_by(self) -> str:
         """The model whose tokenizer counts tokens."""
-        return getattr(self, "model", "")
+        return str(getattr(self, "weights", None) or getattr(self, "model", ""))
 
     @property
     def shown(self) -> str:
@@ -110,8 +110,9 @@ class VllmSettings(EngineSettings):
 
     @property
     def shown(self) -> str:
-        """The model, and its adapter."""
-        return f"{self.model}+{self.lora}" if self.lora else self.model
+        """The model, and its adapter, as the config names them."""
+        lora = getattr(self, "lora_name", None) or self.lora
+        return f"{self.model}+{lora}" if lora else self.model
 
     @property
     def in_flight(self) -> int:
@@ -141,16 +142,6 @@ class LocatedVllmSettings(VllmSettings):
     """The adapter as the config names it; `lora` is its folder."""
     devices: tuple[int, ...] | None = None
     """Accelerators that it computes on, counted among those of its worker; null: the first ones."""
-
-    @property
-    def counted_by(self) -> str:
-        """The weights."""
-        return self.weights
-
-    @property
-    def shown(self) -> str:
-        """The model, and its adapter, as the config names them."""
-        return f"{self.model}+{self.lora_name}" if self.lora_name else self.model
 
 
 class ServerEngineSettings(EngineSettings):
@@ -201,7 +192,7 @@ class OpenaiSettings(ServerEngineSettings):
 class AnthropicSettings(ServerEngineSettings):
     """Anthropic's Messages API. What all prompts begin with is cached; models that think are given `args: {thinking: ...}`."""
 
-    opener: ClassVar[str] = "rewriters.engines.anthropic.engine:AnthropicEngine"
+    opener: ClassVar[str] = "rewriters.engines.anthropic:AnthropicEngine"
     goes_on: ClassVar[bool] = False
     kind: Literal["anthropic"]
     """This engine."""

@@ -52,16 +52,23 @@ class Guards:
     def checked(self, query: Query, rewrites: Sequence[RewriteResult]) -> tuple[list[RewriteResult], list[Guarded]]:
         """Returns the texts that are searched, with flags, in order, and what was left out."""
         wanted = parts(query.text) if any(self._strategies[one.strategy].preserve for one in rewrites) else []
+        earlier = [compared(query.text, "query")]
         kept: list[RewriteResult] = []
         left: list[tuple[RewriteResult, str]] = []
         for one in rewrites:
             flagged, reason = self._alone(one, wanted)
             if reason is None:
+                words = compared(flagged.text, flagged.search_as)
+                if not any(near_duplicates(words, other) for other in earlier):
+                    earlier.append(words)
+                else:
+                    flagged = replace(flagged, guards=tuple(sorted({*flagged.guards, NEAR_DUPLICATE})))
+                    reason = NEAR_DUPLICATE if self._settings.near_duplicates == "drop" else None
+            if reason is None:
                 kept.append(flagged)
             else:
                 left.append((flagged, reason))
-        kept, duplicates = self._without_duplicates(query.text, kept)
-        left += [(one, NEAR_DUPLICATE) for one in duplicates]
+        left.sort(key=lambda pair: pair[1] == NEAR_DUPLICATE)  # the first reason of a strategy is the one that it is told
         return kept, _counted(query.text, kept, left, searched_as_one(self._strategies.values()))
 
     def _alone(self, one: RewriteResult, wanted: list[Part]) -> tuple[RewriteResult, str | None]:
@@ -81,23 +88,6 @@ class Guards:
         if missing and settings.preserve == "drop" and strategy.preserve is True:
             reason = NOT_PRESERVED
         return replace(one, guards=tuple(sorted(flags))), reason
-
-    def _without_duplicates(
-        self, query: str, rewrites: Sequence[RewriteResult]
-    ) -> tuple[list[RewriteResult], list[RewriteResult]]:
-        """Returns the texts to search and those to leave out: near-duplicates of earlier ones."""
-        first = [compared(query, "query")]
-        kept: list[RewriteResult] = []
-        left: list[RewriteResult] = []
-        for one in rewrites:
-            mine = compared(one.text, one.search_as)
-            if any(near_duplicates(mine, other) for other in first):
-                flagged = replace(one, guards=tuple(sorted({*one.guards, NEAR_DUPLICATE})))
-                (left if self._settings.near_duplicates == "drop" else kept).append(flagged)
-            else:
-                kept.append(one)
-                first.append(mine)
-        return kept, left
 
 
 def _out_of_guide(one: RewriteResult, strategy: Strategy) -> set[str]:

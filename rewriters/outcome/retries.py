@@ -29,17 +29,11 @@ Pair = tuple[Request, Completion]
 
 
 class Asked(NamedTuple):
-    """The requests of a query.
+    """The requests of a query."""
 
-    Attributes:
-        calls: Name of a request -> its call.
-        query: As the prompt has it.
-        choice: The strategies that rewrite it.
-    """
-
-    calls: Mapping[str, Call]
-    query: Query
-    choice: Choice
+    calls: Mapping[str, Call]  # name of a request -> its call
+    query: Query  # as the prompt has it
+    choice: Choice  # the strategies that rewrite it
 
     def read(self, pair: Pair) -> list[Answers]:
         """Returns what each strategy has of one answer."""

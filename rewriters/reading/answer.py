@@ -25,33 +25,20 @@ _NO_LETTER = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True)
 class LlmAnswer:
-    """The input of a reader.
+    """The input of a reader."""
 
-    Attributes:
-        text: The answer without reasoning; its lines end in a line feed.
-        requested: The requested strategies, in the order of the prompt.
-        known: All strategies whose labels may occur, the requested ones included.
-        query: The query that was rewritten.
-        truncated: The token limit cut the text.
-    """
-
-    text: str
-    requested: tuple[Strategy, ...]
-    known: tuple[Strategy, ...]
-    query: str
-    truncated: bool
+    text: str  # the answer without reasoning; its lines end in a line feed
+    requested: tuple[Strategy, ...]  # the requested strategies, in the order of the prompt
+    known: tuple[Strategy, ...]  # all strategies whose labels may occur, the requested ones included
+    query: str  # the query that was rewritten
+    truncated: bool  # the token limit cut the text
 
 
 class Value(NamedTuple):
-    """A value as the answer has it, before any check.
+    """A value as the answer has it, before any check."""
 
-    Attributes:
-        text: None if the value is not a single text.
-        complete: False if truncation of the answer may have removed a part of it.
-    """
-
-    text: str | None
-    complete: bool = True
+    text: str | None  # none if the value is not a single text
+    complete: bool = True  # false if truncation of the answer may have removed a part of it
 
 
 Found = dict[str, list[Value]]

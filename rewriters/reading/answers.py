@@ -30,29 +30,17 @@ class ReadText(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """The content of a request's completions for one strategy.
+    """The content of a request's completions for one strategy."""
 
-    Attributes:
-        texts: Each valid text.
-        dropped: The reason against each other text.
-        reason: Why there is no text; None if there is one.
-        message: The reason of an engine in words.
-        raw: The completion, of several the first without a text.
-        attempts: Number of sends.
-        model: As the engine names it.
-        prompt_hash: Of the template.
-        stands_for: Why the answers cannot be used for which the original stands in; None: it does not.
-    """
-
-    texts: list[ReadText]
-    dropped: list[str]
-    reason: str | None
-    message: str | None
-    raw: str | None
-    attempts: int
-    model: str
-    prompt_hash: str
-    stands_for: str | None = None
+    texts: list[ReadText]  # each valid text
+    dropped: list[str]  # the reason against each other text
+    reason: str | None  # why there is no text; None if there is one
+    message: str | None  # the reason of an engine in words
+    raw: str | None  # the completion, of several the first without a text
+    attempts: int  # number of sends
+    model: str  # as the engine names it
+    prompt_hash: str  # of the template
+    stands_for: str | None = None  # why the answers cannot be used for which the original stands in; None: it does not
 
 
 def read_call(call: Call, answered: Answered, query: Query, choice: Choice) -> tuple[dict[str, Answers], Choice]:

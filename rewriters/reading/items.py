@@ -26,21 +26,13 @@ _ASIDE = re.compile(r"\s[-–—]?\s?\(?\*[^*\n]{3,120}\*\)?$|(?<=[?？])\s?[(�
 
 
 class MarkedLine(NamedTuple):
-    """A line with a mark.
+    """A line with a mark."""
 
-    Attributes:
-        at: Its number in the answer.
-        text: Behind the mark.
-        indented: Spaces before the mark.
-        number: The number, where it is one in digits.
-        kind: Of the mark: number ("1."), named ("Query 1:"), sign ("①", "a)") or bullet.
-    """
-
-    at: int
-    text: str
-    indented: bool
-    number: int | None = None
-    kind: str = "bullet"
+    at: int  # its number in the answer
+    text: str  # behind the mark
+    indented: bool  # spaces before the mark
+    number: int | None = None  # the number, where it is one in digits
+    kind: str = "bullet"  # of the mark: number ("1."), named ("Query 1:"), sign ("①", "a)") or bullet
 
 
 def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:

@@ -31,17 +31,11 @@ _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length 
 
 
 class Parsed(NamedTuple):
-    """A rewrite.
+    """A rewrite."""
 
-    Attributes:
-        text: The rewrite, on one line.
-        parsed_as: The reader that found it: json, labelled, numbered, lines, marked or salvage; code: that has made it.
-        flags: What was found of it (`reasons.py`).
-    """
-
-    text: str
-    parsed_as: str
-    flags: tuple[str, ...] = ()
+    text: str  # the rewrite, on one line
+    parsed_as: str  # the reader that found it: json, labelled, numbered, lines, marked or salvage; code: that has made it
+    flags: tuple[str, ...] = ()  # what was found of it (`reasons.py`)
 
 
 class Unread(NamedTuple):

@@ -24,25 +24,14 @@ class GateSettings(Settings):
 
 
 class Gated(NamedTuple):
-    """What the gate says of a query.
+    """What the gate says of a query."""
 
-    Attributes:
-        sure: Whether the retriever is sure of it, so that it is not rewritten.
-        reason: Why, in words.
-    """
-
-    sure: bool
-    reason: str
+    sure: bool  # whether the retriever is sure of it, so that it is not rewritten
+    reason: str  # why, in words
 
 
 def decide(by: str, scores: Sequence[float], below: float) -> Gated:
-    """Returns what the gate says of a query.
-
-    Args:
-        by: Name of the retriever.
-        scores: Of its list of the original, best first.
-        below: The least best score of which it is sure.
-    """
+    """Returns what the gate says of a query by the scores, best first, of a retriever's list of the original."""
     if not len(scores):
         return Gated(False, f"{PREFIX}{by} finds nothing")
     sure = scores[0] >= below

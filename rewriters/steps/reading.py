@@ -28,25 +28,15 @@ Value = TypeVar("Value")
 
 
 class StepResult(NamedTuple):
-    """What one completion says.
+    """What one completion says."""
 
-    Attributes:
-        text: The answer without reasoning; None: there is none.
-        grade: Of output `grade`.
-        fields: Of output `object`: key -> text.
-        grades: Of output `grades`: key -> grade.
-        cut: Whether the token limit cut the text.
-        reason: Why there is no result; None: there is one.
-        message: The reason in words.
-    """
-
-    text: str | None
-    grade: int | None = None
-    fields: Mapping[str, str] = MappingProxyType({})
-    grades: Mapping[str, int] = MappingProxyType({})
-    cut: bool = False
-    reason: str | None = None
-    message: str | None = None
+    text: str | None  # the answer without reasoning; None: there is none
+    grade: int | None = None  # of output `grade`
+    fields: Mapping[str, str] = MappingProxyType({})  # of output `object`: key -> text
+    grades: Mapping[str, int] = MappingProxyType({})  # of output `grades`: key -> grade
+    cut: bool = False  # whether the token limit cut the text
+    reason: str | None = None  # why there is no result; None: there is one
+    message: str | None = None  # the reason in words
 
 
 def read_step(step: LlmStep, completion: Completion, query: str) -> StepResult:

@@ -25,12 +25,8 @@ class RoundLabelSettings(Labelling):
 
     by: Literal["rank", "score", "rerank", "llm"] = "rank"
     """rank: by thirds of their ranks; score: by thresholds of the score that they are ranked by; rerank: by thresholds of the
-    reranker's own score, whatever `rerank.combine` makes of it; llm: by grades of an LLM (`grades`), a request each."""
-    high: float | None = None
-    """With `by: score`, `rerank` or `llm`: a document is High from this score or grade on; null: 2, of an LLM."""
-    medium: float | None = None
-    """With `by: score`, `rerank` or `llm`: a document is Medium from this score or grade on, and else Low; null: 1, of an LLM.
-    Without a score it is Low; one that could not be graded has no label."""
+    reranker's own score, whatever `rerank.combine` makes of it; llm: by grades of an LLM (`grades`), a request each: High from
+    2 and Medium from 1 on, unless `high` and `medium` say otherwise; a document that could not be graded has no label."""
     grades: LabelGradeSettings | None = None
     """With `by: llm`: how documents are graded, against the query; null: by its defaults."""
 

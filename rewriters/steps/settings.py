@@ -50,9 +50,9 @@ class Labelling(Settings):
     by: str
     """By what."""
     high: float | None = None
-    """A document is High from here on."""
+    """With another `by` than `rank`: a document is High from this score or grade on."""
     medium: float | None = None
-    """A document is Medium from here on, and else Low."""
+    """With another `by` than `rank`: a document is Medium from this score or grade on, and else, or without a score, Low."""
 
     @model_validator(mode="after")
     def _thresholds_where_they_count(self) -> Self:
@@ -68,12 +68,7 @@ class Labelling(Settings):
     def label(self, rank: int, shown: int, score: float, reranked: float | None = None, grade: float | None = None) -> str:
         """Returns the label of a document; "" without the grade by which it would have one.
 
-        Args:
-            rank: From 1.
-            shown: Documents that are offered; of those some may be left out for want of room.
-            score: By which it has its rank.
-            reranked: The reranker's; None: it has none.
-            grade: An LLM's; None: it has none.
+        `rank` is from 1, by `score`. Of the `shown` documents that are offered some may be left out for want of room.
         """
         if self.by == "rank":
             return LABELS[(rank - 1) * 3 // max(1, shown)]
@@ -94,10 +89,6 @@ class LabelSettings(Labelling):
     by: Literal["rank", "score", "rerank"] = "rank"
     """rank: by thirds of their ranks; score: by thresholds of the score that they are ranked by; rerank: by thresholds of the
     reranker's own score, whatever `rerank.combine` makes of it."""
-    high: float | None = None
-    """With `by: score` or `rerank`: a document is High from this score on."""
-    medium: float | None = None
-    """With `by: score` or `rerank`: a document is Medium from this score on, and else, or without a score, Low."""
 
 
 class DocumentStepSettings(LlmStepSettings):

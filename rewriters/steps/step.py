@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 from cluster.errors import RewriterError, nearest
 from cluster.settings import FROZEN
 from rewriters.engines import Request
+from rewriters.engines.schemas import object_schema
 from rewriters.files import Read, checked, read_fields, read_local
 from rewriters.guards.mask import Mask
 from rewriters.pool import OF_THE_QUERY
@@ -70,14 +71,9 @@ class LlmStep(BaseModel):
         return self.model_dump(mode="json", exclude={"own_file", "name", "decoding"}, exclude_defaults=True)
 
     def request(self, query: Query, values: Mapping[str, str], mask: Mask, decoding: Mapping[str, Any], engine: str) -> Request:
-        """Returns the request for a query.
+        """Returns the request for a query, whose personal data are masked.
 
-        Args:
-            query: As it was asked; personal data in it are masked.
-            values: Of the variables beside the query; they tell this request of the query from its others.
-            mask: Of the query.
-            decoding: Of the engine.
-            engine: Its key.
+        `values` are of the variables beside the query; they tell this request of the query from its others.
         """
         shown = {**values, "query": mask(query.text), "context": mask(query.context) if query.context else "(none)"}
         told = told_hash(values, mask.counts)
@@ -102,12 +98,8 @@ class LlmStep(BaseModel):
         """Returns the JSON schema of an object; None: the answer is none."""
         if not self.keys:
             return None
-        values: dict[str, dict[str, Any]] = {
-            "object": {"type": "string"},
-            "grades": {"type": "integer", "enum": sorted({*self.grades.values()})},
-        }
-        properties = {key: dict(values[self.output]) for key in self.keys}
-        return {"type": "object", "properties": properties, "required": list(self.keys), "additionalProperties": False}
+        value = {"type": "integer", "enum": sorted({*self.grades.values()})} if self.grades else {"type": "string"}
+        return object_schema({key: dict(value) for key in self.keys})
 
 
 def shipped_steps() -> list[str]:
@@ -125,13 +117,9 @@ def load_step(
 ) -> LlmStep:
     """Returns the step of a file, with its own variables filled in.
 
-    Args:
-        source: A name of a file here, or the path of a file of the user.
-        known: The variables that the stage fills in.
-        where: The key of the config that names it, for messages.
-        parameters: Values of the variables that the file declares, in place of its own.
-        language: That the answer is written in; None: the query's.
-        read: Returns the text of a file of the user; raises OSError or UnicodeDecodeError.
+    `source` is a name of a file here, or the path of a file of the user. The stage fills in the `known` variables; `parameters`
+    replace values of those that the file declares. `where` is the key of the config that names it, for messages. The answer is
+    written in `language`; None: the query's.
 
     Raises:
         RewriterError: It is unknown, or the file is wrong.

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.errors import RewriterError
 from rewriters.engines import Request
-from rewriters.engines.anthropic.protocol import parse_response, request_body
+from rewriters.engines.anthropic import parse_response, request_body
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
 from rewriters.engines.settings import AnthropicSettings

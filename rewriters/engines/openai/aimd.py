@@ -47,11 +47,9 @@ class AimdLimit:
     """Places for requests in flight, given in the order of asking. All use is on one event loop."""
 
     def __init__(self, max_in_flight: int, patience: float = math.inf) -> None:
-        """Starts with `INITIAL` places.
+        """Starts with `INITIAL` of at most `max_in_flight` places.
 
-        Args:
-            max_in_flight: Most places.
-            patience: Seconds of an outage after which whoever waits for a place gets PatienceExceededError.
+        After `patience` seconds of an outage whoever waits for a place gets PatienceExceededError.
         """
         self.in_flight = 0
         self._max, self._patience = max_in_flight, patience

@@ -37,6 +37,7 @@ _log = logging.getLogger(f"dmqr.{__name__}")
 
 _PENDING_PER_PLACE = 4  # requests in memory: those that wait for a retry leave no place empty
 _RESERVED_ARGS = ("messages", "model", "stream")
+_NOTHING = Usage(0, 0, 0)
 _MAX_MESSAGE = 300  # characters of an error message
 
 
@@ -52,18 +53,12 @@ class _RequestState:
     latency: float | None = None  # of the last send
     omitted: set[str] = field(default_factory=set)  # what the server refused in this request (`fields.py`)
     left_out: tuple[str, ...] = ()  # of the last send
-    prompt_tokens: int = 0  # of answers that were no completions: they are billed, too
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
-    completion_tokens: int = 0
+    spent: Usage = _NOTHING  # also of answers that were no completions: they are billed, too
 
     def add(self, usage: Usage, tier: str | None) -> None:
         """Counts the tokens of an answer, and notes the tier that it is billed by."""
         self.tier = tier or self.tier
-        self.prompt_tokens += usage.prompt_tokens or 0
-        self.cached_tokens += usage.cached_tokens
-        self.cache_write_tokens += usage.cache_write_tokens
-        self.completion_tokens += usage.completion_tokens or 0
+        self.spent = Usage(*((before or 0) + (count or 0) for before, count in zip(self.spent, usage, strict=True)))
 
 
 class OpenaiEngine:
@@ -248,38 +243,22 @@ class OpenaiEngine:
         if counted and not self._warned_of_usage:
             self._warned_of_usage = True
             _log.warning("%s reports no usage; tokens are counted by %s", self._server.base, self._counter.source)
-        return Completion(
-            response.text,
-            response.finish_reason,
-            self._model,
-            prompt_tokens=state.prompt_tokens + prompt,
-            cached_tokens=state.cached_tokens + response.usage.cached_tokens,
-            cache_write_tokens=state.cache_write_tokens + response.usage.cache_write_tokens,
-            completion_tokens=state.completion_tokens + completion,
-            usage="counted" if counted else "reported",
-            seconds=state.seconds,
-            attempts=state.sends,
-            latency=state.latency,
-            left_out=", ".join(state.left_out) or None,
-            tier=response.tier or self._tier,
+        state.add(response.usage._replace(prompt_tokens=prompt, completion_tokens=completion), response.tier)
+        usage, left_out = "counted" if counted else "reported", ", ".join(state.left_out) or None
+        return self._completion(
+            state, response.text, response.finish_reason, usage=usage, left_out=left_out, tier=response.tier or self._tier
         )
 
     def _failed(self, failure: RequestFailure, state: _RequestState, suffix: str = "") -> Completion:
+        message = self._server.redact(failure.message)[: _MAX_MESSAGE - len(suffix)] + suffix
+        return self._completion(state, None, None, error_reason=failure.reason, error_message=message, tier=state.tier)
+
+    def _completion(self, state: _RequestState, text: str | None, finish_reason: str | None, **more: Any) -> Completion:
+        prompt, completion, cached, cache_write = state.spent
         return Completion(
-            None,
-            None,
-            self._model,
-            prompt_tokens=state.prompt_tokens,
-            cached_tokens=state.cached_tokens,
-            cache_write_tokens=state.cache_write_tokens,
-            completion_tokens=state.completion_tokens,
-            seconds=state.seconds,
-            attempts=state.sends,
-            error_reason=failure.reason,
-            error_message=self._server.redact(failure.message)[: _MAX_MESSAGE - len(suffix)] + suffix,
-            latency=state.latency,
-            tier=state.tier,
-        )
+            text, finish_reason, self._model, prompt or 0, cached, completion or 0, seconds=state.seconds, attempts=state.sends,
+            latency=state.latency, cache_write_tokens=cache_write, **more,
+        )  # fmt: skip
 
 
 def _outcome(result: ChatResponse | RequestFailure) -> Outcome:

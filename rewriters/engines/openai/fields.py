@@ -41,17 +41,11 @@ FILTERED = re.compile(r"content_filter|content_policy_violation|responsible_?ai_
 
 
 class ErrorDetails(NamedTuple):
-    """The content of an error response.
+    """The content of an error response."""
 
-    Attributes:
-        message: In words.
-        named: The fields that it lists as refused; None: no such list.
-        code: Its name for the error; "": none.
-    """
-
-    message: str
-    named: tuple[str, ...] | None = None
-    code: str = ""
+    message: str  # in words
+    named: tuple[str, ...] | None = None  # the fields that it lists as refused; None: no such list
+    code: str = ""  # its name for the error; "": none
 
 
 def error_details(content: bytes) -> ErrorDetails:

@@ -27,8 +27,7 @@ from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
 from jobs.terminal.formats import money
-from rewriters.engines import Request
-from rewriters.engines.anthropic import protocol as anthropic
+from rewriters.engines import Request, anthropic
 from rewriters.engines.openai import protocol as openai
 from rewriters.engines.settings import AnthropicSettings, OpenaiSettings
 from rewriters.outcome.retries import FIRST_TRY

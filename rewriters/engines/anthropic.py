@@ -1,4 +1,4 @@
-"""The Messages API of Anthropic: builds request bodies and parses responses, without any network.
+"""The engine of Anthropic's Messages API: that of `openai/`, which speaks another protocol.
 
 Version 2023-06-01 of the API. The part of a prompt that is the same for all queries is marked to be cached (from some 1,000 to
 4,000 tokens on, by the model; shorter ones are not cached and cost nothing more). Reported `input_tokens` are those that were
@@ -8,10 +8,12 @@ neither read from the cache nor written to it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from rewriters.engines import Request
+from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.openai.protocol import (
+    ChatProtocol,
     ChatResponse,
     RequestFailure,
     Usage,
@@ -24,7 +26,6 @@ from rewriters.engines.openai.protocol import (
 from rewriters.engines.schemas import without_keywords
 
 VERSION = "2023-06-01"
-PATH = "/messages"
 LEAST_TOKENS = 1024  # of the answer, where the decoding names no limit: the API wants one
 # How a message may end; what is not here is "stop".
 _FINISH_REASONS = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal"}
@@ -46,12 +47,8 @@ def request_body(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns the JSON object of a request, and what was left out of it, sorted.
 
-    Args:
-        model: As the server lists it.
-        request: What is asked.
-        args: More fields, such as `thinking`, which override the others; null: the field is not sent. Those of
-            `output_config` are merged with the schema of the answer.
-        omitted: What the server refuses, in the names of `openai/fields.py`.
+    `args` are more fields, such as `thinking`, which override the others; null: the field is not sent. Those of `output_config`
+    are merged with the schema of the answer. `omitted` is what the server refuses, in the names of `openai/fields.py`.
     """
     decoding = request.decoding
     fields: dict[str, Any] = {
@@ -129,3 +126,10 @@ def _usage(found: Mapping[str, Any]) -> Usage:
     written = token_count(usage.get("cache_creation_input_tokens")) or 0
     prompt = None if fresh is None else fresh + read + written
     return Usage(prompt, token_count(usage.get("output_tokens")), read, written)
+
+
+class AnthropicEngine(OpenaiEngine):
+    """The engine of one model of Anthropic's; requests, failures and their retries are those of `OpenaiEngine`."""
+
+    kind = "anthropic"
+    protocol: ClassVar[ChatProtocol] = ChatProtocol("/messages", headers, request_body, parse_response)

@@ -1,1 +1,0 @@
-"""The engine `anthropic`: Anthropic's Messages API."""
