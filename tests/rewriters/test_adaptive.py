@@ -113,17 +113,11 @@ def test_other_demonstrations_are_another_prompt() -> None:
 
 
 def test_labelled_lines_are_the_choice_and_the_last_line_the_reason() -> None:
-    made = read("Keyword Rewriting: green tea, caffeine\nPseudo-Answer Rewriting: It has 30 mg.\nreason: names and a number.")
-    assert texts(made) == {"keyword": ["green tea, caffeine"], "pseudo_answer": ["It has 30 mg."]}
+    made = read("General Query Rewriting: tea\nPseudo-Answer Rewriting: It has 30 mg.\nreason: names and a number.")
+    assert texts(made) == {"general": ["tea"], "pseudo_answer": ["It has 30 mg."]}
     assert made.failures == []
-    assert (list(made.choice.texts), made.choice.reason) == (["keyword", "pseudo_answer"], "names and a number.")
+    assert (list(made.choice.texts), made.choice.reason) == (["general", "pseudo_answer"], "names and a number.")
     assert {one.selected_reason for one in made.rewrites} == {"names and a number."}
-
-
-def test_general_query_rewriting_is_a_label() -> None:
-    assert texts(read("General Query Rewriting: caffeine in green tea\nreason: noise")) == {
-        "general": ["caffeine in green tea"]
-    }
 
 
 def test_a_label_on_several_lines_gives_several_texts_up_to_n() -> None:
@@ -152,18 +146,19 @@ def test_none_may_be_chosen(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"), [("Let me think about that.", "unparsable"), ("", "empty"), (cut("Let me thi"), "truncated")]
+    ("answer", "reason"),
+    [
+        ("Let me think about that.", "unparsable"),
+        ("", "empty"),
+        (cut("Let me thi"), "truncated"),
+        (Completion(None, None, "m", error_reason="timed_out", error_message="no answer in 60 s"), "timed_out"),
+    ],
 )
 def test_where_nothing_can_be_read_every_strategy_fails_once(answer: str | Completion, reason: str) -> None:
     made = read(answer)
     assert made.rewrites == []
     assert [(one.strategy, one.reason) for one in made.failures] == [(name, reason) for name in POOL]
     assert list(made.choice.texts) == POOL
-
-
-def test_a_failed_request_fails_every_strategy() -> None:
-    made = read(Completion(None, None, "m", error_reason="timed_out", error_message="no answer in 60 s"))
-    assert [(one.strategy, one.reason) for one in made.failures] == [(name, "timed_out") for name in POOL]
 
 
 def test_a_cut_answer_keeps_its_whole_lines() -> None:

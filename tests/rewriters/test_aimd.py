@@ -132,37 +132,59 @@ def faulty(share: float, seconds: float, good: float = ROUND, seed: int = 1) -> 
     return send
 
 
-def test_a_server_without_limits_gets_all_places_in_about_a_second() -> None:
-    async def work() -> Load:
-        return await Load(a_limit(), unlimited).run(5)
+def uneven(sigma: float = 0.6) -> Send:
+    chance = random.Random(1)
 
-    load = simulated(work)
+    async def send() -> Outcome:
+        await asyncio.sleep(ROUND * chance.lognormvariate(0, sigma))
+        return "ok"
+
+    return send
+
+
+def away(outcome: Outcome) -> Send:
+    """A server whose sends end so from second 10 to 40."""
+
+    async def send() -> Outcome:
+        if 10 <= now() < 40:
+            await asyncio.sleep(0.002)
+            return outcome
+        return await unlimited()
+
+    return send
+
+
+def loaded(send: Send, seconds: float, requests: int = 2000, most: int = 256) -> Load:
+    async def work() -> Load:
+        return await Load(a_limit(most), send, requests).run(seconds)
+
+    load: Load = simulated(work)
+    return load
+
+
+def test_a_server_without_limits_gets_all_places_in_about_a_second() -> None:
+    load = loaded(unlimited, 5)
     assert next(at for at, limit in load.limits if limit == 256) <= 1.0
     assert load.answered >= 0.85 * 5 * 256 / ROUND
 
 
-@pytest.mark.slow
-def test_uneven_answers_do_not_hold_it_back() -> None:
-    async def work() -> Load:
-        chance = random.Random(1)
-
-        async def send() -> Outcome:
-            await asyncio.sleep(ROUND * chance.lognormvariate(0, 0.6))
-            return "ok"
-
-        return await Load(a_limit(), send).run(10)
-
-    assert set(simulated(work).late()) == {256}
+SLOW = pytest.mark.slow
+FAILURES = [(0.01, ROUND), (0.01, 5.0), (ROUND, ROUND), (5.0, ROUND)]  # one send in twenty, at once or after a timeout
 
 
-def test_a_language_model_gets_all_places_although_its_answers_take_longer() -> None:
-    async def work() -> Load:
-        return await Load(a_limit(), batching()).run(30)
+@pytest.mark.parametrize(
+    ("send", "seconds"),
+    [
+        pytest.param(uneven(), 10, marks=SLOW, id="uneven answers"),
+        pytest.param(batching(), 30, id="a language model, whose answers take longer the more there are"),
+        *((faulty(0.05, seconds, good), 60 * good) for seconds, good in FAILURES),
+    ],
+)
+def test_what_is_no_overload_decreases_nothing(send: Send, seconds: float) -> None:
+    assert set(loaded(send, seconds).late()) == {256}
 
-    assert set(simulated(work).late()) == {256}
 
-
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize(("places", "refused"), [(5, 0.16), (20, 0.05), (100, 0.01)])
 def test_a_server_that_refuses_requests_is_used_at_85_percent_of_its_places(places: int, refused: float) -> None:
     async def work() -> tuple[Load, int, int]:
@@ -178,13 +200,10 @@ def test_a_server_that_refuses_requests_is_used_at_85_percent_of_its_places(plac
     assert max(load.late()) <= places + 1
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_server_with_more_places_later_is_followed() -> None:
-    async def work() -> Load:
-        small, large = refusing(40), refusing(160)
-        return await Load(a_limit(512), lambda: small() if now() < 5 else large()).run(64)
-
-    assert min(simulated(work).late()) >= 0.79 * 160
+    small, large = refusing(40), refusing(160)
+    assert min(loaded(lambda: small() if now() < 5 else large(), 64, most=512).late()) >= 0.79 * 160
 
 
 def test_one_decrease_per_round_trip_whatever_number_of_requests_is_refused() -> None:
@@ -205,61 +224,27 @@ def test_one_decrease_per_round_trip_whatever_number_of_requests_is_refused() ->
     assert sorted(set(simulated(work)), reverse=True) == [INITIAL, int(INITIAL * DECREASE), int(INITIAL * DECREASE**2)]
 
 
-@pytest.mark.parametrize(("seconds", "good"), [(0.01, ROUND), (0.01, 5.0), (ROUND, ROUND), (5.0, ROUND)])
-def test_random_failures_decrease_nothing(seconds: float, good: float) -> None:
-    """One in twenty, at once or after a timeout."""
-
-    async def work() -> Load:
-        return await Load(a_limit(), faulty(0.05, seconds, good)).run(60 * good)
-
-    assert set(simulated(work).late()) == {256}
-
-
 def test_failures_of_every_second_request_decrease_the_limit() -> None:
-    async def work() -> Load:
-        return await Load(a_limit(), faulty(0.5, ROUND)).run(30)
-
-    load = simulated(work)
+    load = loaded(faulty(0.5, ROUND), 30)
     assert max(load.late()) < 32
     assert load.answered > 0
 
 
 def test_unused_places_are_not_added_to() -> None:
-    async def work() -> Load:
-        return await Load(a_limit(), unlimited, requests=10).run(10)
-
-    assert set(simulated(work).late()) == {32}
+    assert set(loaded(unlimited, 10, requests=10).late()) == {32}
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_server_that_is_away_is_probed_and_then_used_at_once() -> None:
-    async def work() -> Load:
-        async def send() -> Outcome:
-            if 10 <= now() < 40:
-                await asyncio.sleep(0.002)
-                return "failure"
-            return await unlimited()
-
-        return await Load(a_limit(), send).run(60)
-
-    load = simulated(work)
+    load = loaded(away("failure"), 60)
     assert load.answered >= 0.9 * 30 * 256 / ROUND - 10 * 256 / ROUND  # back to the old rate with at most 10 s lost
-    during = [at for at in load.sent_at if 10.3 <= at < 40]
-    assert len(during) <= 15
+    assert len([at for at in load.sent_at if 10.3 <= at < 40]) <= 15
     assert max(limit for at, limit in load.limits if at > 51) == 256
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_server_that_refuses_everything_is_probed_too() -> None:
-    async def work() -> Load:
-        async def send() -> Outcome:
-            if 10 <= now() < 40:
-                return "overload"
-            return await unlimited()
-
-        return await Load(a_limit(), send).run(60)
-
-    load = simulated(work)
+    load = loaded(away("overload"), 60)
     assert len([at for at in load.sent_at if 10.3 <= at < 40]) <= 15
     assert max(load.late()) >= 128
 

@@ -19,19 +19,6 @@ ENGLISH = load_rules("english")
 POOL: list[Entry] = ["hyde", "multi_query", "step_back", "decompose"]
 
 
-def test_every_type_has_strategies_as_the_notes_on_each_say() -> None:
-    assert ENGLISH.strategies == {
-        "factual": ("hyde",),
-        "how_to": ("multi_query", "step_back"),
-        "simple": ("multi_query",),
-        "comparison": ("decompose",),
-        "complex": ("decompose",),
-        "debugging": ("step_back",),
-        "conceptual": ("step_back",),
-        "keywords": "none",
-    }
-
-
 def classified(by: str = "rules", rules: Rules = ENGLISH, pool: list[Entry] = POOL) -> Rewriter:
     return rewriter(pool, select=SelectClassified(kind="classified", by=by), rules=rules)  # type: ignore[arg-type]
 

