@@ -195,7 +195,7 @@ def diff(
     judgements, priced = truth.named, prices_of_run(new, prices)
     found = diff(old, new, judgements, priced, samples, measures, truth.gold)
     if found.quality is not None and truth.given:
-        in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
+        in_a_log = found.quality.frame.judged - min(found.quality.missing)  # of another log or key is what neither log has
         truth.check_matched(found.quality.warning, in_a_log, found.quality.left_out)
     return Result(lambda: diff_values(found), lambda: diff_page(found), notes=face.notes)
 

@@ -199,9 +199,9 @@ class Run(Stored):
         found = None if self._known is None else self._known.known
         if found is None:
             return ""
-        measure = found.measures[0]
-        alone = "" if found.original is None else f", of {ORIGINAL} {figure(found.original[measure])}"
-        return f"{measure} of run {figure(found.results[measure])}{alone}"
+        measure, pair = next(iter(found.pairs.items()))
+        alone = "" if pair.a is None else f", of {ORIGINAL} {figure(pair.a)}"
+        return f"{measure} of run {figure(pair.b)}{alone}"
 
     @property
     def notes(self) -> list[str]:

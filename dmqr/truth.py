@@ -114,7 +114,7 @@ class Truth:
 
         found = measured_run(self.folder, self.judgements, self.gold, measures)
         if (lists := found.lists) is not None and (must_match or self.given):
-            self.check_matched(lists.warning, lists.not_committed, lists.left_out)
+            self.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
         if self.gold_given and found.answers:
             self.check_matched(found.answers[0].warning, found.answers[0].frame.not_committed, answers=True)
         return found

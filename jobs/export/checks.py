@@ -10,10 +10,9 @@ from jobs.config.publish import PublishSettings
 from jobs.export.versions import Version
 from jobs.log.judgements import Judgements
 from jobs.measure.frame import measure
+from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure, percent
-
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -112,13 +111,14 @@ def quality(run: RunFolder, settings: PublishSettings, judgements: Judgements | 
     frame = measure(run, judgements, [measured])
     if not frame.keys:
         return Check(name, False, None, "; ".join(frame.left_out) or f"no query of the log is judged in {judgements.path}")
-    results, *alone = (float(values.mean()) for values in frame.values[:, 0])
-    text = f"{measured} of the results is {figure(results)} over {len(frame.keys):,} judged keys"
-    if not alone:
+    pair = frame.pairs(0, 1 if len(frame.arms) > 1 else None, bound)[measured]
+    text = f"{measured} of the results is {figure(pair.b)} over {len(frame.keys):,} judged keys"
+    if pair.a is None:
         why = "no list of it is graded" if judgements.judge is not None else "its own list was not kept"
-        return Check(name, True, results, f"{text}, not compared with the original alone: {why}")
-    text += f", that of the original alone {figure(alone[0])}, at most {figure(bound)} more"
-    return Check(name, results >= alone[0] - bound - _ROUNDING, results, text)
+        return Check(name, True, pair.b, f"{text}, not compared with the original alone: {why}")
+    text += f", that of the original alone {figure(pair.a)}, at most {figure(bound)} more"
+    text += f" ({pair.verdict})" if pair.verdict is not None else ""
+    return Check(name, pair.b >= pair.a - bound - TIE, pair.b, text)
 
 
 def not_promoted(version: Version, failed: list[Check]) -> NotPromotedError:

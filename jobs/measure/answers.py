@@ -34,6 +34,7 @@ from jobs.measure import judged_rows
 from jobs.measure.frame import ANSWERS, Frame, arms_of, of_keys, without_any
 from jobs.measure.judged import judge_asked
 from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of
+from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
 from rewriters.guards.leakage import has_answer
 
@@ -176,27 +177,25 @@ def _frame(
         value_of: returns the values of an answer, of its key, arm and text.
         judge: the LLM that judged, if one did.
     """
-    arms = {name: place for place, name in enumerate(answering(run))}
+    arms = answering(run)
     with database(run) as connection:
         counted = counted_keys(connection, run, keys)
         places = {key: place for place, key in enumerate(counted.keys)}
-        values, lengths = np.zeros((len(arms), len(measures), len(places))), np.zeros((len(arms), len(places)), np.int64)
+        cells = MeasuredCells(measures, arms, counted.keys, 1)
         for row in (row for rows in judged_rows.answers(connection, run) for row in rows.to_pylist() if row["arm"] in arms):
             for key in counted.of_query.get(row["query_id"], ()):
-                values[arms[row["arm"]], :, places[key]] = value_of(key, row["arm"], row["text"])
-                lengths[arms[row["arm"]], places[key]] = 1
+                cell = cells.arms[row["arm"]], places[key]
+                cells.values[cell[0], :, cell[1]], cells.shown[cell] = value_of(key, row["arm"], row["text"]), 1
         asked = asked_queries(connection, run)
     for one in (one for one in (arms_of(run) if run.is_ablation else ()) if one.get("members") and one["name"] in arms):
-        members = np.array([arms[member] for member in one["members"]], np.int64)
-        best, every = members[values[members, 0].argmax(axis=0)], np.arange(len(places))
-        values[arms[one["name"]]], lengths[arms[one["name"]]] = values[best, :, every].T, lengths[best, every]
+        cells.choose(one["name"], one["members"], 0)
     return Frame(
         arms=tuple(arms),
         measures=tuple(measures),
-        values=values,
-        condensed=values,
+        values=cells.values,
+        condensed=cells.values,
         unjudged=np.full(len(arms), np.nan),
-        failed=without_any(lengths, counted),
+        failed=without_any(cells.shown, counted),
         depth=1,
         kind=kind,
         judge=judge,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from jobs.chain.arms.judging import CRITERIA
@@ -20,22 +21,24 @@ from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_an
 from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
 from jobs.measure.judged import judged_relevance
 from jobs.measure.notes import PART, comparison_notes
-from jobs.measure.significance import (
-    ALPHA,
-    TIE,
-    Corrected,
-    adjusted,
-    detectable,
-    effects,
-    verdict,
-)
+from jobs.measure.significance import ALPHA, EQUIVALENT, SAMPLES, SIGNS, TIE, Corrected, adjusted, detectable, effects, verdict
 from jobs.measure.slices import Slice, slices_of
 from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import and_more
 from rewriters.steps.settings import HIGHEST_GRADES
 
+FULL, WITHOUT = "full", "without "
 NOT_TESTED = "not tested"
+PLACES = 4  # of a printed measure
+FAMILIES = {
+    "always": "the config itself, the original, each strategy alone",
+    "arms": "arms of ablate.arms",
+    "subsets": "subsets of the strategies",
+    "grid": "combinations of ablate.grid",
+    SAMPLES: "the config itself again, with answers of its own",
+}
+"""Family -> what its arms are."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,16 @@ class Difference(Corrected):
             return NOT_TESTED
         return verdict(self.difference, self.corrected, self.p_equivalent)
 
+    @property
+    def signs(self) -> str:
+        """Returns + or - for a difference that is clear by the corrected test, = for an equivalent arm, both or neither."""
+        return SIGNS.get(verdict(self.difference, self.corrected), "") + "=" * self.equivalent
+
+    def verdict_within(self, margin: float) -> str:
+        """Returns the verdict; of a clear difference, too, whether it is within the margin of equivalence."""
+        clear = self.equivalent and self.verdict != EQUIVALENT
+        return f"{self.verdict}, by less than {margin:g}" if clear else self.verdict
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -139,6 +152,52 @@ class Comparison:
         """Returns why nothing was measured, in one line; None if something was."""
         return self.frame.warning
 
+    @property
+    def first(self) -> str:
+        """Returns the measure by which arms are ordered."""
+        return self.frame.measures[0]
+
+    @property
+    def ordered(self) -> list[str]:
+        """Returns the arms by the mean of the first measure, the best first; equal ones as they were given."""
+        return sorted(self.frame.arms, key=lambda arm: -self.by_arm[arm, self.first].mean)
+
+    @property
+    def leader(self) -> str | None:
+        """Returns the best arm that is compared with another; None where there is none."""
+        left_out = self.untested | {self.baseline}
+        return next((arm for arm in self.ordered if self.contends(arm) and arm not in left_out), None)
+
+    def main_arms(self, most: int) -> list[str]:
+        """Returns the arms by the first measure, the best first: `most`, among them always the baseline and `full`."""
+        always = {self.baseline, FULL} & set(self.frame.arms)
+        chosen = always | set([arm for arm in self.ordered if arm not in always][: max(0, most - len(always))])
+        return [arm for arm in self.ordered if arm in chosen]
+
+    def left_out(self) -> list[tuple[str, list[float]]]:
+        """Returns strategy -> what each measure of the arm `full` loses without it, the greatest mean loss first.
+
+        These are the rows of DMQR-RAG's Table 4, whose last column is over three data sets; here a mean is over the measures.
+        """
+        arms = {arm: arm for arm in self.frame.arms if arm.startswith(WITHOUT) and self.families.get(arm) == "subsets"}
+        arms |= {name: arm for arm in self.frame.arms for name in self.also.get(arm, ()) if name.startswith(WITHOUT)}
+        if FULL not in self.frame.arms:
+            return []
+        means, full = dict(zip(self.frame.arms, self.frame.values.mean(axis=2), strict=True)), self.frame.arms.index(FULL)
+        losses = {name.removeprefix(WITHOUT): self.frame.values[full].mean(axis=1) - means[arm] for name, arm in arms.items()}
+        return sorted(((name, loss.tolist()) for name, loss in losses.items()), key=lambda row: -fmean(row[1]))
+
+    def contends(self, arm: str) -> bool:
+        """Returns whether an arm may be called best: oracles are upper bounds, and samples repeat an arm."""
+        return arm not in self.oracles and self.families.get(arm) != SAMPLES
+
+    def best_two(self, measure: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Returns the arms with the greatest and the second greatest printed mean; no second where all are equal."""
+        means = {arm: round(self.by_arm[arm, measure].mean, PLACES) for arm in self.frame.arms if self.contends(arm)}
+        ranked = [*sorted({*means.values()}, reverse=True), None, None]
+        first, second = (frozenset(arm for arm, mean in means.items() if mean == of) for of in ranked[:2])
+        return first, second
+
     @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:
         """Returns (arm, measure) -> difference."""
@@ -172,18 +231,19 @@ def compare_answers(run: RunFolder, gold: GoldAnswers | None, settings: Evaluate
 def compare_judged(run: RunFolder, settings: EvaluateSettings, *, lists: bool = False) -> list[Comparison]:
     """Returns the comparisons by a judge: with `lists` that of the lists, then of the answers in each kind of judgement.
 
-    The margin is that of the settings on a scale from 0 to 1. Baseline and errors are those of `compare_answers`.
+    Baseline and errors are those of `compare_answers`.
     """
     found = []
     if lists and (judgements := judged_relevance(run)) is not None:
         measures = judgements.measures(settings.measures)
         by_judge = compare(run, judgements, settings.model_copy(update={"measures": measures}))
         found.append(replace(by_judge, frame=replace(by_judge.frame, kind=JUDGED_LISTS)))
-    for frame in judged_answer_frames(run):
-        highest = HIGHEST_GRADES[frame.kind] if frame.kind == CRITERIA else 1
-        of_scale = settings.model_copy(update={"margin": settings.margin * highest})
-        found.append(_answers_compared(run, frame, of_scale))
-    return found
+    return found + [_answers_compared(run, frame, settings) for frame in judged_answer_frames(run)]
+
+
+def margin_of(settings: EvaluateSettings, kind: str) -> float:
+    """Returns the margin of equivalence of a kind of frame; that of the settings is on a scale from 0 to 1."""
+    return settings.margin * (HIGHEST_GRADES[kind] if kind == CRITERIA else 1)
 
 
 def _answers_compared(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> Comparison:
@@ -228,12 +288,13 @@ def compare_frame(
     parts, same_as, also = (
         {name: arm[key] for name, arm in arms.items() if arm.get(key)} for key in ("reads_part_of", "same_as", "also")
     )
-    found = Comparison(frame, baseline, settings.margin, families, oracles, (), (), (), parts, same_as, also)
+    margin = margin_of(settings, frame.kind)
+    found = Comparison(frame, baseline, margin, families, oracles, (), (), (), parts, same_as, also)
     said: Sequence[str] = ()
     if frame.keys:
         untested = oracles | found.untested
         slices, said = slices_of(run, frame, settings.slices, baseline, untested)
-        of_arms = differences(frame, baseline, settings.margin, families, untested)
+        of_arms = differences(frame, baseline, margin, families, untested)
         found = replace(found, differences=tuple(of_arms), slices=tuple(slices))
     return replace(found, notes=(*notes, *comparison_notes(found), *said))
 

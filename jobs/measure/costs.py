@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
@@ -182,6 +183,5 @@ def _losses(comparison: Comparison | None, arm: str, without: str | None) -> tup
     if comparison is None or not comparison.frame.keys or not {arm, without} <= set(comparison.frame.arms):
         return ()
     frame = comparison.frame
-    test = frame.test(frame.arms.index(arm), frame.arms.index(str(without)))
-    figures = zip(test.mean.tolist(), test.low.tolist(), test.high.tolist(), strict=True)
-    return tuple(Loss(name, *figure) for name, figure in zip(frame.measures, figures, strict=True))
+    pairs = frame.pairs(frame.arms.index(arm), frame.arms.index(str(without)), comparison.margin)
+    return tuple(Loss(name, one.difference or 0.0, *(one.interval or (nan, nan))) for name, one in pairs.items())

@@ -1,4 +1,4 @@
-"""Measures a run: its results, its original query alone and their difference, and its answers, as tables and JSON-able values.
+"""Measures a run: its results beside its original query alone, and its answers; as JSON-able values.
 
 Judgements name log rows or queries. A mean is over the judged keys that are counted (`jobs/measure/frame.py`).
 """
@@ -8,96 +8,52 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-import numpy as np
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from cluster.storage import Storage
-from jobs.log.judgements import JudgedBy, Judgements, Key
+from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_answer_frames
-from jobs.measure.frame import Frame, measure
-from jobs.measure.measures import DEPTH, title
-from jobs.measure.notes import (
-    HEADINGS,
-    detectable_words,
-    ends_in_words,
-    interval_notes,
-    interval_words,
-    judge_notes,
-    judged_note,
-    nothing_measured,
-    zero_notes,
-)
-from jobs.measure.significance import FEW_QUERIES, detectable, paired_test, verdict
-from jobs.measure.unknown import UnknownDocuments, unknown_documents
+from jobs.measure.frame import Frame, Pair, measure
+from jobs.measure.measures import DEPTH
+from jobs.measure.notes import interval_notes, interval_words, judge_notes, judged_note, zero_notes
+from jobs.measure.significance import FEW_QUERIES, paired_test
+from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import figure
+from jobs.terminal.formats import figure, known
 
 EVALUATION = "evaluation.json"
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over the counted keys: judged, in the log, with a committed query; NaN if there are none."""
+    """A run's results beside its original query alone."""
 
-    judged: int
-    """Number of keys (log rows or queries) with judgements."""
-    missing: int
-    """Number of judged keys that are not in the log."""
-    results: dict[str, float]
-    """Measure -> mean."""
-    original: dict[str, float] | None
-    """Measure -> mean of the original query alone, its lists fused and not reranked (so not the paper's OQR if the results
-    are reranked: documents that only its lists have were not scored); None if runs were not kept, or texts were searched
-    together."""
-    intervals: dict[str, tuple[float, float]] | None
-    """Measure -> 95 % interval of the mean of results - original, of those that have one (`paired_test`); None without any."""
-    p: Mapping[str, float] = field(default_factory=dict)
-    """Measure -> two-sided p of this difference."""
-    detectable: Mapping[str, float] = field(default_factory=dict)
-    """Measure -> the smallest true difference of results and original alone that its test at .05 finds with a power of 80 %."""
-    not_committed: int = 0
-    rejected: int = 0
-    """Number of judged log rows that were rejected; they count zero."""
-    without_results: int = 0
-    """Number of judged keys whose committed query has no result; they count zero."""
-    queries: int = 0
-    """Number of distinct queries of the counted keys; each rejected row counts as one."""
-    clusters: int = 0
-    """Number of clusters of near-duplicates among them."""
-    unjudged: float | None = None
-    """Share of the results, as deep as the measures read, without a judgement; they count as not relevant."""
-    original_unjudged: float | None = None
+    frame: Frame
+    """Its arms are the results and, where its lists were kept and searched alone, the original. These lists are fused and not
+    reranked, so they are not the paper's OQR where the results are reranked: documents that only they have were not scored."""
+    margin: float = 0.01
+    """Of equivalence."""
     kept: int = DEPTH
     """Most results of a query."""
     reranked: bool = False
     distinct: bool = False
     """Whether the results have each text once (`fuse.duplicates: drop`), which the original alone does not."""
-    unmatched: tuple[str, str] | None = None
-    """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
-    key: Key = "log_id"
-    unknown: UnknownDocuments | None = None
-    """The judged documents that no index has."""
     joining: Sequence[str] = ()
     """The retrievers that have no list of the original alone (`Config.joining`)."""
-    depth: int = DEPTH
-    """The deepest rank that a measure reads."""
-    left_out: tuple[str, ...] = ()
-    """Which measures are left out (`Frame.left_out`)."""
-    judge: JudgedBy | None = None
-    """The LLM that judged; None: people did."""
     judgements: str | None = None
     """What tells the judgements from others (`Judgements.digest`)."""
 
     @property
-    def measures(self) -> tuple[str, ...]:
-        """Returns the measures, the leading one first."""
-        return tuple(self.results)
+    def has_original(self) -> bool:
+        """Returns whether the original alone was measured."""
+        return len(self.frame.arms) > 1
+
+    @cached_property
+    def pairs(self) -> Mapping[str, Pair]:
+        """Returns measure -> the results beside the original alone, the leading measure first."""
+        return self.frame.pairs(0, 1 if self.has_original else None, self.margin)
 
     @property
     def alone(self) -> str:
@@ -105,26 +61,9 @@ class Evaluation:
         return "original alone, fused, not reranked" if self.reranked else "original alone"
 
     @property
-    def counted(self) -> int:
-        """Returns the number of keys that the means are over."""
-        return self.judged - self.missing - self.not_committed
-
-    @property
-    def differences(self) -> dict[str, float] | None:
-        """Returns measure -> results - original."""
-        return None if self.original is None else {name: self.results[name] - self.original[name] for name in self.results}
-
-    @property
     def warning(self) -> str | None:
         """Returns why nothing was measured, in one line; None if something was."""
-        if self.counted:
-            unmeasured = all(map(math.isnan, self.results.values()))  # each measure is left out
-            return f"nothing is measured: {'; '.join(self.left_out)}" if unmeasured else None
-        return nothing_measured(self.judged, self.not_committed, self.unmatched, self.key)
-
-    def verdict(self, name: str) -> str | None:
-        """Returns better, worse or no clear difference of the results to the original alone; None without a test."""
-        return verdict((self.differences or {})[name], self.p[name]) if name in self.p else None
+        return self.frame.warning
 
 
 @dataclass(frozen=True)
@@ -135,8 +74,8 @@ class AnswerQuality:
     """Of its one arm."""
     means: dict[str, float]
     """Measure -> mean over the counted keys; NaN if there are none."""
-    intervals: dict[str, tuple[float, float]]
-    """Measure -> its 95 % interval, over clusters; without those that have none."""
+    intervals: dict[str, tuple[float, float] | None]
+    """Measure -> its 95 % interval, over clusters, where it has one."""
 
     @property
     def warning(self) -> str | None:
@@ -146,15 +85,13 @@ class AnswerQuality:
     @property
     def notes(self) -> list[str]:
         """Returns what the figures include and leave out, a sentence each."""
-        one = self.frame
+        frame = self.frame
         if self.warning is not None:
             return [f"warning: {self.warning}"]
-        left_out = (one.missing, "not in the log"), (one.not_committed, "of queries not committed yet")
-        notes = judge_notes(one.judge)
-        notes += [judged_note(one.key, len(one.keys), one.distinct, *left_out, clusters=one.drawn, gold=one.gold)]
-        notes += zero_notes((int(one.failed[0]), "without an answer"), (one.rejected, "rejected"))
-        if self.intervals:
-            rough = "; of so few clusters a rough one" * (one.drawn < FEW_QUERIES)
+        notes = [*judge_notes(frame.judge), judged_note(frame)]
+        notes += zero_notes((int(frame.failed[0]), "without an answer"), (frame.rejected, "rejected"))
+        if any(self.intervals.values()):
+            rough = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)
             notes.append(f"{interval_words()}: of the mean, Student's t over clusters of near-duplicates{rough}")
         return notes
 
@@ -169,38 +106,15 @@ def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | N
 
 
 def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluation:
-    """Returns the means of the run's frame, as `measure` made it."""
-    alone = len(frame.arms) > 1
-    means = [_by_measure(frame, of.mean(axis=1) if frame.keys else [math.nan] * len(of)) for of in frame.values]
-    places = range(len(frame.measures))
-    test = frame.test(0, 1) if alone else None
-    shares = [None if np.isnan(share) else float(share) for share in frame.unjudged]
-    seen = {} if test is None else detectable(test, places)
+    """Returns what the run's frame says, as `measure` made it."""
+    config = run.config
     return Evaluation(
-        judged=frame.judged,
-        missing=frame.missing,
-        results=means[0],
-        original=means[1] if alone else None,
-        intervals=None if test is None else _by_measure(frame, map(test.interval, places)) or None,
-        p={} if test is None else _by_measure(frame, [None if np.isnan(p) else p for p in test.p.tolist()]),
-        detectable=_by_measure(frame, map(seen.get, places)),
-        not_committed=frame.not_committed,
-        rejected=frame.rejected,
-        without_results=int(frame.failed[0]),
-        queries=frame.distinct,
-        clusters=frame.drawn,
-        unjudged=shares[0],
-        original_unjudged=shares[1] if alone else None,
-        kept=run.config.results,
-        reranked=run.config.rerank.kind != "none",
-        distinct=run.config.fuse.duplicates == "drop",
-        unmatched=frame.unmatched,
-        key=judgements.key,
-        unknown=unknown_documents(run, judgements),
-        joining=run.config.joining,
-        depth=frame.depth,
-        left_out=frame.left_out,
-        judge=frame.judge,
+        frame=replace(frame, unknown=unknown_documents(run, judgements)),
+        margin=config.evaluate.margin,
+        kept=config.results,
+        reranked=config.rerank.kind != "none",
+        distinct=config.fuse.duplicates == "drop",
+        joining=config.joining,
         judgements=judgements.digest,
     )
 
@@ -216,86 +130,35 @@ def measured_answers(run: RunFolder, gold: GoldAnswers | None) -> list[AnswerQua
     found = []
     for frame in ([] if gold is None or not answering(run) else [answer_frame(run, gold)]) + judged_answer_frames(run):
         test = paired_test(frame.values[0], frame.clusters)
-        intervals = _by_measure(frame, map(test.interval, range(len(frame.measures))))
-        found.append(AnswerQuality(frame, _by_measure(frame, test.mean.tolist()), intervals))
+        intervals = {name: test.interval(place) for place, name in enumerate(frame.measures)}
+        found.append(AnswerQuality(frame, dict(zip(frame.measures, test.mean.tolist(), strict=True)), intervals))
     return found
 
 
-def _by_measure(frame: Frame, values: Iterable[Value | None]) -> dict[str, Value]:
-    """Returns measure -> its value, of those that have one."""
-    return {name: value for name, value in zip(frame.measures, values, strict=True) if value is not None}
-
-
-# ---------------------------------------------------------------- tables
-
-
-def evaluated_table(lists: Evaluation | None, answers: Sequence[AnswerQuality]) -> RenderableType:
-    """Returns the tables of what was measured, one below the other."""
-    found: list[RenderableType] = [] if lists is None else [evaluation_table(lists)]
-    for one in answers:
-        found += [Text("")] * bool(found) + [answer_table(one)]
-    return Group(*found)
-
-
-def _table(name: str, *heads: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), min_width=76, caption_justify="left", caption_style="")
-    table.add_column(name, style="bold", no_wrap=True, ratio=1)
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    return table
-
-
-def evaluation_table(evaluation: Evaluation) -> RenderableType:
-    """Returns a table with a row per measure and the notes below, at most 80 columns wide; only a warning for nothing."""
-    if evaluation.warning is not None:
-        return Text(f"warning: {evaluation.warning}")
-    table = _table("", "results", evaluation.alone.replace(", ", ",\n", 1), "difference", interval_words())
-    original, differences, intervals = evaluation.original, evaluation.differences, evaluation.intervals or {}
-    for name in evaluation.measures:
-        alone = "-" if original is None else figure(original[name])
-        difference = "-" if differences is None else figure(differences[name], "+")
-        table.add_row(title(name), figure(evaluation.results[name]), alone, difference, ends_in_words(intervals.get(name)))
-    table.caption = Text("\n" + "\n".join([*evaluation_notes(evaluation), *detectable_words(evaluation.detectable)]))
-    return table
-
-
-def answer_table(found: AnswerQuality) -> RenderableType:
-    """Returns a table with a row per measure and the notes below; only a warning for nothing."""
-    heading = HEADINGS[found.frame.kind]
-    if found.warning is not None:
-        return Text(f"warning: {heading}: {found.warning}")
-    table = _table(heading, "answers", interval_words())
-    for name, mean in found.means.items():
-        table.add_row(name, figure(mean), " to ".join(map(figure, found.intervals.get(name, ()))) or "-")
-    table.caption = Text("\n" + "\n".join(found.notes))
-    return table
-
-
-def evaluation_notes(evaluation: Evaluation) -> list[str]:
+def evaluation_notes(found: Evaluation) -> list[str]:
     """Returns notes on the figures: what they include, leave out and assume; a sentence each."""
-    one = evaluation
-    if one.warning is not None:
-        return [f"warning: {one.warning}"]
-    left_out = (one.missing, "not in the log"), (one.not_committed, "of queries not committed yet")
-    notes = [*judge_notes(one.judge), judged_note(one.key, one.counted, one.queries, *left_out, clusters=one.clusters)]
-    notes += [] if one.unknown is None else [one.unknown.note]
-    notes += zero_notes((one.without_results, "without results"), (one.rejected, "rejected"))
-    if one.unjudged is not None:
-        alone = "" if one.original_unjudged is None else f", {100 * one.original_unjudged:.1f} % of the original's"
-        first = f"{100 * one.unjudged:.1f} % of the results' first {min(one.kept, one.depth)}"
-        notes.append(f"not judged, so not relevant: {first}{alone}")
-    if one.original is None:
-        why = "the judge graded the results only" if one.judge is not None else ""
-        why = why or (f"{' and '.join(one.joining)} searched it as one with its rewrites" if one.joining else "")
+    frame = found.frame
+    if found.warning is not None:
+        return [f"warning: {found.warning}"]
+    notes = [*judge_notes(frame.judge), judged_note(frame)]
+    notes += [] if frame.unknown is None else [frame.unknown.note]
+    notes += zero_notes((int(frame.failed[0]), "without results"), (frame.rejected, "rejected"))
+    if not math.isnan(frame.unjudged[0]):
+        shares = [f"{100 * share:.1f} %" for share in frame.unjudged.tolist() if not math.isnan(share)]
+        alone = "".join(f", {share} of the original's" for share in shares[1:])
+        notes.append(f"not judged, so not relevant: {shares[0]} of the results' first {min(found.kept, frame.depth)}{alone}")
+    if not found.has_original:
+        why = "the judge graded the results only" if frame.judge is not None else ""
+        why = why or (f"{' and '.join(found.joining)} searched it as one with its rewrites" if found.joining else "")
         notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
-    elif one.reranked:
-        notes.append(f"{one.alone}: the results are reranked, so the difference is of rewriting and reranking together")
-    if one.original is not None and one.distinct:
+    elif found.reranked:
+        notes.append(f"{found.alone}: the results are reranked, so the difference is of rewriting and reranking together")
+    if found.has_original and found.distinct:
         notes.append("documents with the text of a better one are dropped from the results, and not from the original alone")
-    notes += one.left_out
-    if one.original is not None:
-        untested = [name for name in one.measures if name not in (one.intervals or {})]
-        notes += interval_notes(f"to the original alone; {interval_words()}", one.clusters, one.counted, untested)
+    notes += frame.left_out
+    if found.has_original:
+        untested = [name for name, pair in found.pairs.items() if pair.interval is None]
+        notes += interval_notes(f"to the original alone; {interval_words()}", frame, untested)
     return notes
 
 
@@ -307,52 +170,55 @@ def evaluated_values(lists: Evaluation | None, answers: Sequence[AnswerQuality])
     return ({} if lists is None else evaluation_values(lists)) | answers_values(answers)
 
 
-def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
+def evaluation_values(found: Evaluation) -> dict[str, Any]:
     """Returns the evaluation as JSON-able values; unknown ones are None."""
-    one, original, differences, intervals = evaluation, evaluation.original, evaluation.differences, evaluation.intervals or {}
+    frame = found.frame
+    unjudged = [*frame.unjudged.tolist(), None]
     measures = {
         name: {
-            "results": _number(one.results[name]),
-            "original": None if original is None else _number(original[name]),
-            "difference": None if differences is None else _number(differences[name]),
-            "interval": list(intervals[name]) if name in intervals else None,
-            "detectable": one.detectable.get(name),
-            "verdict": one.verdict(name),
+            "results": pair.b,
+            "original": pair.a,
+            "difference": pair.difference,
+            "interval": pair.interval,
+            "detectable": pair.detectable,
+            "verdict": pair.verdict,
         }
-        for name in one.measures
+        for name, pair in found.pairs.items()
     }
-    names = ("judged", "missing", "not_committed", "counted", "queries", "rejected", "without_results", "unjudged")
-    counts = {name: getattr(one, name) for name in (*names, "original_unjudged", "kept", "reranked")}
-    said = {"warning": one.warning, "notes": evaluation_notes(one)}
-    unknown = one.unknown
-    counts["unknown_documents"] = None if unknown is None else {"unknown": unknown.unknown, "looked_up": unknown.looked_up}
-    judged_by = {} if one.judge is None else {"judged_by": one.judge.model, "judge_asked": one.judge.asked}
-    return {"key": one.key, "judgements": one.judgements} | judged_by | counts | {"measures": measures} | said
+    values = {
+        "key": frame.key,
+        "judgements": found.judgements,
+        **({} if frame.judge is None else {"judged_by": frame.judge.model, "judge_asked": frame.judge.asked}),
+        **frame.counted,
+        "without_results": int(frame.failed[0]),
+        "unjudged": unjudged[0],
+        "original_unjudged": unjudged[1],
+        "kept": found.kept,
+        "reranked": found.reranked,
+        "unknown_documents": frame.unknown and {"unknown": frame.unknown.unknown, "looked_up": frame.unknown.looked_up},
+        "measures": measures,
+        "warning": found.warning,
+        "notes": evaluation_notes(found),
+    }
+    return dict(known(values))
 
 
 def answers_values(found: Iterable[AnswerQuality]) -> dict[str, Any]:
     """Returns the values by gold answers under `answers`, and under `judged_answers` those of each kind of judgement."""
     values: dict[str, Any] = {}
-    for one in found:
-        if one.frame.gold:
-            values["answers"] = answer_values(one)
-        else:
-            values.setdefault("judged_answers", {})[one.frame.kind] = answer_values(one)
-    return values
-
-
-def answer_values(found: AnswerQuality) -> dict[str, Any]:
-    """Returns the quality of the answers as JSON-able values; unknown ones are None."""
-    one = found.frame
-    counts = {name: getattr(one, name) for name in ("key", "judged", "missing", "not_committed")}
-    counts |= {"counted": len(one.keys), "queries": one.distinct, "rejected": one.rejected}
-    measures = {
-        name: {"answers": _number(mean), "interval": list(found.intervals[name]) if name in found.intervals else None}
-        for name, mean in found.means.items()
-    }
-    judged_by = {} if one.judge is None else {"judged_by": one.judge.model}
-    said = {"without_answer": int(one.failed[0]), "measures": measures, "warning": found.warning, "notes": found.notes}
-    return judged_by | counts | said
+    for quality in found:
+        frame = quality.frame
+        own = {
+            **({} if frame.judge is None else {"judged_by": frame.judge.model}),
+            "key": frame.key,
+            **frame.counted,
+            "without_answer": int(frame.failed[0]),
+            "measures": {name: {"answers": mean, "interval": quality.intervals[name]} for name, mean in quality.means.items()},
+            "warning": quality.warning,
+            "notes": quality.notes,
+        }
+        values |= {"answers": own} if frame.gold else {"judged_answers": values.get("judged_answers", {}) | {frame.kind: own}}
+    return dict(known(values))
 
 
 def in_words(found: Iterable[AnswerQuality]) -> list[tuple[str, str]]:
@@ -361,17 +227,13 @@ def in_words(found: Iterable[AnswerQuality]) -> list[tuple[str, str]]:
     Behind the means of what is judged stands the number of queries that they are over.
     """
     rows = []
-    for one in (one for one in found if one.warning is None):
-        if one.frame.gold:
-            rows += [(f"{name} of answers", figure(mean)) for name, mean in one.means.items()]
+    for quality in (quality for quality in found if quality.warning is None):
+        if quality.frame.gold:
+            rows += [(f"{name} of answers", figure(mean)) for name, mean in quality.means.items()]
         else:
-            means = ", ".join(f"{name} {mean:.2f}" for name, mean in one.means.items())
-            rows.append((f"answers, {one.frame.kind}", f"{means} ({len(one.frame.keys):,} queries)"))
+            means = ", ".join(f"{name} {mean:.2f}" for name, mean in quality.means.items())
+            rows.append((f"answers, {quality.frame.kind}", f"{means} ({len(quality.frame.keys):,} queries)"))
     return rows
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def store_evaluation(

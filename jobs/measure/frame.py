@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,44 @@ from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_q
 from jobs.measure.list_portions import lists_known
 from jobs.measure.measures import MeasuredCells, reached
 from jobs.measure.notes import nothing_measured
-from jobs.measure.significance import Floats, Numbers, PairedTest, cluster_sums, equivalence_p, paired_test
+from jobs.measure.significance import (
+    TIE,
+    Floats,
+    Numbers,
+    PairedTest,
+    cluster_sums,
+    detectable,
+    equivalence_p,
+    paired_test,
+    verdict,
+)
 from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
 # Kinds of frames; the others are those of a judge of answers. Judged lists stand beside lists that people judged.
 LISTS, JUDGED_LISTS, ANSWERS = "lists", "relevance", "answers"
+
+
+class Pair(NamedTuple):
+    """An arm B beside an arm A by one measure, over the same keys; what is not known is None."""
+
+    a: float | None
+    """Mean of A; None: there is no A."""
+    b: float
+    difference: float | None = None
+    """Mean difference, B - A."""
+    interval: tuple[float, float] | None = None
+    """95 % interval of the difference; None with fewer than two clusters."""
+    p: float | None = None
+    """Two-sided paired t-test over clusters, not corrected."""
+    better: int = 0
+    """Queries in which B has the higher value."""
+    worse: int = 0
+    detectable: float | None = None
+    """Smallest true difference that a test of these queries at .05 finds with a power of 80 %."""
+    verdict: str | None = None
+    """Whether B is better, worse, equivalent or not clearly different."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +147,13 @@ class Frame:
         names = tuple(self.measures[place] for place in kept)
         return replace(self, measures=names, values=self.values[:, kept], condensed=self.condensed[:, kept])
 
+    @property
+    def counted(self) -> dict[str, int]:
+        """Returns how many keys are judged, left out and counted, and of how many queries, by name."""
+        counted = self.judged - self.missing - self.not_committed
+        counts = {"judged": self.judged, "missing": self.missing, "not_committed": self.not_committed, "counted": counted}
+        return counts | {"queries": self.distinct, "rejected": self.rejected}
+
     @cached_property
     def weights(self) -> Floats:
         """Returns (keys,): each key's share of the traffic; a query's traffic is divided among its keys. They sum to 1."""
@@ -123,10 +161,6 @@ class Frame:
         share = self.counts / np.array([keys_of[query_id] if query_id else 1 for query_id in self.query_ids], np.float64)
         weights: Floats = share / share.sum()
         return weights
-
-    def test(self, arm: int, base: int) -> PairedTest:
-        """Returns the mean differences of an arm to another by each measure, with their intervals and tests."""
-        return paired_test(self.values[arm] - self.values[base], self.clusters)
 
     def difference_test(
         self, pairs: Sequence[tuple[int, int]], measure: int, keys: Numbers | None = None, weights: Floats | None = None
@@ -148,6 +182,37 @@ class Frame:
         """Returns the p that differences by a measure are within a margin; NaN where it is 0 throughout: it says nothing."""
         found = equivalence_p(test, margin)
         return found if self.values[:, measure].any() else np.full_like(found, np.nan)
+
+    def pairs(self, b: int, a: int | None, margin: float) -> dict[str, Pair]:
+        """Returns measure -> arm `b` beside arm `a`; None: beside none.
+
+        Args:
+            b: place of an arm.
+            a: place of the arm that it is compared with.
+            margin: of equivalence.
+        """
+        means = self.values.mean(axis=2) if self.keys else np.full(self.values.shape[:2], np.nan)
+        if a is None or not self.keys:
+            return {name: Pair(None, float(means[b, place])) for place, name in enumerate(self.measures)}
+        test = paired_test(self.values[b] - self.values[a], self.clusters)
+        moved = self.by_query[b] - self.by_query[a]
+        seen = detectable(test, range(len(self.measures)))
+        found = {}
+        for place, name in enumerate(self.measures):
+            difference, p = float(test.mean[place]), float(test.p[place])
+            p_equivalent = float(self.equivalence_p(test, place, margin)[place])
+            found[name] = Pair(
+                a=float(means[a, place]),
+                b=float(means[b, place]),
+                difference=difference,
+                interval=test.interval(place),
+                p=None if np.isnan(p) else p,
+                better=int((moved[place] > TIE).sum()),
+                worse=int((moved[place] < -TIE).sum()),
+                detectable=seen.get(place),
+                verdict=None if np.isnan(p) else verdict(difference, p, p_equivalent),
+            )
+        return found
 
     @property
     def drawn(self) -> int:

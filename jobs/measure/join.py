@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.errors import ConfigError
-from jobs.measure.comparison import Comparison
+from jobs.measure.comparison import FULL, WITHOUT, Comparison
 from jobs.measure.notes import HEADINGS
 from jobs.measure.significance import TIE, Corrected, PairedTest, adjusted, with_intervals
 from jobs.terminal.formats import and_more
-
-FULL, WITHOUT = "full", "without "
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ No table is held in memory whole: rows joined to the judgements come some thousa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -123,6 +123,21 @@ def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict
         [run.tables["queries"]],
     ).fetchall()
     return {one: AskedQuery(query, normalise(f"{before or ''} {query}"), *rest) for one, query, before, *rest in rows}
+
+
+def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | None]:
+    """Returns query_id -> its earlier turns, in the order of the ids; None: there are none.
+
+    Raises:
+        ConfigError: files of the run cannot be read.
+    """
+    found: dict[str, str | None] = dict.fromkeys(query_ids)
+    if not found or run.config.log.context_column is None:
+        return found
+    with database(run) as connection:
+        connection.register("wanted", pa.table({"query_id": pa.array(sorted(found), pa.string())}))
+        query = "SELECT query_id, context FROM rows_of(?) SEMI JOIN wanted USING (query_id)"
+        return found | dict(connection.execute(query, [run.tables["queries"]]).fetchall())
 
 
 def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:

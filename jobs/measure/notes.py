@@ -10,12 +10,12 @@ import numpy as np
 
 from jobs.log.judgements import JudgedBy, Key
 from jobs.measure.clusters import SIMILARITY
-from jobs.measure.significance import ALPHA, FEW_QUERIES, GRID, LEVEL, POWER, QUESTIONS, SAMPLES
+from jobs.measure.significance import ALPHA, FEW_QUERIES, GRID, LEVEL, POWER, QUESTIONS, SAMPLES, SIGNS
 from jobs.terminal.formats import and_more, figure
 
 if TYPE_CHECKING:
     from jobs.measure.comparison import Comparison
-    from jobs.measure.frame import Frame
+    from jobs.measure.frame import Frame, Pair
 
 PART = "§"  # after the name of an arm that reads a part of a joint answer
 
@@ -85,33 +85,24 @@ def judge_notes(judge: JudgedBy | None) -> list[str]:
     return [f"judged by {judge.model}, {words}", *judge.notes]
 
 
-def judged_note(
-    key: Key,
-    counted: int,
-    queries: int,
-    *left_out: tuple[int, str],
-    clusters: int | None = None,
-    where: str = "",
-    gold: bool = False,
-) -> str:
-    """Returns what the figures are over.
+def judged_note(frame: Frame, left_out: Sequence[tuple[int, str]] | None = None, where: str = "") -> str:
+    """Returns what the figures of a frame are over.
 
     Args:
-        key: what the judgements name.
-        counted: number of counted keys.
-        queries: number of their distinct queries.
-        left_out: numbers of keys that are not counted, and why.
-        clusters: number of clusters of near-duplicate queries; None: not said.
+        frame: with at least one key.
+        left_out: numbers of keys that are not counted, and why; None: those of the frame.
         where: where they are judged, of two runs.
-        gold: whether they have gold answers, in place of judgements.
     """
-    rows = f"{counted:,} log row{'s' * (counted != 1)} of " if key == "log_id" else ""
+    if left_out is None:
+        left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
+    counted, queries = len(frame.keys), frame.distinct
+    rows = f"{counted:,} log row{'s' * (counted != 1)} of " if frame.key == "log_id" else ""
     alike = ""
-    if clusters is not None and clusters < queries:
-        alike = f" in {clusters:,} clusters of near-duplicates (words {100 * SIMILARITY:.0f} % alike)"
+    if frame.drawn < queries:
+        alike = f" in {frame.drawn:,} clusters of near-duplicates (words {100 * SIMILARITY:.0f} % alike)"
     left = counts_in_words(*left_out)
     left = f"; left out: {left}" if left else ""
-    return f"{'gold answers' if gold else 'judged'}{where}: {rows}{queries:,} distinct queries{alike}{left}"
+    return f"{'gold answers' if frame.gold else 'judged'}{where}: {rows}{queries:,} distinct queries{alike}{left}"
 
 
 def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:
@@ -120,29 +111,30 @@ def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:
     return [f"counted as zero: {words}"] if words else []
 
 
-def interval_notes(what: str, clusters: int, keys: int, untested: Sequence[str]) -> list[str]:
-    """Returns how intervals and tests are made , and which are none.
+def interval_notes(what: str, frame: Frame, untested: Sequence[str]) -> list[str]:
+    """Returns how intervals and tests are made, and which are none.
 
     Args:
         what: what they are of.
-        clusters: number of clusters of near-duplicate queries.
-        keys: number of counted keys.
+        frame: with at least one key.
         untested: what has none, though there are several clusters.
     """
-    if clusters < 2:
+    if frame.drawn < 2:
         return ["no interval and no test: it takes two queries that are no near-duplicates"]
-    few = "; of so few clusters a rough one" * (clusters < FEW_QUERIES)
-    notes = [f"difference: {what}: paired t-test{' over clusters' * (clusters < keys)}{few}"]
+    few = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)
+    notes = [f"difference: {what}: paired t-test{' over clusters' * (frame.drawn < len(frame.keys))}{few}"]
     if untested:
         notes.append(f"no test: every cluster differs by the same, which tells no variance: {and_more(untested)}")
     return notes
 
 
-def detectable_words(sizes: Mapping[str, float]) -> list[str]:
-    """Returns the smallest true differences that tests find, in one line, of measure -> difference; nothing without."""
-    each = ", ".join(f"{name} {figure(size)}" for name, size in sizes.items())
+def table_notes(pairs: Mapping[str, Pair], margin: float) -> list[str]:
+    """Returns the smallest true differences that tests find, and what verdicts say; nothing of what there is none."""
+    each = ", ".join(f"{name} {figure(one.detectable)}" for name, one in pairs.items() if one.detectable is not None)
     power = f"a power of {100 * POWER:.0f} % at {ALPHA:g}"
-    return [f"smallest difference that these queries show, with {power}: {each}"] if each else []
+    notes = [f"smallest difference that these queries show, with {power}: {each}"] if each else []
+    verdicts = f"verdict: better (+) or worse (-) at p < {ALPHA:g}, equivalent (=) within {margin:g} by two one-sided t-tests"
+    return notes + [verdicts] * any(one.verdict in SIGNS for one in pairs.values())
 
 
 def interval_words() -> str:
@@ -161,13 +153,12 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if frame.warning is not None:
         return [f"warning: {frame.warning}"]
     zeros = [name for place, name in enumerate(frame.measures) if not frame.values[:, place].any()]
-    left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
     return [
         *judge_notes(frame.judge),
         *frame.left_out,
         *([f"{', '.join(zeros)}: 0 for every query in every arm, which says nothing of their differences"] if zeros else []),
         *_named(comparison),
-        judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn, gold=frame.gold),
+        judged_note(frame),
         *([] if frame.unknown is None else [frame.unknown.note]),
         *_zeros(frame),
         *_tested(comparison),
@@ -203,7 +194,7 @@ def _tested(comparison: Comparison) -> list[str]:
     frame, found = comparison.frame, comparison.differences
     left_out = comparison.oracles | comparison.untested | {comparison.baseline}
     alike = [f"{one.arm} by {one.measure}" for one in found if one.arm not in left_out and math.isnan(one.p)]
-    notes = interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame.drawn, len(frame.keys), alike)
+    notes = interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame, alike)
     if frame.drawn < 2:
         return notes
     counts = [sum(getattr(one, name) is not None for one in found) // len(frame.measures) for name in ("p_holm", "q")]

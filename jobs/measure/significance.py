@@ -24,6 +24,7 @@ FEW_QUERIES = 50  # test_significance.py, skewed: held the true mean in 84 % of 
 TIE = 1e-9  # values that differ by less are equal: measures are sums of at most some thousand terms
 POWER, ALPHA = 0.8, 0.05  # of `detectable`; ALPHA of every verdict, too
 BETTER, WORSE, EQUIVALENT, UNCLEAR = "better", "worse", "equivalent", "no clear difference"
+SIGNS: dict[str | None, str] = {BETTER: "+", WORSE: "-", EQUIVALENT: "="}
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
 
@@ -268,7 +269,7 @@ class Corrected:
     @property
     def sign(self) -> str:
         """Returns + or - for a difference that is clear by the corrected test, else nothing."""
-        return {BETTER: "+", WORSE: "-"}.get(verdict(self.difference, self.corrected), "")
+        return SIGNS.get(verdict(self.difference, self.corrected), "")
 
 
 def adjusted(p: Floats, families: Sequence[str | None]) -> tuple[dict[int, float], dict[int, float]]:

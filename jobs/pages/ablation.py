@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jobs.job.indexes import noted_changes
+from jobs.measure.comparison import FAMILIES, FULL, Comparison
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.measure.significance import TIE
-from jobs.measure.standing import FAMILIES, Standing, standing, verdict_words
 from jobs.pages.charts import Point, gains, scatter
-from jobs.pages.comparison import arms_table, main_arms, means_table, signs_note, slices_table
+from jobs.pages.comparison import arms_table, means_table, signs_note, slices_table
 from jobs.pages.render import (
     Chart,
     Head,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 MOST_ARMS = 50  # rows of a table; --json has the others
 MOST_QUERIES = 10  # that gained most, and that lost most
-WHOLE, WITHOUT = "full", "without "
 MUCH_UNJUDGED = 0.2
 
 
@@ -61,31 +60,31 @@ def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
 
 def _sections(found: ComparedArms, texts: bool) -> Iterator[Section | None]:
     compared = found.comparison
-    stand = standing(compared) if compared is not None and compared.frame.keys else None
+    stand = compared if compared is not None and compared.frame.keys else None
     yield _verdict(found, stand)
     if stand is not None:
         yield _arms(stand, "arms", "Arms")
         yield _left_out(stand)
     for one in found.comparisons.beside:
         if one.frame.keys:
-            yield _arms(standing(one), one.frame.kind, TITLES[one.frame.kind], EXPLAINED[one.frame.kind])
+            yield _arms(one, one.frame.kind, TITLES[one.frame.kind], EXPLAINED[one.frame.kind])
         else:
             yield Section(one.frame.kind, TITLES[one.frame.kind], sentence("; ".join(one.notes)))
     yield _strategies(found)
     yield _cost(found, stand)
     if stand is not None:
         yield _queries(stand, texts)
-        if stand.comparison.slices:
+        if stand.slices:
             words = f"{stand.first}, part by part of the judged queries."
-            yield Section("slices", "Slices", words, [slices_table(stand.comparison)])
+            yield Section("slices", "Slices", words, [slices_table(stand)])
     yield time_section(found.folder)
     if stand is not None:
-        families = [f"{name}: {words}" for name, words in FAMILIES.items() if name in stand.comparison.families.values()]
-        yield Section("method", "Method", parts=[Notes([*stand.comparison.notes, *families])], folded=True)
+        families = [f"{name}: {words}" for name, words in FAMILIES.items() if name in stand.families.values()]
+        yield Section("method", "Method", parts=[Notes([*stand.notes, *families])], folded=True)
     yield configuration(found.folder)
 
 
-def _verdict(found: ComparedArms, stand: Standing | None) -> Section:
+def _verdict(found: ComparedArms, stand: Comparison | None) -> Section:
     arms, run = found.folder.record["ablation"]["arms"], found.folder
     tiles = [Tile("arms", count(len(arms)), f"over {count(run.counts['queries'])} queries")]
     if found.usd is not None:
@@ -96,26 +95,26 @@ def _verdict(found: ComparedArms, stand: Standing | None) -> Section:
             title = f"{name.replace('_', ' ')} that were made"
             tiles.append(Tile(title, count(executed[name]), f"arms on their own: {count(alone)}"))
     if stand is None or stand.leader is None:
-        words = "Nothing is measured." if stand is None else f"There is no arm to compare with {stand.comparison.baseline}."
+        words = "Nothing is measured." if stand is None else f"There is no arm to compare with {stand.baseline}."
         return Section("verdict", "", words, [Notes(_notices(found, stand), warns=True), Tiles(tiles)])
     best = stand.leader
-    one, base = stand.differences[best, stand.first], stand.comparison.baseline
+    one, base = stand.by_arm[best, stand.first], stand.baseline
     ends = "" if isnan(one.low) else f"95 % interval {figure(one.low, '+')} to {figure(one.high, '+')}"
     state = {"better": "good", "worse": "bad"}.get(one.verdict, "")
     lead = Tile(f"{stand.first} of {best} over {base}", figure(one.difference, "+"), ends, state)
     return Section("verdict", "", lead_words(stand), [Notes(_notices(found, stand), warns=True), Tiles([lead, *tiles])])
 
 
-def lead_words(stand: Standing) -> str:
+def lead_words(stand: Comparison) -> str:
     """Returns the best arm and what is known of it, in a sentence that claims no more than the figures hold."""
     best = stand.leader
     assert best is not None
-    one, base = stand.differences[best, stand.first], stand.comparison.baseline
-    word = verdict_words(one, stand.comparison.margin)
+    one, base = stand.by_arm[best, stand.first], stand.baseline
+    word = one.verdict_within(stand.margin)
     known = {"better": f"is better than {base}", "worse": f"is worse than {base}", "equivalent": f"is equivalent to {base}"}
     named = next((words for start, words in known.items() if word.startswith(start)), f"does not clearly differ from {base}")
     p = "" if one.corrected is None else f", corrected p {_p(one.corrected)}"
-    by = f"{stand.first} {figure(stand.means[base][stand.first])} → {figure(stand.means[best][stand.first])}{p}"
+    by = f"{stand.first} {figure(stand.by_arm[base, stand.first].mean)} → {figure(stand.by_arm[best, stand.first].mean)}{p}"
     limit = word.partition(",")[2]
     return f"The best arm, {best}, {named}{',' * bool(limit)}{limit}: {by}."
 
@@ -124,7 +123,7 @@ def _p(value: float) -> str:
     return "below .001" if value < 0.001 else f"{value:.3f}"
 
 
-def _notices(found: ComparedArms, stand: Standing | None) -> list[str]:
+def _notices(found: ComparedArms, stand: Comparison | None) -> list[str]:
     """Returns what a reader must know before trusting the figures, a sentence each."""
     run, compared = found.folder, found.comparison
     notices = []
@@ -134,7 +133,7 @@ def _notices(found: ComparedArms, stand: Standing | None) -> list[str]:
     if stand is None:
         why = compared.notes if compared else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
         return [*notices, sentence("; ".join(why).removeprefix("warning: "))]
-    frame = stand.comparison.frame
+    frame = stand.frame
     if frame.judge is not None:
         notices.append(f"Judged by {frame.judge.model}, an LLM, and LLMs over-rate: differences tell more than means.")
     notices += [sentence(note) for note in frame.left_out]
@@ -150,45 +149,28 @@ def _notices(found: ComparedArms, stand: Standing | None) -> list[str]:
     return notices
 
 
-def _arms(stand: Standing, name: str, title: str, explained: str = "") -> Section:
+def _arms(stand: Comparison, name: str, title: str, explained: str = "") -> Section:
     """Returns the arms by the first measure, and by all measures."""
-    compared, frame = stand.comparison, stand.comparison.frame
+    frame = stand.frame
     what = "queries with gold answers" if frame.gold else "judged queries"
-    arms = main_arms(compared, MOST_ARMS)
+    arms = stand.main_arms(MOST_ARMS)
     more = f" The best {len(arms):,} are shown; --json and per_query.parquet have all." if len(arms) < len(frame.arms) else ""
     words = f"{len(frame.arms):,} arms over {len(frame.keys):,} {what}, {HEADINGS[frame.kind]}.{more}"
-    tables = [arms_table(compared, arms, wide=True)]
-    tables += [means_table(compared, arms)] if len(frame.measures) > 1 else []
-    tables += [slices_table(compared)] if compared.slices and frame.answers else []
-    notes = [explained, signs_note(compared), "seen from: the smallest true difference that the test finds with 80 % power"]
+    tables = [arms_table(stand, arms, wide=True)]
+    tables += [means_table(stand, arms)] if len(frame.measures) > 1 else []
+    tables += [slices_table(stand)] if stand.slices and frame.answers else []
+    notes = [explained, signs_note(stand), "seen from: the smallest true difference that the test finds with 80 % power"]
     return Section(name, title, words, [*tables, Notes([one for one in notes if one])])
 
 
-def left_out(stand: Standing) -> list[tuple[str, list[float]]]:
-    """Returns strategy -> what each measure of the arm `full` loses without it, the greatest mean loss first.
-
-    These are the rows of DMQR-RAG's Table 4, whose last column is over three data sets; here a mean is over the measures.
-    """
-    frame, compared = stand.comparison.frame, stand.comparison
-    arms = {arm: arm for arm in frame.arms if arm.startswith(WITHOUT) and compared.families.get(arm) == "subsets"}
-    arms |= {name: arm for arm in frame.arms for name in compared.also.get(arm, ()) if name.startswith(WITHOUT)}
-    if WHOLE not in frame.arms:
-        return []
-    losses = [
-        (name.removeprefix(WITHOUT), [stand.means[WHOLE][measure] - stand.means[arm][measure] for measure in frame.measures])
-        for name, arm in arms.items()
-    ]
-    return sorted(losses, key=lambda row: -fmean(row[1]))
-
-
-def _left_out(stand: Standing) -> Section | None:
-    losses, measures = left_out(stand), stand.comparison.frame.measures
+def _left_out(stand: Comparison) -> Section | None:
+    losses, measures = stand.left_out(), stand.frame.measures
     if not losses:
         return None
     labels = [*(f"loss of {name}" for name in measures), "mean loss"]
     columns = [Head("left out"), *(Head(label, difference) for label in labels)]
     table = Table(columns, [[name, *of, fmean(of)] for name, of in losses])
-    words = f"What {WHOLE} loses without a strategy; most without {losses[0][0]}: {figure(losses[0][1][0], '+')} {stand.first}."
+    words = f"What {FULL} loses without a strategy; most without {losses[0][0]}: {figure(losses[0][1][0], '+')} {stand.first}."
     return Section("left-out", "Leave one out", words, [table])
 
 
@@ -228,11 +210,11 @@ def _strategies(found: ComparedArms) -> Section | None:
     return Section("strategies", "Strategies", words, [Table(columns, rows)])
 
 
-def _cost(found: ComparedArms, stand: Standing | None) -> Section | None:
+def _cost(found: ComparedArms, stand: Comparison | None) -> Section | None:
     if not found.costs:
         return None
     priced = any(one.standalone_usd is not None for one in found.costs)
-    shown = set(main_arms(stand.comparison, MOST_ARMS)) if stand is not None else {one.arm for one in found.costs[:MOST_ARMS]}
+    shown = set(stand.main_arms(MOST_ARMS)) if stand is not None else {one.arm for one in found.costs[:MOST_ARMS]}
     further = ("rounds", "grades", "web_searches", "answers", "judgements")
     more = [name for name in further if any(getattr(one, name) for one in found.costs)]
     columns = [Head("arm")]
@@ -252,27 +234,27 @@ def _cost(found: ComparedArms, stand: Standing | None) -> Section | None:
     return Section("cost", "Cost", words, [*_cost_chart(found, stand), Table(columns, rows, note=note), gates])
 
 
-def _cost_chart(found: ComparedArms, stand: Standing | None) -> list[Chart]:
+def _cost_chart(found: ComparedArms, stand: Comparison | None) -> list[Chart]:
     """Returns quality against cost, in USD, or in seconds of workers without prices; nothing with fewer than two arms."""
     if stand is None:
         return []
-    able = [one for one in found.costs if one.arm in stand.means and stand.contends(one.arm)]
+    able = [one for one in found.costs if one.arm in stand.frame.arms and stand.contends(one.arm)]
     usd = {one.arm: one.standalone_usd for one in able if one.standalone_usd is not None}
     spent = usd if len(usd) > 1 else {one.arm: one.seconds for one in able if one.seconds is not None}
     if len(spent) < 2 or max(spent.values()) <= 0:
         return []
     words, across = (money, "USD of the arm alone") if spent is usd else (duration, "work of the arm alone")
-    quality = {arm: stand.means[arm][stand.first] for arm in spent}
-    front, baselines = pareto_front(spent, quality), {stand.comparison.baseline}
+    quality = {arm: stand.by_arm[arm, stand.first].mean for arm in spent}
+    front, baselines = pareto_front(spent, quality), {stand.baseline}
     order = sorted(spent, key=lambda arm: (arm not in baselines, arm not in front, -quality[arm]))
-    named = {*baselines, *front, WHOLE}
+    named = {*baselines, *front, FULL}
 
     def point(arm: str) -> Point:
-        kind = "baseline" if arm in baselines else stand.comparison.families.get(arm, "")
+        kind = "baseline" if arm in baselines else stand.families.get(arm, "")
         told = f"{arm}: {words(spent[arm])}, {figure(quality[arm])}"
         return Point(spent[arm], quality[arm], told, kind, arm if arm in named else "")
 
-    families = [name for name in dict.fromkeys(stand.comparison.families.values()) if name != "samples"]
+    families = [name for name in dict.fromkeys(stand.families.values()) if name != "samples"]
     legend = [("front", "no arm is cheaper and as good"), ("baseline", "baseline")]
     drawn = scatter([*map(point, order)], across, stand.first, words, [*map(point, front)])
     return [Chart("Quality against cost", drawn, [*legend, *((name, FAMILIES[name]) for name in families)])]
@@ -287,12 +269,12 @@ def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str
     return front
 
 
-def _queries(stand: Standing, texts: bool) -> Section | None:
+def _queries(stand: Comparison, texts: bool) -> Section | None:
     """Returns how many queries carry the best arm's mean and how many pay for it, and which those are."""
-    frame, best = stand.comparison.frame, stand.leader
+    frame, best = stand.frame, stand.leader
     if best is None:
         return None
-    base = stand.comparison.baseline
+    base = stand.baseline
     before, after = (frame.values[frame.arms.index(arm), 0] for arm in (base, best))
     moved = np.where(np.abs(after - before) > TIE, after - before, 0.0)
     order = np.argsort(-moved, kind="stable")

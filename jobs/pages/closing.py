@@ -20,7 +20,6 @@ from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
 from jobs.measure.export.tables import write_long
 from jobs.measure.funnel import Funnel, funnel
 from jobs.measure.judged import judge_models
-from jobs.measure.standing import standing
 from jobs.measure.worth import Worth, worth
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import Comparisons, comparison_values, comparisons
@@ -63,11 +62,10 @@ class ComparedArms:
     @property
     def leading(self) -> str:
         """Returns the first measure of the best arm that is compared with another; empty where nothing was measured."""
-        found = None if self.comparison is None or not self.comparison.differences else standing(self.comparison)
-        if found is None or found.leader is None:
+        found = self.comparison
+        if found is None or not found.differences or found.leader is None:
             return ""
-        arms = found.leader, found.comparison.baseline
-        best, baseline = (f"of {arm} {figure(found.means[arm][found.first])}" for arm in arms)
+        best, baseline = (f"of {arm} {figure(found.by_arm[arm, found.first].mean)}" for arm in (found.leader, found.baseline))
         return f"{found.first} {best}, {baseline}"
 
 

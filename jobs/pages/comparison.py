@@ -12,11 +12,10 @@ from rich.text import Text
 from jobs.config.settings import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
-from jobs.measure.comparison import Comparison, Difference, compare, compare_answers, compare_judged
-from jobs.measure.frame import Frame
+from jobs.measure.comparison import Comparison, compare, compare_answers, compare_judged
+from jobs.measure.frame import Frame, Pair
 from jobs.measure.notes import HEADINGS, interval_words
 from jobs.measure.significance import ALPHA
-from jobs.measure.standing import standing, verdict_words
 from jobs.pages.render import Head, Interval, Marked, Table, count, difference, interval, plain_lines, probability
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure, known
@@ -91,7 +90,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     """Returns the arms by the first measure, those by all measures, the slices, and the notes; only a warning for nothing."""
     if not comparison.differences:
         return Text(plain_lines("\n".join(comparison.notes)))
-    arms = main_arms(comparison, MOST_ARMS)
+    arms = comparison.main_arms(MOST_ARMS)
     tables = [arms_table(comparison, arms)]
     tables += [means_table(comparison, arms, MOST_MEASURES)] if len(comparison.frame.measures) > 1 else []
     tables += [slices_table(comparison)] if comparison.slices else []
@@ -108,15 +107,6 @@ def comparison_table(comparison: Comparison) -> RenderableType:
 def signs_note(comparison: Comparison) -> str:
     """Returns what the marks of the tables say."""
     return f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent"
-
-
-def main_arms(comparison: Comparison, most: int) -> list[str]:
-    """Returns the arms by the first measure, the best first: `most`, among them always the baselines and `full`."""
-    first = comparison.frame.measures[0]
-    ranked = sorted(comparison.frame.arms, key=lambda arm: -comparison.by_arm[arm, first].mean)
-    always = {comparison.baseline, "full"} & set(ranked)
-    chosen = always | set([arm for arm in ranked if arm not in always][: max(0, most - len(always))])
-    return [arm for arm in ranked if arm in chosen]
 
 
 def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = False) -> Table:
@@ -137,11 +127,11 @@ def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = Fals
         one, base = comparison.by_arm[arm, first], arm == comparison.baseline
         p = "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else one.corrected
         moved = "" if base else f"{one.wins:,} / {one.ties:,} / {one.losses:,}"
-        words = "" if base or isinstance(p, str) else verdict_words(one, comparison.margin)
+        words = "" if base or isinstance(p, str) else one.verdict_within(comparison.margin)
         rows.append([
             comparison.named(arm), _placed(one.mean, places.get(arm, ""), f"{places.get(arm, ''):<2}"),
             "baseline" if base else one.difference, None if base else Interval(one.low, one.high, one.difference),
-            "" if one.detectable is None else one.detectable, p, *([words, moved] if wide else [sign(one)]),
+            "" if one.detectable is None else one.detectable, p, *([words, moved] if wide else [one.signs]),
         ])  # fmt: skip
     return Table(columns, rows, strong=[comparison.named(comparison.baseline)])
 
@@ -154,7 +144,7 @@ def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = 
         [
             comparison.named(arm),
             *(
-                _placed(one.mean, places[name].get(arm, ""), places[name].get(arm, "") + sign(one))
+                _placed(one.mean, places[name].get(arm, ""), places[name].get(arm, "") + one.signs)
                 for name in measures
                 for one in (comparison.by_arm[arm, name],)
             ),
@@ -173,7 +163,7 @@ def _placed(mean: float, place: str, mark: str) -> Marked:
 
 def slices_table(comparison: Comparison) -> Table:
     """Returns the first measure slice by slice: of `full`, or the best arm where that is none, and of its baseline."""
-    ranked = [arm for arm in main_arms(comparison, MOST_ARMS) if arm != comparison.baseline]
+    ranked = [arm for arm in comparison.main_arms(MOST_ARMS) if arm != comparison.baseline]
     ranked = [arm for arm in ranked if arm not in comparison.oracles]
     arm = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
     base = comparison.baseline
@@ -189,6 +179,11 @@ def slices_table(comparison: Comparison) -> Table:
     ]  # fmt: skip
     note = "?: too few keys for the means to say much" if any(one.few for one in comparison.slices) else ""
     return Table(columns, rows, note=note)
+
+
+def drawn(pair: Pair) -> Interval | None:
+    """Returns the interval of a difference, where there is one."""
+    return None if pair.interval is None or pair.difference is None else Interval(*pair.interval, pair.difference)
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
@@ -232,10 +227,5 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 def marks(comparison: Comparison, measure: str) -> dict[str, str]:
     """Returns arm -> `BEST` or `SECOND` by the mean of a measure."""
-    found = standing(comparison)
-    return dict.fromkeys(found.second[measure], SECOND) | dict.fromkeys(found.best[measure], BEST)
-
-
-def sign(difference: Difference) -> str:
-    """Returns + or - for a difference that is significant within its family, = for an equivalent arm, both or neither."""
-    return difference.sign + "=" * difference.equivalent
+    best, second = comparison.best_two(measure)
+    return dict.fromkeys(second, SECOND) | dict.fromkeys(best, BEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isnan
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,10 +12,11 @@ from rich.text import Text
 from jobs.measure.diff.changed_queries import MovedQuery, Moves, Share
 from jobs.measure.diff.diff import Cost, Diff
 from jobs.measure.diff.quality import Paired, QueryChange
-from jobs.measure.frame import ANSWERS
 from jobs.measure.measures import title
-from jobs.measure.notes import HEADINGS, detectable_words, interval_notes, interval_words, judge_notes, judged_note
-from jobs.pages.render import Head, Interval, Table, count, difference, interval
+from jobs.measure.notes import HEADINGS, interval_notes, interval_words, judge_notes, judged_note, table_notes
+from jobs.measure.significance import SIGNS
+from jobs.pages.comparison import drawn
+from jobs.pages.render import Head, Table, count, difference, interval
 from jobs.terminal.formats import duration, figure, money, p_words, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
@@ -146,10 +148,10 @@ def _quality(paired: Paired) -> Parts:
         return [f"warning: {paired.warning}"]
     rows = []
     for name, one in paired.measures.items():
-        ends = None if one.interval is None else Interval(*one.interval, one.difference)
-        rows.append([title(name), one.a, one.b, one.difference, ends, one.p, one.better, one.worse])
+        sign = SIGNS.get(one.verdict, "")
+        rows.append([title(name), one.a, one.b, one.difference, drawn(one), one.p, sign, one.better, one.worse])
     heads = [Head(""), Head("A", figure), Head("B", figure), Head("difference", difference), Head(interval_words(), interval)]
-    heads += [Head("p", p_words), Head("better", count), Head("worse", count)]
+    heads += [Head("p", p_words), Head(""), Head("better", count), Head("worse", count)]
     parts: Parts = [Table(heads, rows).terminal(), "\n".join(_notes(paired))]
     for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
         parts += [f"\n{words} most, by {paired.ranked_by}", _changed(listed)] if listed else []
@@ -180,14 +182,13 @@ def _notes(paired: Paired) -> list[str]:
         (paired.not_committed[1], "not committed in B"),
         (paired.others, "another query in B than in A"),
     )
-    counted = paired.key, paired.counted, paired.queries
-    notes = [judged_note(*counted, *left, clusters=paired.clusters, where=" in both", gold=paired.kind == ANSWERS)]
-    notes = judge_notes(paired.judge) + notes
-    sides = zip("AB", paired.unjudged, paired.first, strict=True)
-    shares = [f"{100 * share:.1f} % of {name}'s first {first} results" for name, share, first in sides if share is not None]
+    frame = paired.frame
+    notes = [*judge_notes(frame.judge), judged_note(frame, left, " in both")]
+    sides = zip("AB", frame.unjudged.tolist(), paired.first, strict=True)
+    shares = [f"{100 * share:.1f} % of {name}'s first {first} results" for name, share, first in sides if not isnan(share)]
     notes += [f"not judged, so not relevant: {', '.join(shares)}"] if shares else []
     notes += paired.left_out
     untested = [name for name, one in paired.measures.items() if one.interval is None]
-    notes += interval_notes(f"B - A, paired by query; {interval_words()}", paired.clusters, paired.counted, untested)
-    notes += detectable_words({name: one.detectable for name, one in paired.measures.items() if one.detectable is not None})
+    notes += interval_notes(f"B - A, paired by query; {interval_words()}", frame, untested)
+    notes += table_notes(paired.measures, paired.margin)
     return [*notes, "better, worse: queries with a higher or lower value in B"]

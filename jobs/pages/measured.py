@@ -7,13 +7,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
-from jobs.measure.evaluate import AnswerQuality, Evaluation, evaluated_table, evaluated_values, evaluation, measured_answers
-from jobs.measure.frame import Frame, measure
+from jobs.measure.evaluate import (
+    AnswerQuality,
+    Evaluation,
+    evaluate,
+    evaluated_values,
+    evaluation_notes,
+    measured_answers,
+)
+from jobs.measure.frame import Frame
+from jobs.measure.measures import title
+from jobs.measure.notes import HEADINGS, interval_words, table_notes
+from jobs.measure.significance import SIGNS
+from jobs.pages.comparison import WIDTH, drawn
+from jobs.pages.render import Head, Table, difference, interval
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import figure
 
 
 @dataclass(frozen=True)
@@ -23,8 +37,11 @@ class MeasuredRun:
     lists: Evaluation | None = None
     answers: Sequence[AnswerQuality] = ()
     judgements: Judgements | None = None
-    frame: Frame | None = None
-    """The judged keys of the lists."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """Returns the judged keys of the lists."""
+        return None if self.lists is None else self.lists.frame
 
     @property
     def known(self) -> Evaluation | None:
@@ -44,7 +61,22 @@ class MeasuredRun:
 
     def page(self) -> RenderableType:
         """Returns the tables of what was measured, one below the other."""
-        return evaluated_table(self.lists, self.answers)
+        parts: list[RenderableType] = []
+        if self.lists is not None:
+            parts += [] if self.known is None else [quality_table(self.lists).terminal(WIDTH), ""]
+            notes = evaluation_notes(self.lists) + table_notes(self.lists.pairs, self.lists.margin)
+            parts.append(Text("\n".join(notes)))
+        for one in self.answers:
+            parts += [""] * bool(parts)
+            if one.warning is not None:
+                parts.append(Text(f"warning: {HEADINGS[one.frame.kind]}: {one.warning}"))
+                continue
+            rows = [
+                [name, mean, " to ".join(map(figure, one.intervals[name] or ())) or None] for name, mean in one.means.items()
+            ]
+            columns = [Head(""), Head("answers", figure), Head(interval_words(), str.strip)]
+            parts += [Table(columns, rows, HEADINGS[one.frame.kind]).terminal(WIDTH), "", Text("\n".join(one.notes))]
+        return Group(*parts)
 
     def values(self) -> dict[str, Any]:
         """Returns the values of the lists, and those of the answers; JSON-able."""
@@ -99,6 +131,16 @@ def measured_run(
     Raises:
         ConfigError: a measure cannot be computed, or files of the run cannot be read.
     """
-    frame = None if judgements is None else measure(run, judgements, measures)
-    lists = None if judgements is None or frame is None else evaluation(run, judgements, frame)
-    return MeasuredRun(lists, measured_answers(run, gold), judgements, frame)
+    lists = None if judgements is None else evaluate(run, judgements, measures)
+    return MeasuredRun(lists, measured_answers(run, gold), judgements)
+
+
+def quality_table(found: Evaluation, *, wide: bool = False) -> Table:
+    """Returns a run's results beside its original alone, by measure; `wide`: with verdicts in words in place of signs."""
+    columns = [Head("measure" if wide else ""), Head("results", figure), Head(found.alone.replace(", ", ",\n", 1), figure)]
+    columns += [Head("difference", difference), Head(interval_words(), interval), Head("verdict" if wide else "")]
+    rows = []
+    for name, pair in found.pairs.items():
+        verdict = (pair.verdict or "") if wide else SIGNS.get(pair.verdict, "")
+        rows.append([title(name), pair.b, pair.a, pair.difference, drawn(pair), verdict])
+    return Table(columns, rows)

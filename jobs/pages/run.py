@@ -16,14 +16,14 @@ from jobs.job.indexes import noted_changes
 from jobs.log.rejections import rejected_words
 from jobs.measure.evaluate import Evaluation, evaluation_notes, store_evaluation
 from jobs.measure.measures import title
-from jobs.measure.notes import EXPLAINED, HEADINGS, detectable_words, ends_in_words, interval_words
+from jobs.measure.notes import EXPLAINED, HEADINGS, ends_in_words, interval_words, table_notes
+from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions
 from jobs.pages.errors import errors_section, examples
 from jobs.pages.leakage import leakage_words
-from jobs.pages.measured import UNMEASURED, MeasuredRun
+from jobs.pages.measured import UNMEASURED, MeasuredRun, quality_table
 from jobs.pages.render import (
     Head,
-    Interval,
     Notes,
     Part,
     Queries,
@@ -32,8 +32,6 @@ from jobs.pages.render import (
     Tile,
     Tiles,
     count,
-    difference,
-    interval,
     reading,
     render,
     share,
@@ -121,14 +119,14 @@ def verdict(run: RunFolder, measured: Evaluation | None, added: Contributions | 
         return "No rewrites were planned: only the original query was searched."
     reranked = run.config.rerank.kind != "none"
     what, helps, harms = ("rewriting and reranking", "help", "do harm") if reranked else ("rewriting", "helps", "does harm")
-    first = None if measured is None else measured.measures[0]
-    ends = None if measured is None or first is None else (measured.intervals or {}).get(first)
-    if measured is None or first is None or ends is None:
+    first, pair = (None, None) if measured is None else next(iter(measured.pairs.items()))
+    ends = None if pair is None else pair.interval
+    if measured is None or pair is None or first is None or ends is None:
         why = "nothing is measured" if measured is None else "the original alone was not measured"
-        why = "it takes two judged queries" if measured is not None and measured.original is not None else why
+        why = "it takes two judged queries" if measured is not None and measured.has_original else why
         return f"Whether {what} {helps} is not known: {why}.{_only_by_rewrites(run, added)}"
-    moved = (measured.differences or {})[first]
-    by = f"{title(first)} {figure(moved, '+')} over the {measured.alone}, {interval_words()} {ends_in_words(ends)}"
+    moved = figure(pair.difference or 0.0, "+")
+    by = f"{title(first)} {moved} over the {measured.alone}, {interval_words()} {ends_in_words(ends)}"
     if ends[0] > 0:
         return f"{what.capitalize()} {helps}: {by}."
     if ends[1] < 0:
@@ -146,17 +144,15 @@ def _only_by_rewrites(run: RunFolder, added: Contributions | None) -> str:
 def _lead_tiles(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[Tile]:
     tiles, known = [], measured.known
     if known is not None:
-        first = known.measures[0]
-        results, original = known.results[first], (known.original or {}).get(first)
-        if original is None:
-            tiles.append(Tile(title(first), figure(results), "the original alone was not measured"))
+        first, pair = next(iter(known.pairs.items()))
+        if pair.a is None:
+            tiles.append(Tile(title(first), figure(pair.b), "the original alone was not measured"))
         else:
-            ends = (known.intervals or {}).get(first)
-            state = "" if ends is None else "good" if ends[0] > 0 else "bad" if ends[1] < 0 else ""
-            words = f"{figure(original)} → {figure(results)}"
+            state = {BETTER: "good", WORSE: "bad"}.get(pair.verdict or "", "")
+            words = f"{figure(pair.a)} → {figure(pair.b)}"
             if gains := [gain for _, gain in measured.gains]:
                 words += f"; {sum(one > 0 for one in gains):,} queries gained, {sum(one < 0 for one in gains):,} lost"
-            tiles.append(Tile(f"{title(first)} over the {known.alone}", figure(results - original, "+"), words, state))
+            tiles.append(Tile(f"{title(first)} over the {known.alone}", figure(pair.b - pair.a, "+"), words, state))
     asked = run.counts["queries"]
     if asked and prices is not None:
         usd = run.bill(prices).usd
@@ -214,18 +210,8 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
 def _quality(measured: MeasuredRun) -> Section:
     parts: list[Table | Notes] = []
     if (evaluation := measured.known) is not None:
-        original, intervals = evaluation.original or {}, evaluation.intervals or {}
-        rows = []
-        for name in evaluation.measures:
-            moved = evaluation.results[name] - original[name] if name in original else None
-            ends = intervals.get(name)
-            drawn = None if ends is None or moved is None else Interval(*ends, moved)
-            words = evaluation.verdict(name) or ""
-            rows.append([title(name), evaluation.results[name], original.get(name), moved, drawn, words])
-        columns = [Head("measure"), Head("results", figure), Head(evaluation.alone, figure)]
-        columns += [Head("difference", difference), Head(interval_words(), interval), Head("verdict")]
-        parts.append(Table(columns, rows))
-        parts.append(Notes(evaluation_notes(evaluation) + detectable_words(evaluation.detectable)))
+        parts.append(quality_table(evaluation, wide=True))
+        parts.append(Notes(evaluation_notes(evaluation) + table_notes(evaluation.pairs, evaluation.margin)))
     for one in measured.answers:
         explained = Notes([EXPLAINED[one.frame.kind], *one.notes])
         if one.warning is None:

@@ -87,11 +87,10 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
     yield from fallback_rows(counts)
     yield from spending_rows(run, prices)
     if (evaluation := measured.known) is not None:
-        for measure in evaluation.measures:
-            original = evaluation.original
-            alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"
-            yield title(measure), figure(evaluation.results[measure]) + alone
-        for note in evaluation.left_out:
+        for measure, pair in evaluation.pairs.items():
+            alone = "" if pair.a is None else f"  ({evaluation.alone} {figure(pair.a)})"
+            yield title(measure), figure(pair.b) + alone
+        for note in evaluation.frame.left_out:
             yield "left out", note
     yield from in_words(measured.answers)
     if run.storage.get(REPORT) is not None:

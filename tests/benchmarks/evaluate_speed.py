@@ -50,8 +50,8 @@ def main() -> None:
         began, busy = time.perf_counter(), time.process_time()
         found = evaluate(run, judgements)
         print(f"evaluate: {time.perf_counter() - began:.1f} s ({time.process_time() - busy:.1f} s of CPU), {memory()}")
-        print(f"nDCG@10 {found.results['nDCG@10']:.6f}, computed apart {expected:.6f}; {found.queries:,} queries")
-        print(f"difference {found.differences and found.differences['nDCG@10']:.6f}, interval {found.intervals}")
+        print(f"nDCG@10 {found.pairs['nDCG@10'].b:.6f}, computed apart {expected:.6f}; {found.frame.distinct:,} queries")
+        print(found.pairs["nDCG@10"])
 
 
 def make(folder: Path, queries: int) -> tuple[RunFolder, Judgements, float]:

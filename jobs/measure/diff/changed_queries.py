@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import duckdb
 
 from jobs.measure.diff.portions import portions
-from jobs.measure.judged_rows import database
+from jobs.measure.judged_rows import contexts_of, database
 from jobs.measure.measures import DEPTH
-from jobs.measure.query_context import contexts_of
 from jobs.runs.folder import RunFolder
 
 _TEXTS = """

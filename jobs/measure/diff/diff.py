@@ -15,10 +15,10 @@ from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers, answering
 from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
-from jobs.measure.diff.judged import judged_quality
-from jobs.measure.diff.quality import Paired, answer_quality, quality
+from jobs.measure.diff.quality import Paired, answer_quality, judged_quality, quality
 from jobs.measure.frame import JUDGED_LISTS
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import known
 
 
 class Cost(NamedTuple):
@@ -104,46 +104,26 @@ def _only(has: Sequence[bool]) -> str:
 
 
 def diff_values(found: Diff) -> dict[str, Any]:
-    """Returns the comparison as JSON-able values."""
+    """Returns the comparison as JSON-able values; unknown ones are None."""
     moved = found.moves
-    return {
+    per_query = dict(zip("ab", found.texts, strict=True))
+    documents = {name: getattr(moved, name) for name in ("depth", "others", "first", "overlap")}
+    judged = {one.kind: one.values() for one in found.judged}
+    values = {
         **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", found.a), ("b", found.b))},
-        "changes": {section: [one._asdict() for one in of] for section, of in found.changes.items()},
-        "queries": {name: getattr(moved, name)._asdict() for name in ("only_a", "only_b", "both")},
-        "rewrites": moved.rewrites._asdict()
-        | {"per_query": dict(zip("ab", found.texts, strict=True))}
-        | {"strategies": [{name: _plain(value) for name, value in one._asdict().items()} for one in moved.strategies]},
-        "documents": moved.documents._asdict()
-        | {name: _plain(getattr(moved, name)) for name in ("depth", "others", "first", "overlap")},
-        "moved": [one._asdict() for one in moved.listed],
-        "costs_per_1000_queries": [one._asdict() for one in found.costs],
-        "quality": _paired(found.quality),
-        "answers": _paired(found.answers),
-        "judged_results": next((_paired(one) for one in found.judged if one.kind == JUDGED_LISTS), None),
-        "judged_answers": {one.kind: _paired(one) for one in found.judged if one.kind != JUDGED_LISTS},
+        "changes": found.changes,
+        "queries": {name: getattr(moved, name) for name in ("only_a", "only_b", "both")},
+        "rewrites": {**moved.rewrites._asdict(), "per_query": per_query, "strategies": moved.strategies},
+        "documents": {**moved.documents._asdict(), **documents},
+        "moved": moved.listed,
+        "costs_per_1000_queries": found.costs,
+        "quality": found.quality and found.quality.values(),
+        "answers": found.answers and found.answers.values(),
+        "judged_results": judged.pop(JUDGED_LISTS, None),
+        "judged_answers": judged,
         "notes": found.notes,
     }
-
-
-def _paired(paired: Paired | None) -> dict[str, Any] | None:
-    if paired is None:
-        return None
-    values = {name: value for name, value in paired._asdict().items() if name not in ("kind", "judge")}
-    judged_by = {} if paired.judge is None else {"judged_by": paired.judge.model, "judge_notes": list(paired.judge.notes)}
-    return (
-        values
-        | judged_by
-        | {
-            "warning": paired.warning,
-            "measures": {name: one._asdict() | {"difference": one.difference} for name, one in paired.measures.items()},
-            "gained": [one._asdict() for one in paired.gained],
-            "lost": [one._asdict() for one in paired.lost],
-        }
-    )
-
-
-def _plain(value: Any) -> Any:
-    return value._asdict() if hasattr(value, "_asdict") else value
+    return dict(known(values))
 
 
 def _costs(a: RunFolder, b: RunFolder, prices: Prices | None) -> list[Cost]:

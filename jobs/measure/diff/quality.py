@@ -8,39 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jobs.job.judged_ids import checked_ids
-from jobs.log.judgements import JudgedBy, Judgements, Key
-from jobs.measure.answers import GoldAnswers, answer_frame
+from jobs.job.measure_checks import deepest_rank
+from jobs.log.judgements import JudgedBy, Judgements
+from jobs.measure.answers import GoldAnswers, answer_frame, judged_answer_frames
 from jobs.measure.clusters import query_clusters
-from jobs.measure.frame import ANSWERS, LISTS, Frame, measure
-from jobs.measure.query_context import contexts_of
-from jobs.measure.significance import TIE, detectable
+from jobs.measure.comparison import margin_of
+from jobs.measure.frame import ANSWERS, JUDGED_LISTS, Frame, Pair, measure
+from jobs.measure.judged import judged_relevance
+from jobs.measure.judged_rows import contexts_of
+from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
-
-
-class PairedMeasure(NamedTuple):
-    """One measure: the means of A and B over the same keys, their difference B - A, and in how many queries it moved."""
-
-    a: float
-    b: float
-    interval: tuple[float, float] | None
-    """95 % interval of the mean difference; None with fewer than two queries."""
-    p: float | None
-    """Two-sided paired t-test over clusters, not corrected; None likewise."""
-    better: int
-    """Queries in which B has the higher value."""
-    worse: int
-    detectable: float | None = None
-    """Smallest true difference that a test of these queries at .05 finds with a power of 80 %; None: not known."""
-
-    @property
-    def difference(self) -> float:
-        """Returns the mean difference, B - A."""
-        return self.b - self.a
 
 
 class QueryChange(NamedTuple):
@@ -58,37 +40,27 @@ class QueryChange(NamedTuple):
 class Paired(NamedTuple):
     """What judgements say of two runs."""
 
-    key: Key
-    judged: int
-    """Number of judged keys."""
-    counted: int
-    """Number of judged keys that both runs count."""
-    queries: int
-    """Number of distinct queries of the counted keys."""
-    clusters: int
-    """Number of clusters of near-duplicates among them."""
-    missing: tuple[int, int]
-    """Judged keys that are not in the log of A, of B."""
-    not_committed: tuple[int, int]
-    """Judged keys whose query is not committed in A, in B."""
+    frame: Frame
+    """Of the keys that both count; its arms are A and B."""
+    sides: tuple[Frame, Frame]
+    """Of A, of B."""
     others: int
     """Judged log_ids that are another query in B than in A; left out."""
-    unjudged: tuple[float | None, float | None]
-    """Share of the results of A, of B, as deep as the measures read, without a judgement."""
-    measures: dict[str, PairedMeasure]
+    measures: dict[str, Pair]
     """Empty if no key is counted."""
     gained: list[QueryChange]
     """The queries with the greatest gains, the greatest first."""
     lost: list[QueryChange]
     """The queries with the greatest losses, the greatest first."""
-    first: tuple[int, int] = (0, 0)
+    first: tuple[int, int]
     """Results of A, of B, that measures read at most: fewer than they would where the run kept fewer."""
-    kind: str = LISTS
-    """That of the frames (`Frame.kind`)."""
-    left_out: tuple[str, ...] = ()
-    """Which measures are left out, of which run (`Frame.left_out`)."""
-    judge: JudgedBy | None = None
-    """The LLM that judged both, with what is to be said of its judgements; None: people did."""
+    margin: float
+    """Of equivalence."""
+
+    @property
+    def kind(self) -> str:
+        """Returns the kind of the frames."""
+        return self.frame.kind
 
     @property
     def ranked_by(self) -> str:
@@ -96,9 +68,24 @@ class Paired(NamedTuple):
         return next(iter(self.measures))
 
     @property
+    def missing(self) -> tuple[int, int]:
+        """Returns how many judged keys are not in the log of A, of B."""
+        return self.sides[0].missing, self.sides[1].missing
+
+    @property
+    def not_committed(self) -> tuple[int, int]:
+        """Returns of how many judged keys the query is not committed in A, in B."""
+        return self.sides[0].not_committed, self.sides[1].not_committed
+
+    @property
+    def left_out(self) -> list[str]:
+        """Returns which measures are left out, of which run."""
+        return [f"{name}: {note}" for name, side in zip("AB", self.sides, strict=True) for note in side.left_out]
+
+    @property
     def warning(self) -> str | None:
         """Returns why nothing was compared, in one line; None if something was."""
-        if self.counted:
+        if self.frame.keys:
             return None
         if self.left_out:
             return f"nothing is measured: {'; '.join(self.left_out)}"
@@ -107,9 +94,19 @@ class Paired(NamedTuple):
             why += f"; {self.not_committed[0]:,} are not committed in A, {self.not_committed[1]:,} not in B"
         if self.others:
             why += f"; {self.others:,} log_ids are other queries in B than in A"
-        more = "; judgements of queries (evaluate.key, --key) hold for every log" if self.key == "log_id" else ""
-        named = f"{self.key}s with gold answers" if self.kind == ANSWERS else f"judged {self.key}s"
-        return f"nothing is measured: of {self.judged:,} {named} none counts in both runs: {why}{more}"
+        key = self.frame.key
+        more = "; judgements of queries (evaluate.key, --key) hold for every log" if key == "log_id" else ""
+        named = f"{key}s with gold answers" if self.kind == ANSWERS else f"judged {key}s"
+        return f"nothing is measured: of {self.frame.judged:,} {named} none counts in both runs: {why}{more}"
+
+    def values(self) -> dict[str, Any]:
+        """Returns it by name."""
+        frame, judge = self.frame, self.frame.judge
+        judged_by = {} if judge is None else {"judged_by": judge.model, "judge_notes": judge.notes}
+        counts = {"counted": len(frame.keys), "queries": frame.distinct, "clusters": frame.drawn}
+        names = ("missing", "not_committed", "others", "measures", "gained", "lost", "first", "left_out", "warning")
+        own = {name: getattr(self, name) for name in names}
+        return {"key": frame.key, "judged": frame.judged} | counts | own | {"unjudged": frame.unjudged.tolist()} | judged_by
 
 
 def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, measures: Sequence[str] | None = None) -> Paired:
@@ -127,12 +124,12 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
     """
     names = measures or b.config.evaluate.measures
     of_a, of_b = (measure(run, checked_ids(judgements, run.config), names, alone=False) for run in (a, b))
-    return pair_frames(of_a, of_b, b, count, (a.config.results, b.config.results))
+    return _paired(of_a, of_b, b, count, (a.config.results, b.config.results))
 
 
 def answer_quality(a: RunFolder, b: RunFolder, gold: GoldAnswers, count: int) -> Paired:
     """Returns the same of the answers of two runs, by F1 and exact match; both runs answer."""
-    return pair_frames(answer_frame(a, gold), answer_frame(b, gold), b, count, (1, 1))
+    return _paired(answer_frame(a, gold), answer_frame(b, gold), b, count)
 
 
 def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
@@ -148,51 +145,63 @@ def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
     return b._replace(notes=tuple(notes))
 
 
-def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int, int]) -> Paired:
+def judged_quality(a: RunFolder, b: RunFolder, count: int) -> tuple[list[Paired], list[str]]:
+    """Returns what judges say of the results and the answers of two runs, in each kind in which both are judged.
+
+    Beside it stands what both have and cannot be compared, a sentence each. Arguments and errors are those of `quality`.
+    """
+    found, notes = [], []
+    if (of_lists := _judged_lists(a, b, count)) is not None:
+        found.append(of_lists)
+    of_a, of_b = ({frame.kind: frame for frame in judged_answer_frames(run)} for run in (a, b))
+    for kind in (kind for kind in of_a if kind in of_b):
+        if of_a[kind].measures != of_b[kind].measures:
+            sides = (f"{name} of {', '.join(of[kind].measures)}" for name, of in (("A", of_a), ("B", of_b)))
+            notes.append(f"judgements: {kind} are other measures in A than in B ({'; '.join(sides)}), so they are not compared")
+            continue
+        found.append(_paired(of_a[kind], of_b[kind], b, count))
+    return found, notes
+
+
+def _judged_lists(a: RunFolder, b: RunFolder, count: int) -> Paired | None:
+    """Returns what judges say of the results; None where not both are judged.
+
+    A document has the grade that it has in either run (of two the higher), so that both are measured by one ideal. Counted are
+    the queries that both judge, to the depth to which both are judged.
+    """
+    of_a, of_b = judged_relevance(a), judged_relevance(b)
+    if of_a is None or of_b is None:
+        return None
+    names = min((of.judge.measures for of in (of_b, of_a) if of.judge is not None), key=deepest_rank)
+    grades = {
+        key: {doc_id: max(mine.get(doc_id, 0), theirs.get(doc_id, 0)) for doc_id in mine | theirs}
+        for key, mine in of_a.grades.items()
+        if (theirs := of_b.grades.get(key)) is not None
+    }
+    judge = judge_of_both(of_a.judge, of_b.judge)
+    both = Judgements(f"{of_a.path} and {of_b.path}", grades, "query_id", judge and judge._replace(measures=names))
+    frame_a, frame_b = (replace(measure(run, both, names, alone=False), kind=JUDGED_LISTS) for run in (a, b))
+    return _paired(frame_a, frame_b, b, count, (a.config.results, b.config.results))
+
+
+def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int, int] = (1, 1)) -> Paired:
     """Returns what two frames say, with the queries of `b`; `most`: the most results of a query in each."""
-    frame, others = paired(of_a, of_b)
-    found: dict[str, PairedMeasure] = {}
-    gained: list[QueryChange] = []
-    lost: list[QueryChange] = []
-    if frame.keys:
-        means, test = frame.values.mean(axis=2), frame.test(1, 0)
-        seen = detectable(test, range(len(frame.measures)))
-        moved = frame.by_query[1] - frame.by_query[0]
-        for place, name in enumerate(frame.measures):
-            found[name] = PairedMeasure(
-                float(means[0, place]),
-                float(means[1, place]),
-                test.interval(place),
-                None if test.interval(place) is None else float(test.p[place]),
-                int((moved[place] > TIE).sum()),
-                int((moved[place] < -TIE).sum()),
-                seen.get(place),
-            )
-        changes = _changes(frame)
-        gained, lost = ([one for one in changes if sign * (one.b - one.a) > TIE] for sign in (1, -1))
-        gained, lost = (_listed(b, of, count) for of in (gained, lost))
-    shares = [None if np.isnan(of.unjudged[0]) else float(of.unjudged[0]) for of in (of_a, of_b)]
+    frame, others = frame_of_both(of_a, of_b)
+    margin = margin_of(b.config.evaluate, frame.kind)
+    changes = _changes(frame) if frame.keys else []
     return Paired(
-        key=of_b.key,
-        judged=of_b.judged,
-        counted=len(frame.keys),
-        queries=frame.distinct,
-        clusters=frame.drawn,
-        missing=(of_a.missing, of_b.missing),
-        not_committed=(of_a.not_committed, of_b.not_committed),
+        frame=frame,
+        sides=(of_a, of_b),
         others=others,
-        unjudged=(shares[0], shares[1]),
-        measures=found,
-        gained=gained,
-        lost=lost,
-        left_out=tuple(f"{side}: {note}" for side, of in (("A", of_a), ("B", of_b)) for note in of.left_out),
+        measures=frame.pairs(1, 0, margin) if frame.keys else {},
+        gained=_listed(b, [one for one in changes if one.b - one.a > TIE], count),
+        lost=_listed(b, [one for one in changes if one.a - one.b > TIE], count),
         first=(min(of_a.depth, most[0]), min(of_b.depth, most[1])),
-        kind=of_b.kind,
-        judge=judge_of_both(of_a.judge, of_b.judge),
+        margin=margin,
     )
 
 
-def paired(a: Frame, b: Frame) -> tuple[Frame, int]:
+def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
     """Returns the frame of two runs over the keys that both count, its arms A and B, and the number of keys of other queries.
 
     A log row that only one run rejected is of the other's query, and zero where it was rejected. Keys are in order of their
@@ -231,6 +240,7 @@ def paired(a: Frame, b: Frame) -> tuple[Frame, int]:
         failed=np.array([of.failed[0] for of, _ in sides]),
         clusters=query_clusters(words),
         words=words,
+        judge=judge_of_both(a.judge, b.judge),
     )
     return frame, others
 

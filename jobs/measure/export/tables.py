@@ -14,7 +14,7 @@ from cluster.errors import ConfigError
 from cluster.storage.whole_file import written
 from jobs.log.judgements import Key
 from jobs.measure.frame import JUDGED_LISTS, Frame
-from jobs.measure.query_context import contexts_of
+from jobs.measure.judged_rows import contexts_of
 from jobs.runs.folder import RunFolder
 
 ENDINGS = (".parquet", ".csv")

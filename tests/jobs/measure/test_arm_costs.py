@@ -62,10 +62,6 @@ def test_a_request_costs_all_of_its_attempts(tmp_path: Path) -> None:
     assert (full.requests, full.prompt_tokens, full.completion_tokens) == (5, 1000, 50)
 
 
-def test_a_name_with_a_slash_is_read_as_one(tmp_path: Path) -> None:
-    assert costs(tmp_path)["a/b"].searches == 8
-
-
 def test_marginal_is_what_no_other_arm_needs(tmp_path: Path) -> None:
     found = costs(tmp_path)
     full = found["full"]

@@ -56,13 +56,14 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compare:
     return done
 
 
-def test_every_figure_is_of_the_frames_values(compared: Compare) -> None:
-    found = compared(measures=["nDCG@10", "P@5"], margin=0.05)
+@pytest.mark.parametrize("baseline", ["original", "general"])
+def test_every_figure_is_of_the_frames_values(compared: Compare, baseline: str) -> None:
+    found = compared(measures=["nDCG@10", "P@5"], margin=0.05, baseline=baseline)
     frame = found.frame
     assert [(one.arm, one.measure) for one in found.differences] == [(a, m) for a in frame.arms for m in frame.measures]
     for one in found.differences:
         place = frame.measures.index(one.measure)
-        values, base = (frame.values[frame.arms.index(name), place] for name in (one.arm, "original"))
+        values, base = (frame.values[frame.arms.index(name), place] for name in (one.arm, baseline))
         assert one.mean == pytest.approx(values.mean())
         assert one.weighted_mean == pytest.approx(np.average(values, weights=frame.counts))
         assert one.difference == pytest.approx((values - base).mean())
@@ -71,7 +72,7 @@ def test_every_figure_is_of_the_frames_values(compared: Compare) -> None:
             assert (one.weighted_low + one.weighted_high) / 2 == pytest.approx(one.weighted_difference)
             assert 0 <= one.weighted_p <= 1
         assert (one.wins, one.ties, one.losses) == ((values > base).sum(), (values == base).sum(), (values < base).sum())
-        if one.arm == "original":
+        if one.arm == baseline:
             assert (one.p, one.p_holm, one.q, one.effect, one.p_equivalent) == (1, None, None, 0, 0)
             continue
         assert one.p == pytest.approx(stats.ttest_rel(values, base).pvalue)

@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from cluster.errors import ConfigError
 from cluster.run.shards import File, Manifest, Plan, Shard, commit, manifests
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements, Key
-from jobs.measure import judged_rows
 from jobs.measure.evaluate import Evaluation, evaluate, evaluation_notes, evaluation_values
 from jobs.measure.measures import MEASURES
+from jobs.measure.notes import table_notes
 from jobs.measure.original import fuse_original
 from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
@@ -115,6 +114,14 @@ def means(*rows: list[float]) -> Any:
     return pytest.approx(dict(zip(MEASURES, np.mean(rows, axis=0).tolist(), strict=True)))
 
 
+def results_of(found: Evaluation) -> dict[str, float]:
+    return {name: pair.b for name, pair in found.pairs.items()}
+
+
+def originals_of(found: Evaluation) -> dict[str, float | None]:
+    return {name: pair.a for name, pair in found.pairs.items()}
+
+
 NOTHING = [0.0] * len(MEASURES)
 
 
@@ -123,13 +130,13 @@ NOTHING = [0.0] * len(MEASURES)
 
 def test_results_and_the_original_alone_of_a_run(run: Run) -> None:
     found = judged(run(0, 1, 2))
-    assert (found.judged, found.missing, found.not_committed, found.counted, found.queries) == (2, 0, 0, 2, 2)
-    assert found.results == means(by_hand(GRADES["l1"], ["d1", "d2"]), NOTHING)  # l2 has no committed result
-    assert found.original == means(by_hand(GRADES["l1"], ["x", "d2"]), NOTHING)
-    assert found.without_results == 1
-    assert (found.unjudged, found.original_unjudged) == (0, 0.5)
-    assert found.differences is not None
-    assert found.differences["RR@10"] == pytest.approx((1 - 1 / 2) / 2)
+    frame = found.frame
+    assert (frame.judged, frame.missing, frame.not_committed, len(frame.keys), frame.distinct) == (2, 0, 0, 2, 2)
+    assert results_of(found) == means(by_hand(GRADES["l1"], ["d1", "d2"]), NOTHING)  # l2 has no committed result
+    assert originals_of(found) == means(by_hand(GRADES["l1"], ["x", "d2"]), NOTHING)
+    assert found.frame.failed[0] == 1
+    assert found.frame.unjudged.tolist() == [0, 0.5]
+    assert found.pairs["RR@10"].difference == pytest.approx((1 - 1 / 2) / 2)
 
 
 def test_the_original_alone_is_fused_as_the_run_fuses(tmp_path: Path) -> None:
@@ -144,8 +151,7 @@ def test_the_original_alone_is_fused_as_the_run_fuses(tmp_path: Path) -> None:
         made = folder(storage, fuse={"method": "rrf", "depth": depth})
         for doc_id in "abc":
             measured = judged(replace(made, plan=replace(made.plan, shards=[])), {"l1": {doc_id: 1}}, [f"RR@{depth}"])
-            assert measured.original is not None
-            rank[depth, doc_id] = measured.original[f"RR@{depth}"]
+            rank[depth, doc_id] = measured.pairs[f"RR@{depth}"].a
     assert [rank[3, doc_id] for doc_id in "cba"] == pytest.approx([1, 1 / 2, 1 / 3])
     assert [rank[1, doc_id] for doc_id in "acb"] == pytest.approx([1, 0, 0])  # b is nobody's first, c is the second
 
@@ -174,39 +180,38 @@ def test_the_original_alone_has_the_weights_of_its_own_lists(weights: dict[str, 
 
 def test_judged_ones_that_the_log_lacks_are_counted_and_left_out_of_the_mean(run: Run) -> None:
     found = judged(run(0, 1, 2), GRADES | {"gone": {"d1": 1}})
-    assert (found.judged, found.missing, found.counted) == (3, 1, 2)
-    assert found.results == judged(run(0, 1, 2)).results
-    assert found.unmatched is None
+    frame = found.frame
+    assert (frame.judged, frame.missing, len(frame.keys)) == (3, 1, 2)
+    assert results_of(found) == results_of(judged(run(0, 1, 2)))
+    assert found.frame.unmatched is None
 
 
 def test_what_is_not_committed_yet_is_counted_and_left_out_of_the_mean(run: Run) -> None:
     grades = {"l1": {"d1": 1}, "l2": {"d4": 1}, "other": {"d4": 1}, "l4": {"d1": 1}}
     found = judged(run(1), grades)
-    assert (found.judged, found.missing, found.not_committed, found.counted) == (4, 0, 3, 1)
-    assert found.results["RR@10"] == 1  # q3 alone
-    assert found.original is not None
-    assert found.original["RR@10"] == 0
+    frame = found.frame
+    assert (frame.judged, frame.missing, frame.not_committed, len(frame.keys)) == (4, 0, 3, 1)
+    assert found.pairs["RR@10"].b == 1  # q3 alone
+    assert found.pairs["RR@10"].a == 0
     found = judged(run(0, 1), grades)
-    assert (found.not_committed, found.without_results) == (1, 1)
-    assert found.results["RR@10"] == pytest.approx(2 / 3)
-    assert judged(run(0, 1, 2), grades).not_committed == 0
+    assert (found.frame.not_committed, found.frame.failed[0]) == (1, 1)
+    assert found.pairs["RR@10"].b == pytest.approx(2 / 3)
+    assert judged(run(0, 1, 2), grades).frame.not_committed == 0
 
 
 def test_log_rows_of_one_query_count_each_in_the_mean_and_once_in_the_interval(run: Run) -> None:
     found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "l1-again": {"d2": 1}})
-    assert found.results["RR@10"] == pytest.approx((1 + 1 / 2) / 2)
-    assert (found.counted, found.queries, found.intervals) == (2, 1, None)
+    assert found.pairs["RR@10"].b == pytest.approx((1 + 1 / 2) / 2)
+    assert (len(found.frame.keys), found.frame.distinct, found.pairs["RR@10"].interval) == (2, 1, None)
 
 
 def test_an_interval_lies_around_the_difference(run: Run) -> None:
     found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}, "l2": {"d4": 1}, "l4": {"d1": 1}})
-    assert found.intervals is not None
-    assert found.differences is not None
-    assert set(found.intervals) == set(MEASURES)
-    assert found.differences["RR@10"] == pytest.approx(0.5)
+    assert None not in [pair.interval for pair in found.pairs.values()]
+    assert found.pairs["RR@10"].difference == pytest.approx(0.5)
     expected = stats.ttest_1samp([1, 1, 0, 0], 0).confidence_interval(0.95)
-    assert found.intervals["RR@10"] == pytest.approx(tuple(expected))
-    assert judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}}).intervals is not None  # two units
+    assert found.pairs["RR@10"].interval == pytest.approx(tuple(expected))
+    assert judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}}).pairs["RR@10"].interval is not None  # two units
 
 
 def test_near_duplicate_queries_are_one_unit_of_the_interval(run: Run) -> None:
@@ -218,25 +223,23 @@ def test_near_duplicate_queries_are_one_unit_of_the_interval(run: Run) -> None:
     put(made.storage, "queries", planned[3:], "b")
     found = judged(made, grades)
     clusters = np.array([0, 1, 0, 2])
-    assert (found.queries, found.clusters) == (4, 3)
-    assert found.intervals is not None
-    assert found.intervals["RR@10"] == paired_test(np.array([[1.0, 0, 1, 0]]), clusters).interval(0)
+    assert (found.frame.distinct, found.frame.drawn) == (4, 3)
+    assert found.pairs["RR@10"].interval == paired_test(np.array([[1.0, 0, 1, 0]]), clusters).interval(0)
     assert "judged: 4 log rows of 4 distinct queries in 3 clusters of near-duplicates" in evaluation_notes(found)[0]
 
 
 def test_where_every_query_gains_alike_no_variance_is_claimed(run: Run) -> None:
     found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}})
-    assert found.differences is not None
-    assert found.differences["RR@10"] == 1
-    assert "RR@10" not in (found.intervals or {})
+    assert found.pairs["RR@10"].difference == 1
     assert evaluation_values(found)["measures"]["RR@10"]["interval"] is None
     assert any("no test: every cluster differs by the same" in note and "nDCG@10" in note for note in evaluation_notes(found))
 
 
 def test_a_judged_row_that_was_rejected_counts_zero(run: Run) -> None:
     found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}})
-    assert (found.missing, found.rejected, found.without_results, found.counted, found.queries) == (0, 1, 0, 2, 2)
-    assert found.results["RR@10"] == found.results["Success@5"] == 0.5
+    frame = found.frame
+    assert (frame.missing, frame.rejected, frame.failed[0], len(frame.keys), frame.distinct) == (0, 1, 0, 2, 2)
+    assert found.pairs["RR@10"].b == found.pairs["Success@5"].b == 0.5
 
 
 def test_an_id_that_was_also_rejected_once_counts_with_its_query(run: Run) -> None:
@@ -244,13 +247,13 @@ def test_an_id_that_was_also_rejected_once_counts_with_its_query(run: Run) -> No
     rows = [("l1", None), ("l1", "q1"), ("l1", None)]
     put(made.storage, "query_map", [{"log_id": log_id, "query_id": query_id} for log_id, query_id in rows], "a")
     found = judged(made, {"l1": {"d1": 1}})
-    assert (found.rejected, found.results["RR@10"]) == (0, 1)
+    assert (found.frame.rejected, found.pairs["RR@10"].b) == (0, 1)
 
 
 def test_without_kept_runs_the_original_is_not_measured(run: Run) -> None:
     found = judged(run(0, 1, 2, retrieve=CONFIG["retrieve"] | {"keep_runs": False}))
-    assert found.original is found.intervals is found.differences is found.original_unjudged is None
-    assert found.results == judged(run(0, 1, 2)).results
+    assert {(pair.a, pair.difference, pair.interval) for pair in found.pairs.values()} == {(None, None, None)}
+    assert results_of(found) == results_of(judged(run(0, 1, 2)))
 
 
 def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Run) -> None:
@@ -258,11 +261,11 @@ def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Ru
     joined = CONFIG["retrieve"] | {"retrievers": {name: block | {"together": True}} | dict(others)}
     rewriting = {"engine": {"kind": "recorded", "path": "r"}, "strategies": ["keyword"]}
     found = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting))
-    assert found.original is found.intervals is found.differences is None
+    assert {(pair.a, pair.difference, pair.interval) for pair in found.pairs.values()} == {(None, None, None)}
     said = " ".join(evaluation_notes(found))
     assert f"original alone: not measured, since {name} searched it as one with its rewrites" in said
     alone = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting | {"strategies": []}))
-    assert alone.original is not None
+    assert alone.has_original
 
 
 @pytest.mark.parametrize(
@@ -276,56 +279,25 @@ def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Ru
 def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any], kept: int, reranked: bool) -> None:
     found = judged(run(0, 1, 2, **config), {"l1": {"d2": 1}}, ["R@1", "R@10"])
     assert (found.kept, found.reranked) == (kept, reranked)
-    assert found.original is not None
-    assert found.original == ({"R@1": 0} if kept == 1 else {"R@1": 0, "R@10": 1})  # d2 is the original's second
-    assert found.results == found.original
+    assert originals_of(found) == ({"R@1": 0} if kept == 1 else {"R@1": 0, "R@10": 1})  # d2 is the original's second
+    assert results_of(found) == originals_of(found)
 
 
 def test_nothing_judged_is_in_the_log(run: Run) -> None:
     found = judged(run(0, 1, 2), {"gone": {"d1": 1}})
-    assert (found.judged, found.missing, found.counted, found.intervals) == (1, 1, 0, None)
-    assert found.unmatched is not None
-    assert found.unmatched[0] == "gone"
-    assert found.unmatched[1] in dict(MAP)
-    assert all(np.isnan(mean) for mean in found.results.values())  # a mean over nothing is not 0
+    frame = found.frame
+    assert (frame.judged, frame.missing, len(frame.keys)) == (1, 1, 0)
+    assert found.frame.unmatched is not None
+    assert found.frame.unmatched[0] == "gone"
+    assert found.frame.unmatched[1] in dict(MAP)
+    assert all(np.isnan(mean) for mean in results_of(found).values())  # a mean over nothing is not 0
 
 
 def test_nothing_is_committed(run: Run) -> None:
     found = judged(run())
-    assert (found.not_committed, found.counted, found.unmatched) == (2, 0, None)
+    frame = found.frame
+    assert (frame.not_committed, len(frame.keys), frame.unmatched) == (2, 0, None)
     assert evaluation_values(found)["measures"]["R@10"]["results"] is None
-
-
-@pytest.mark.slow
-def test_rows_come_by_query_and_rank_however_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged_rows, "BATCH_ROWS", 256)
-    storage = FileStorage(str(tmp_path))
-    ids = [f"q{n:05d}" for n in range(3000)]
-    put(storage, "query_map", [{"log_id": f"l{n}", "query_id": query_id} for n, query_id in enumerate(ids)], "a")
-    asked = [{"query_id": query_id, "query": query_id, "normalised": query_id, "log_count": 1} for query_id in ids]
-    put(storage, "queries", asked, "a")
-    put(storage, "queries", [], "b")
-    rows = [row for query_id in ids for row in results(query_id, "d1", "d2", "d3", "d4")]
-    lists = [row for query_id in ids for row in runs(query_id, "original", *(f"d{n}" for n in range(30)))]
-    order = np.random.default_rng(1).permutation(len(rows))
-    for shard in range(3):
-        part = [rows[n] for n in order[shard::3]]
-        files = {
-            "results": [put(storage, "results", part, f"{shard}")],
-            "runs": [put(storage, "runs", lists[shard::3], f"{shard}")],
-        }
-        commit(storage, Manifest(shard, 1, files, {}, {}))
-    found = judged(folder(storage), {f"l{n}": {"d3": 1} for n in range(3000)})
-    assert found.results["RR@10"] == pytest.approx(1 / 3)
-    assert found.original is not None
-    assert found.original["RR@10"] == pytest.approx(1 / 4)
-
-
-def test_a_damaged_folder_is_one_line(run: Run) -> None:
-    made = run(0)
-    made.storage.delete("results/0.parquet")
-    with pytest.raises(ConfigError, match=r"the run's tables cannot be read .*results/0\.parquet.*; put back what was"):
-        judged(made)
 
 
 # ---------------------------------------------------------------- judgements of queries
@@ -333,51 +305,32 @@ def test_a_damaged_folder_is_one_line(run: Run) -> None:
 
 @pytest.mark.parametrize(("key", "names"), [("query_id", ("q1", "q2")), ("query", ("query 1", "query 2"))])
 def test_judgements_may_name_queries(run: Run, key: Key, names: tuple[str, str]) -> None:
-    assert evaluate(run(0), Judgements("", {names[0][:-1] + "4": {"d1": 1}}, key)).not_committed == 1
+    assert evaluate(run(0), Judgements("", {names[0][:-1] + "4": {"d1": 1}}, key)).frame.not_committed == 1
     by_row = judged(run(0, 1, 2))
     found = evaluate(run(0, 1, 2), Judgements("", dict(zip(names, GRADES.values(), strict=True)), key))
-    assert (found.results, found.original, found.intervals) == (by_row.results, by_row.original, by_row.intervals)
-    assert (found.counted, found.queries, found.without_results) == (2, 2, 1)
+    assert found.pairs == by_row.pairs
+    frame = found.frame
+    assert (len(frame.keys), frame.distinct, frame.failed[0]) == (2, 2, 1)
     assert evaluation_notes(found)[0] == "judged: 2 distinct queries"
     gone = {names[0]: {"d1": 1}, "gone": {"d1": 1}}
-    assert evaluate(run(0, 1, 2), Judgements("", gone, key)).missing == 1
+    assert evaluate(run(0, 1, 2), Judgements("", gone, key)).frame.missing == 1
 
 
 # ---------------------------------------------------------------- what is shown
 
-SHOWN = Evaluation(
-    judged=1200,
-    missing=30,
-    results=dict.fromkeys(MEASURES, 0.75),
-    original=dict.fromkeys(MEASURES, 0.70001),
-    intervals=dict.fromkeys(MEASURES, (-0.00001, 0.1)),
-    not_committed=4,
-    rejected=2,
-    without_results=3,
-    queries=1000,
-    clusters=990,
-    unjudged=0.8,
-    original_unjudged=0.7,
-    kept=5,
-    reranked=True,
-)
-
 
 def test_values_are_json_and_say_the_same(run: Run) -> None:
-    values = json.loads(json.dumps(evaluation_values(SHOWN), allow_nan=False))
+    found = judged(run(0, 1, 2, evaluate={"margin": 0.9}), GRADES | {"other": {"d4": 1}, "l4": {"d1": 1}, "gone": {"d1": 1}})
+    values = json.loads(json.dumps(evaluation_values(found), allow_nan=False))
+    pair = found.pairs["P@5"]
     assert values["measures"]["P@5"] == {
-        "results": 0.75,
-        "original": 0.70001,
-        "difference": pytest.approx(0.04999),
-        "interval": [-0.00001, 0.1],
-        "detectable": None,
-        "verdict": None,
-    }
-    assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (1200, 30, 4, 1166)
-    assert values["notes"] == evaluation_notes(SHOWN)
+        "results": pair.b, "original": pair.a, "difference": pair.difference, "interval": list(pair.interval or ()),
+        "detectable": pair.detectable, "verdict": "equivalent",
+    }  # fmt: skip
+    assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (5, 1, 0, 4)
+    assert values["notes"] == evaluation_notes(found)
+    assert any("equivalent (=) within 0.9" in note for note in table_notes(found.pairs, found.margin))
     assert (values["warning"], values["key"]) == (None, "log_id")
     nothing = json.loads(json.dumps(evaluation_values(judged(run(), {"gone": {"d1": 1}})), allow_nan=False))
-    assert nothing["measures"]["P@5"] == dict.fromkeys(
-        ("results", "original", "difference", "interval", "detectable", "verdict")
-    )
+    assert nothing["measures"]["P@5"] == dict.fromkeys(values["measures"]["P@5"])
     assert nothing["notes"] == [f"warning: {nothing['warning']}"]

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.log.judgements import Judgements
 from jobs.measure.diff.quality import quality
-from jobs.measure.evaluate import evaluate, evaluation_table, evaluation_values
+from jobs.measure.evaluate import evaluate, evaluation_values
 from jobs.pages.measured import MeasuredRun
 from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder
@@ -42,26 +42,28 @@ def shown(part: Any) -> str:
 def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
     run = side("a", 50, ["R@20", "AP@20"])
     found = evaluate(run, JUDGED)
-    assert found.measures == ("R@20", "AP@20")
-    assert found.results["R@20"] == 0.5
-    assert "R@20 0.5000" in shown(evaluation_table(found))
+    assert tuple(found.pairs) == ("R@20", "AP@20")
+    assert found.pairs["R@20"].b == 0.5
+    assert "R@20 0.5000" in shown(MeasuredRun(found).page())
     assert "R@20 0.5000" in shown(closing_table(run, None, MeasuredRun(found)))
     assert list(evaluation_values(found)["measures"]) == ["R@20", "AP@20"]
-    assert evaluate(run, JUDGED, ["RR@10"]).measures == ("RR@10",)
+    assert tuple(evaluate(run, JUDGED, ["RR@10"]).pairs) == ("RR@10",)
 
 
 def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) -> None:
     found = evaluate(side("a", 5, ["R@20", "P@5"]), JUDGED)
-    assert found.measures == ("P@5",)
+    assert tuple(found.pairs) == ("P@5",)
     note = "lists end at 5 (run, original; 1 of 2 judged); raise fuse.keep (5) to 20, or measure R@5"
-    words = shown(evaluation_table(found))
+    words = shown(MeasuredRun(found).page())
     assert note in words  # the list of three is whole
     assert "results' first 5" in words
     values = evaluation_values(found)
     assert list(values["measures"]) == ["P@5"]
     assert any(note in one for one in values["notes"])
-    assert evaluate(side("b", 50, ["R@20"]), JUDGED).left_out == ()
-    (deep,) = evaluate(side("c", 5, ["AP", "RR(rel=2)", "Bpref", "P@5"]), JUDGED).left_out  # without a cutoff they read 1,000
+    assert evaluate(side("b", 50, ["R@20"]), JUDGED).frame.left_out == ()
+    (deep,) = evaluate(
+        side("c", 5, ["AP", "RR(rel=2)", "Bpref", "P@5"]), JUDGED
+    ).frame.left_out  # without a cutoff they read 1,000
     assert deep.startswith("AP, RR(rel=2), Bpref: left out: reads 1,000 documents, lists end at 5")
     assert deep.endswith(" to 1,000, or measure AP@5, RR(rel=2)@5, nDCG@5 in place of Bpref")
 
@@ -69,11 +71,11 @@ def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) ->
 def test_where_every_measure_looks_deeper_nothing_is_measured_and_why_is_said(side: Side) -> None:
     run = side("a", 5, ["R@20"])
     assert str(evaluate(run, JUDGED).warning).startswith("nothing is measured: R@20: left out: reads 20 documents")
-    assert "nothing is measured: R@20" in shown(evaluation_table(evaluate(run, JUDGED)))
+    assert "nothing is measured: R@20" in shown(MeasuredRun(evaluate(run, JUDGED)).page())
     found = quality(side("b", 50, ["R@20"]), run, JUDGED, 5)
     assert str(found.warning).startswith("nothing is measured: B: R@20: left out")
 
 
 def test_the_original_alone_ends_at_the_fuse_depth(side: Side) -> None:
     run = side("a", 50, ["R@20", "P@5"], fuse={"keep": 50, "depth": 15})
-    assert evaluate(run, JUDGED).measures == ("P@5",)
+    assert tuple(evaluate(run, JUDGED).pairs) == ("P@5",)

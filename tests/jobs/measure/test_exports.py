@@ -48,10 +48,9 @@ def test_every_judged_query_with_its_measures(run: RunFolder, tmp_path: Path, ca
         (query_id(n), query.name, query.asked) for n, query in enumerate(QUERIES)
     ]
     found = evaluate(run, read_qrels(qrels, key="query_id"))
-    assert found.original is not None
     for name in MEASURES:
-        assert np.mean([row[name] for row in rows]) == pytest.approx(found.results[name])
-        assert np.mean([row[f"{name} original"] for row in rows]) == pytest.approx(found.original[name])
+        assert np.mean([row[name] for row in rows]) == pytest.approx(found.pairs[name].b)
+        assert np.mean([row[f"{name} original"] for row in rows]) == pytest.approx(found.pairs[name].a)
     with (tmp_path / "a.CSV").open(newline="") as file:
         read = list(csv.DictReader(file))
     assert [list(row) for row in read] == [table.column_names] * 3
@@ -71,7 +70,9 @@ def test_a_trec_run_file_has_the_figures_of_evaluate(run: RunFolder, tmp_path: P
     sums = dict.fromkeys(MEASURES, 0.0)
     for one in ir_measures.iter_calc(measures, judged[:-1], lines):
         sums[str(one.measure)] += one.value
-    assert {name: value / 3 for name, value in sums.items()} == pytest.approx(found.results)
+    assert {name: value / 3 for name, value in sums.items()} == pytest.approx(
+        {name: pair.b for name, pair in found.pairs.items()}
+    )
     topics = [line.query_id for line in lines]
     assert (topics.count(query_id(0)), topics.count(query_id(1)), len(topics)) == (3, 30, 33)  # all that were kept
     first = Path(path).read_text().splitlines()[0].split()

@@ -70,9 +70,9 @@ def test_one_arm_is_measured_as_evaluate_measures_a_run(tmp_path: Path) -> None:
     del run.record["ablation"]
     alone = evaluate(run, judgements)
     frame = measure(ablation(tmp_path / "arms", ARMS, LISTS, QUERIES), judgements, MEASURES)
-    assert frame.values[1].mean(axis=1) == pytest.approx([alone.results[name] for name in MEASURES])
-    assert frame.failed[1] == alone.without_results == 1
-    assert frame.unjudged[1] == alone.unjudged
+    assert frame.values[1].mean(axis=1) == pytest.approx([alone.pairs[name].b for name in MEASURES])
+    assert frame.failed[1] == alone.frame.failed[0] == 1
+    assert frame.unjudged[1] == alone.frame.unjudged[0]
 
 
 def test_what_does_not_count_is_counted(tmp_path: Path) -> None:

@@ -117,19 +117,7 @@ def test_the_command_line_prints_the_same(folders: list[str], capfd: pytest.Capt
     assert list(printed["ablations"]) == list(SETS)
     assert main(["evaluate", *folders, "--measures", "P@5", "--baseline", "full"]) == 0
     table = capfd.readouterr().out
-    assert table.splitlines()[0].split() == [
-        "P@5",
-        "birds",
-        "tools",
-        "mean",
-        "difference",
-        "95",
-        "%",
-        "interval",
-        "p",
-        "or",
-        "q",
-    ]
+    assert " ".join(table.splitlines()[0].split()) == "P@5 birds tools mean difference 95 % interval p or q"
     assert "average loss" in table
     assert "difference to full" in table
 

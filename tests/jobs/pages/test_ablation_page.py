@@ -17,9 +17,8 @@ from jobs.measure.comparison import Comparison
 from jobs.measure.costs import ArmCost
 from jobs.measure.funnel import Funnel
 from jobs.measure.slices import Slice
-from jobs.measure.standing import standing, verdict_words
 from jobs.measure.worth import Worth
-from jobs.pages.ablation import MOST_ARMS, ablation_report, left_out, pareto_front
+from jobs.pages.ablation import MOST_ARMS, ablation_report, pareto_front
 from jobs.pages.closing import ComparedArms
 from jobs.pages.comparison import Comparisons
 from jobs.plan.work import saved
@@ -33,11 +32,10 @@ from tests.support.jobs.report_ablations import (
     comparison_of,
     costs_of,
     funnel_of,
-    query_id,
     values_of,
     worth_of,
 )
-from tests.support.jobs.report_runs import Page
+from tests.support.jobs.report_runs import Page, query_id
 
 KEYS = 60
 HOSTILE = "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&lt;\u202egnp\x00{{ 7*7 }}"
@@ -84,21 +82,20 @@ def test_the_tables_have_the_figures_of_the_comparison(tmp_path: Path) -> None:
             continue
         one = found.by_arm[arm, MEASURES[0]]
         assert first[1:3] == [signed(one.difference), f"{signed(one.low)} to {signed(one.high)}"]
-        assert first[5:] == [verdict_words(one, 0.01), f"{one.wins} / {one.ties} / {one.losses}"]
+        assert first[5:] == [one.verdict_within(0.01), f"{one.wins} / {one.ties} / {one.losses}"]
     text = page.sections["verdict"]
-    assert f"The best arm, {standing(found).leader}, is better than original: nDCG@10" in text
+    assert f"The best arm, {found.leader}, is better than original: nDCG@10" in text
     assert "9,600" in text
 
 
 def test_best_and_second_best_are_marked_as_printed() -> None:
     arms = [ArmOf(name) for name in "abcde"] + [ArmOf("bound", members=("a",)), ArmOf("full #2", "samples")]
     values = np.tile(np.array([0.5, 0.50004, 0.4, 0.49999, 0.3, 0.9, 0.8])[:, None, None], (1, len(MEASURES), 4))
-    found = standing(comparison_of(arms, values, "e"))
-    assert found.best["P@5"] == {"a", "b", "d"}
-    assert found.second["P@5"] == {"c"}
+    found = comparison_of(arms, values, "e")
+    assert found.best_two("P@5") == ({"a", "b", "d"}, {"c"})
     assert found.leader == "b"
-    same = standing(comparison_of(arms, np.full_like(values, 0.5), "e"))
-    assert same.second["P@5"] == frozenset()
+    same = comparison_of(arms, np.full_like(values, 0.5), "e")
+    assert same.best_two("P@5")[1] == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -117,13 +114,13 @@ def test_verdicts_are_by_corrected_p(
     p_holm: float | None, q: float | None, p_equivalent: float, moved: float, said: str
 ) -> None:
     one = replace(compared().differences[0], p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
-    assert verdict_words(one, 0.01) == said
+    assert one.verdict_within(0.01) == said
     assert one.corrected == (q if p_holm is None else p_holm)
 
 
 def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
     comparison = compared()
-    rows, frame = left_out(standing(comparison)), comparison.frame
+    rows, frame = comparison.left_out(), comparison.frame
     whole = frame.values[frame.arms.index("full")]
     assert [np.mean(losses) for _, losses in rows] == sorted((np.mean(losses) for _, losses in rows), reverse=True)
     for strategy, losses in rows:
@@ -131,7 +128,7 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
         assert losses == pytest.approx((whole - without).mean(axis=1))
     cells = Page(html(tmp_path, comparison)).row("left-out", rows[0][0])
     assert cells == [*map(signed, rows[0][1]), signed(float(np.mean(rows[0][1])))]
-    assert left_out(standing(compared([arm for arm in ARMS if arm.family != "subsets"]))) == []
+    assert compared([arm for arm in ARMS if arm.family != "subsets"]).left_out() == []
 
 
 def test_strategies_costs_and_queries_are_those_handed_in(tmp_path: Path) -> None:
@@ -142,7 +139,7 @@ def test_strategies_costs_and_queries_are_those_handed_in(tmp_path: Path) -> Non
     assert page.row("strategies", one.strategy)[:5] == [str(n) for n in counts]
     cost = next(of for of in costs_of(ARMS, comparison) if of.arm == "full")
     assert page.row("cost", "full")[2:5] == [f"{n:,}" for n in (cost.requests, cost.searches, cost.pairs)]
-    arm, base = (comparison.frame.arms.index(name) for name in (standing(comparison).leader, "original"))
+    arm, base = (comparison.frame.arms.index(name) for name in (comparison.leader, "original"))
     moved = comparison.frame.values[arm, 0] - comparison.frame.values[base, 0]
     assert f"{(moved > 1e-9).sum()} queries gain nDCG@10, {(moved < -1e-9).sum()} lose" in page.sections["queries"]
     assert page.row("queries", f"query number {moved.argmax()}")[-1] == signed(float(moved.max()))

@@ -8,13 +8,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from cluster.errors import ConfigError
 from cluster.run.shards import manifests
 from dmqr.results import Stored
 from jobs.measure.evaluate import Evaluation
-from jobs.measure.measures import MEASURES
 from jobs.pages.contributions import comparable, contributions
 from jobs.pages.measured import MeasuredRun
 from jobs.pages.run import cost_section, report, verdict
@@ -22,18 +23,7 @@ from jobs.pages.workers import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import portions, spread
 from jobs.terminal.formats import duration, masked, money, number, percent, shown
-from tests.support.jobs.report_runs import (
-    PRICES,
-    QUERIES,
-    Make,
-    Page,
-    Query,
-    Row,
-    RunMaker,
-    page,
-    query_id,
-    stored,
-)
+from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, frame_of, page, query_id, stored
 
 
 @pytest.fixture
@@ -137,10 +127,8 @@ def test_spreading_and_portions() -> None:
 
 def evaluation(difference: float, half: float) -> Evaluation:
     """Of results that are better than the original alone by a difference, with half the width of its interval."""
-    alone = dict.fromkeys(MEASURES, 0.5)
-    results = {name: value + difference for name, value in alone.items()}
-    ends, p = (difference - half, difference + half), 0.001 if abs(difference) > half else 0.5
-    return Evaluation(20, 0, results, alone, dict.fromkeys(MEASURES, ends), dict.fromkeys(MEASURES, p), queries=20)
+    spread = half * np.sqrt(19) / stats.t.ppf(0.975, 19) * np.resize([1, -1], 20)
+    return Evaluation(frame_of([0.5 + difference + spread, [0.5] * 20]))
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
 
 from cluster.costs import Prices
 from jobs.measure.evaluate import Evaluation
-from jobs.measure.measures import MEASURES
 from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.report_runs import Make, Query, RunMaker
+from tests.support.jobs.report_runs import Make, Query, RunMaker, frame_of
 from tests.support.jobs.terminals import printed
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
@@ -45,15 +43,15 @@ def test_where_keywords_were_not_asked_for_nothing_is_said_of_them(make: Make) -
 
 @pytest.mark.parametrize(("reranked", "alone"), [(True, "original alone, fused, not reranked"), (False, "original alone")])
 def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: str) -> None:
-    evaluation = Evaluation(7, 2, dict.fromkeys(MEASURES, 0.5), dict.fromkeys(MEASURES, 0.4), None, reranked=reranked)
+    evaluation = Evaluation(frame_of([[0.5] * 5, [0.4] * 5]), reranked=reranked)
     shown = lines(make(), MeasuredRun(evaluation))
     assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
     assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown
 
 
 def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Make) -> None:
-    nothing = dict.fromkeys(MEASURES, math.nan)
-    shown = lines(make(), MeasuredRun(Evaluation(7, 7, nothing, nothing, None, unmatched=("q1", "log.parquet#0"))))
+    nothing = frame_of([[], []], judged=7, missing=7, unmatched=("q1", "log.parquet#0"))
+    shown = lines(make(), MeasuredRun(Evaluation(nothing)))
     assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
     assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
 

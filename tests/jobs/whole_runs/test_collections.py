@@ -238,7 +238,7 @@ def test_judgements_name_the_collection(path: str) -> None:
     grades = {"moon and tides": {"law:d3": 1, "med:twin": 2, "law:nobody": 1}, "yeast": {"law:d4": 1}}
     named = Judgements("q.tsv", grades, "query")
     found = evaluate(run, checked_ids(named, run.config), ["R@10"])
-    assert found.results["R@10"] == pytest.approx((2 / 3 + 1) / 2)
+    assert found.pairs["R@10"].b == pytest.approx((2 / 3 + 1) / 2)
     assert found.unknown is not None
     assert (found.unknown.unknown, found.unknown.example) == (1, "law:nobody")
     for wrong in ("d3", "web:0123"):

@@ -78,8 +78,8 @@ def test_a_measure_knows_how_deep_its_lists_are(path: str) -> None:
     folder = run_in_process(prepared_job(path, "retrieve.retrievers.bm25.depth=2"))
     grades = {row["query"]: {"d01": 1} for row in rows(folder, "queries")}
     found = evaluate(open_run(str(folder)), Judgements("", grades, "query"), ["R@8", "P@2"])
-    assert found.measures == ("P@2",)
-    assert found.left_out[0].startswith("R@8: left out: reads 8 documents, lists end at ")
+    assert tuple(found.pairs) == ("P@2",)
+    assert found.frame.left_out[0].startswith("R@8: left out: reads 8 documents, lists end at ")
 
 
 def test_index_builds_what_it_is_made_of(values: Values, corpus: Path, tmp_path: Path, served_dense: Values) -> None:

@@ -117,8 +117,8 @@ def test_measures_by_the_judge_need_no_file(job: str, passages: dict[str, str]) 
     assert judgements is not None
     found = evaluate(run, judgements)
     assert found.measures == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3")
-    assert list(found.results.values()) == pytest.approx(means(run, rows(run, "results"), passages))
-    assert found.original is None
+    assert [pair.b for pair in found.pairs.values()] == pytest.approx(means(run, rows(run, "results"), passages))
+    assert not found.has_original
     notes = evaluation_notes(found)
     assert notes[0].startswith("judged by judge-70b, an LLM")
     assert "original alone: not measured, since the judge graded the results only" in notes
@@ -162,7 +162,7 @@ def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
 
 @pytest.mark.slow
 def test_two_runs_are_compared_by_the_grades_of_both(job: str, passages: dict[str, str]) -> None:
-    a, b = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=1", "judge.relevance.documents=4"))
+    a, b = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=3", "judge.relevance.documents=4"))
     found = next(one for one in diff(a, b, None, None, 5).judged if one.kind == "relevance")
     assert tuple(found.measures) == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3"), "as deep as both are judged"
     grades: dict[str, dict[str, int]] = {}
@@ -174,7 +174,7 @@ def test_two_runs_are_compared_by_the_grades_of_both(job: str, passages: dict[st
         judged = {one["query_id"] for one in rows(run, "judgements")}
         sides.append(judged | ({one["query_id"] for one in rows(run, "queries")} - with_results))
     both = sides[0] & sides[1]
-    assert found.counted == len(both)
+    assert len(found.frame.keys) == len(both)
     for run, mean in ((a, found.measures["nDCG@3"].a), (b, found.measures["nDCG@3"].b)):
         values = []
         for query_id in both:

@@ -17,11 +17,11 @@ from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.measure.comparison import Comparison, differences
 from jobs.measure.costs import ArmCost
-from jobs.measure.frame import Frame
 from jobs.measure.funnel import Funnel, StrategyFunnel
 from jobs.measure.worth import Worth
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import STORED
+from tests.support.jobs.report_runs import frame_of
 
 Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -85,17 +85,11 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
     names = tuple(arm.name for arm in arms)
     keys = values.shape[2]
     random = np.random.default_rng(3)
-    given: dict[str, Any] = {
-        "keys": tuple(f"k{n}" for n in range(keys)),
-        "query_ids": tuple(query_id(n) for n in range(keys)),
-        "queries": tuple(f"query number {n}" for n in range(keys)),
-        "key": "query_id",
-    } | {name: further.pop(name) for name in ("keys", "query_ids", "queries", "key") if name in further}
-    frame = Frame(
-        names, MEASURES, **given, counts=random.integers(1, 9, keys), values=values,
-        condensed=np.clip(values * 1.05, 0, 1), unjudged=np.linspace(0.1, 0.3, len(names)),
-        failed=np.zeros(len(names), dtype=np.int64), judged=keys, missing=0, not_committed=0, rejected=0,
-        clusters=np.arange(keys), depth=10, unmatched=None,
+    given: dict[str, Any] = {"keys": tuple(f"k{n}" for n in range(keys)), "key": "query_id"}
+    given |= {name: further.pop(name) for name in ("keys", "query_ids", "queries", "key") if name in further}
+    frame = frame_of(
+        values, arms=names, measures=MEASURES, counts=random.integers(1, 9, keys), condensed=np.clip(values * 1.05, 0, 1),
+        unjudged=np.linspace(0.1, 0.3, len(names)), **given,
     )  # fmt: skip
     families = {arm.name: arm.family for arm in arms}
     oracles = frozenset(arm.name for arm in arms if arm.members)
@@ -144,11 +138,6 @@ def costs_of(arms: Sequence[ArmOf], comparison: Comparison | None = None, *, pri
     return found
 
 
-def query_id(n: int) -> str:
-    """Returns the id of query n."""
-    return f"{n:032x}"
-
-
 def ablation_at(
     folder: Path,
     arms: Sequence[ArmOf] = ARMS,
@@ -156,15 +145,7 @@ def ablation_at(
     rewrites: Sequence[tuple[str, str, str, str]] = (),
     **settings: Any,
 ) -> RunFolder:
-    """Writes an ablation's folder and opens it.
-
-    Args:
-        folder: where its output lies.
-        arms: of the ablation.
-        results: query_id, arm, doc_ids.
-        rewrites: query_id, strategy, text, arm.
-        settings: of the config.
-    """
+    """Writes an ablation's folder and opens it; results: query_id, arm, doc_ids; rewrites: query_id, strategy, text, arm."""
     storage = FileStorage(str(folder / "subsets-0123456789ab"))
     values = {
         "name": "subsets", "output": "runs", "log": {"path": "log.parquet", "query_column": "query"},

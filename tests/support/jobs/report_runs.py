@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,6 +20,8 @@ from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
+from jobs.measure.frame import Frame
+from jobs.measure.measures import MEASURES
 from jobs.pages.run import report
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
@@ -314,6 +317,22 @@ class Page(HTMLParser):
     def row(self, section: str, first: str) -> list[str]:
         """The other cells of the first row of a section that begins with this cell."""
         return next([cell.strip() for cell in row[1:]] for row in self.rows[section] if row[0].strip() == first)
+
+
+def frame_of(values: Any, **more: Any) -> Frame:
+    """Returns a frame of these values (arms, measures, keys), or (arms, keys) for each of the default measures."""
+    values = np.array(values, np.float64)
+    values = values if values.ndim > 2 else np.repeat(values[:, None], len(MEASURES), axis=1)
+    arms, _, keys = values.shape
+    ids = tuple(query_id(n) for n in range(keys))
+    fields: dict[str, Any] = {
+        "arms": ("run", "original")[:arms], "measures": MEASURES, "keys": ids, "query_ids": ids,
+        "queries": tuple(f"query number {n}" for n in range(keys)),
+        "counts": np.ones(keys, np.int64), "values": values, "condensed": values, "unjudged": np.full(arms, np.nan),
+        "failed": np.zeros(arms, np.int64), "judged": keys, "missing": 0, "not_committed": 0, "rejected": 0,
+        "clusters": np.arange(keys), "depth": 10, "key": "log_id", "unmatched": None,
+    }  # fmt: skip
+    return Frame(**fields | more)
 
 
 def page(run: RunFolder, prices: Prices | None = PRICES, **options: Any) -> Page:

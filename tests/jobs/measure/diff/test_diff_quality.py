@@ -59,7 +59,7 @@ def page(a: RunFolder, b: RunFolder, judgements: Judgements) -> str:
 @pytest.mark.slow
 def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFolder]) -> None:
     found = quality(*two, of_queries(), 2)
-    assert (found.judged, found.counted, found.queries, found.missing) == (6, 5, 5, (1, 1))
+    assert (found.frame.judged, len(found.frame.keys), found.frame.distinct, found.missing) == (6, 5, 5, (1, 1))
     values = np.array([[BEST, BEST], [SECOND, BEST], [SECOND, BEST], [0, BEST], [BEST, SECOND]])
     ndcg = found.measures["nDCG@10"]
     assert (ndcg.a, ndcg.b) == pytest.approx(tuple(values.mean(axis=0)))
@@ -76,7 +76,7 @@ def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFol
     assert f" {p_words(ndcg.p)} 3 1 " in page(*two, of_queries())
     assert (ndcg.better, ndcg.worse) == (3, 1)
     assert (found.measures["R@10"].better, found.measures["R@10"].worse) == (1, 0)
-    assert found.unjudged == (5 / 9, 0.5)
+    assert found.frame.unjudged.tolist() == [5 / 9, 0.5]
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_what_only_one_run_counts_is_left_out(side: Side) -> None:
     a = side("a", ranked(fone=1, ftwo=1, fthree=1), commit=2, finished=False)
     b = side("b", ranked(fone=1, stwo=1, fthree=1, ffour=1))
     found = quality(a, b, of_queries(), 2)
-    assert (found.counted, found.missing, found.not_committed) == (2, (3, 2), (1, 0))
+    assert (len(found.frame.keys), found.missing, found.not_committed) == (2, (3, 2), (1, 0))
     assert found.measures["RR@10"].b == 0.75
     assert "1 not committed in A" in page(a, b, of_queries())
 
@@ -139,7 +139,7 @@ def test_log_rows_of_one_query_are_one_query(monkeypatch: pytest.MonkeyPatch, si
     a = {"l1": (query_id(0), 0.0), "l2": (query_id(1), 0.5), "l3": (query_id(0), 0.5)}
     b = {"l3": (query_id(0), 0.5), "l1": (query_id(0), 0.5), "l2": (query_id(1), 0.25)}
     found = paired(monkeypatch, run, a, b)
-    assert (found.counted, found.queries) == (3, 2)
+    assert (len(found.frame.keys), found.frame.distinct) == (3, 2)
     assert (found.measures["P@5"].a, found.measures["P@5"].b) == pytest.approx((1 / 3, 1.25 / 3))
     assert (found.measures["P@5"].better, found.measures["P@5"].worse) == (1, 1)
     assert found.gained == [QueryChange(query_id(0), "one", 1, 0.25, 0.5)]
@@ -151,7 +151,7 @@ def test_a_log_id_that_is_another_query_is_left_out(monkeypatch: pytest.MonkeyPa
     a = {"l1": (query_id(0), 1.0), "l2": (query_id(1), 1.0), "l3": (None, 0.0)}
     b = {"l1": (query_id(1), 0.0), "l2": (query_id(1), 1.0), "l3": (None, 0.0)}
     found = paired(monkeypatch, run, a, b)
-    assert (found.counted, found.others, found.queries) == (2, 1, 2)  # a row that both rejected counts zero
+    assert (len(found.frame.keys), found.others, found.frame.distinct) == (2, 1, 2)  # a row that both rejected counts zero
     assert (found.measures["P@5"].a, found.measures["P@5"].b) == (0.5, 0.5)
 
 
@@ -159,5 +159,5 @@ def test_a_row_that_one_run_rejected_counts_zero_there(monkeypatch: pytest.Monke
     run = side("a", ranked(fone=1, ftwo=7))
     found = paired(monkeypatch, run, {"l1": (None, 0.0), "l2": (query_id(1), 1.0)},
                    {"l1": (query_id(0), 1.0), "l2": (query_id(1), 1.0)})  # fmt: skip
-    assert (found.counted, found.measures["P@5"].a, found.measures["P@5"].b) == (2, 0.5, 1.0)
+    assert (len(found.frame.keys), found.measures["P@5"].a, found.measures["P@5"].b) == (2, 0.5, 1.0)
     assert found.gained == [QueryChange(query_id(0), "one", 1, 0.0, 1.0)]
