@@ -7,19 +7,20 @@ whatever the list's weight.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
 
 from jobs.log.judgements import Judgements
 from jobs.measure.judged_rows import above_cuts, counted_keys, database
-from jobs.measure.list_portions import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
+from jobs.measure.list_portions import Files, Query, listed_strategies, lists_kept, own_arm, sums_by_strategy
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
 TOP = 5
+TOP_OF_LIST = 10  # documents of a list that are compared with another's
 _STAGES = {  # SQL of each stage of what one strategy alone has found
     "alone": "true",
     "fused": "is_candidate",
@@ -70,20 +71,6 @@ class Funnel:
     top: int = TOP
 
 
-@dataclass
-class _FunnelSums:
-    """Sums over the portions: strategy -> number."""
-
-    texts: Counter[str] = field(default_factory=Counter)
-    found: Counter[str] = field(default_factory=Counter)
-    stages: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in _STAGES})
-    any_list: int = 0
-    overlap: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    overlapping: Counter[str] = field(default_factory=Counter)
-    greatest: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    lists: Counter[str] = field(default_factory=Counter)
-
-
 def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | None:
     """Returns the funnel of an ablation's arm `full`, or of a plain run; None if its lists were not kept.
 
@@ -99,35 +86,40 @@ def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | N
     """
     if not lists_kept(run):
         return None
-    sums = _FunnelSums()
+
+    def queries(portion: Files) -> Iterator[Query]:
+        if rewrites := portion["rewrites"]:
+            given: dict[str, object] = {"rewrites": rewrites, **({"arm": own_arm(run)} if run.is_ablation else {})}
+            condition = " WHERE arm = $arm" if run.is_ablation else ""
+            yield f"SELECT strategy, count(*) AS texts FROM rows_of($rewrites){condition} GROUP BY strategy", given
+        if portion["runs"]:
+            yield _followed(run, portion, top)
+            yield _COMPARED, {"runs": portion["runs"], "documents": TOP_OF_LIST, "original": ORIGINAL}
+
     with database(run) as connection:
         judged, relevant = _register_relevant(connection, run, judgements)
-        for portion in list_portions(run):
-            _count_texts(connection, run, portion, sums)
-            if portion.runs:
-                _count_pairs(connection, run, portion, top, sums)
-                _compare_lists(connection, portion, sums)
-    reranked = run.config.rerank.kind != "none"
-    sums.texts[ORIGINAL] = run.counts["queries"]
+        sums = sums_by_strategy(connection, run, queries)
+    reranked, any_list = run.config.rerank.kind != "none", sums["any_list", ""]
+    sums["texts", ORIGINAL] = run.counts["queries"]
     return Funnel(
         strategies=tuple(
             StrategyFunnel(
                 strategy=name,
-                rewrites=sums.texts[name],
-                relevant_found=sums.found[name],
-                found_alone=sums.stages["alone"][name],
-                survived_fusion=sums.stages["fused"][name],
-                survived_reranker=sums.stages["kept"][name] if reranked else None,
-                in_top=sums.stages["top"][name],
-                overlap=1.0 if name == ORIGINAL and sums.lists[name] else _mean(sums.overlap[name], sums.overlapping[name]),
-                redundancy=_mean(sums.greatest[name], sums.lists[name]),
-                unique_contribution=sums.stages["alone"][name] / sums.any_list if sums.any_list else 0.0,
+                rewrites=sums["texts", name],
+                relevant_found=sums["found", name],
+                found_alone=sums["alone", name],
+                survived_fusion=sums["fused", name],
+                survived_reranker=sums["kept", name] if reranked else None,
+                in_top=sums["top", name],
+                overlap=_mean(sums["overlap", name], sums["beside", name]),
+                redundancy=_mean(sums["greatest", name], sums["lists", name]),
+                unique_contribution=sums["alone", name] / any_list if any_list else 0.0,
             )
             for name in listed_strategies(run)
         ),
         judged_queries=judged,
         relevant=relevant,
-        found=sums.any_list,
+        found=any_list,
         top=top,
     )
 
@@ -146,92 +138,67 @@ def _register_relevant(connection: duckdb.DuckDBPyConnection, run: RunFolder, ju
     return len(keys_of), len(pairs)
 
 
-def _count_texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, sums: _FunnelSums) -> None:
-    if not portion.rewrites:
-        return
-    condition = " WHERE arm = $arm" if run.is_ablation else ""
-    given: dict[str, object] = {"rewrites": portion.rewrites} | ({"arm": own_arm(run)} if condition else {})
-    query = f"SELECT strategy, count(*) FROM rows_of($rewrites){condition} GROUP BY strategy"
-    sums.texts.update(dict(connection.execute(query, given).fetchall()))
-
-
-def _count_pairs(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, top: int, sums: _FunnelSums) -> None:
-    """Adds the relevant pairs that each strategy finds, and how far those come that it finds alone."""
+def _followed(run: RunFolder, portion: Files, top: int) -> Query:
+    """Returns the query of the relevant pairs that each strategy finds, and how far those come that it finds alone."""
     candidates, given = _candidates(run, portion)
     results = "SELECT query_id, doc_id, rank FROM rows_of($results) WHERE arm = $arm"
-    if not portion.results:
+    if not portion["results"]:
         results = "SELECT query_id, doc_id, 0 AS rank FROM relevant WHERE false"
+    alone = ", ".join(f"count(*) FILTER (is_alone AND {condition}) AS {stage}" for stage, condition in _STAGES.items())
     query = f"""
-        WITH found AS (
-            SELECT query_id, doc_id, list_sort(list(DISTINCT strategy)) AS strategies
+        WITH pairs AS (
+            SELECT query_id, doc_id, list(DISTINCT strategy) AS strategies
             FROM rows_of($runs) SEMI JOIN relevant USING (query_id, doc_id) WHERE {above_cuts(run)} GROUP BY ALL
         ), candidates AS (SELECT DISTINCT query_id, doc_id, true AS is_candidate FROM ({candidates})),
         results AS ({results}),
         followed AS (
-            SELECT strategies, coalesce(is_candidate, false) AS is_candidate, rank
-            FROM found LEFT JOIN candidates USING (query_id, doc_id) LEFT JOIN results USING (query_id, doc_id)
+            SELECT strategies, len(strategies) = 1 AS is_alone, coalesce(is_candidate, false) AS is_candidate, rank
+            FROM pairs LEFT JOIN candidates USING (query_id, doc_id) LEFT JOIN results USING (query_id, doc_id)
         )
-        SELECT strategies, {", ".join(f"count(*) FILTER ({condition})" for condition in _STAGES.values())}
-        FROM followed GROUP BY strategies
+        SELECT '' AS strategy, count(*) AS any_list, 0 AS found, 0 AS alone, 0 AS fused, 0 AS kept, 0 AS top FROM followed
+        UNION ALL
+        SELECT strategy, 0, count(*), {alone} FROM (SELECT *, unnest(strategies) AS strategy FROM followed) GROUP BY strategy
     """
-    given |= {"runs": portion.runs, "top": top}
-    given |= {"results": portion.results, "arm": own_arm(run)} if portion.results else {}
-    for strategies, *counts in connection.execute(query, given).fetchall():
-        sums.any_list += counts[0]
-        for name in strategies:
-            sums.found[name] += counts[0]
-        if len(strategies) == 1:
-            for stage, count in zip(_STAGES, counts, strict=True):
-                sums.stages[stage][strategies[0]] += count
+    given |= {"runs": portion["runs"], "top": top}
+    return query, given | ({"results": portion["results"], "arm": own_arm(run)} if portion["results"] else {})
 
 
-def _candidates(run: RunFolder, portion: Portion) -> tuple[str, dict[str, object]]:
+def _candidates(run: RunFolder, portion: Files) -> tuple[str, dict[str, object]]:
     """Returns the SQL of the fused candidates of the portion's queries, and its parameters.
 
     An ablation stores them, and a run with `fuse.keep_candidates`. Of another run those that were scored are known, and the
     results: all candidates without a reranker, and the first of them where it failed on the query.
     """
-    tables = ["candidates", "results"] if run.is_ablation or run.config.fuse.keep_candidates else ["scores", "results"]
-    conditions = {"results": " WHERE arm = $arm"}
-    given: dict[str, object] = {}
-    parts = []
-    for table in tables:
-        if paths := getattr(portion, table):
-            parts.append(f"SELECT query_id, doc_id FROM rows_of(${table}){conditions.get(table, '')}")
-            given[table] = paths
-    return " UNION ALL ".join(parts) or "SELECT query_id, doc_id FROM relevant WHERE false", given
+    stored = run.is_ablation or run.config.fuse.keep_candidates
+    tables = {"candidates" if stored else "scores": "", "results": " WHERE arm = $arm"}
+    known = {table: condition for table, condition in tables.items() if portion[table]}
+    parts = [f"SELECT query_id, doc_id FROM rows_of(${table}){condition}" for table, condition in known.items()]
+    none = "SELECT query_id, doc_id FROM relevant WHERE false"
+    return " UNION ALL ".join(parts) or none, {table: portion[table] for table in known}
 
 
-def _compare_lists(connection: duckdb.DuckDBPyConnection, portion: Portion, sums: _FunnelSums) -> None:
-    """Adds how much each list has in common with the original's list, and with that of another strategy it is most like."""
-    of_list = "query_id, retriever, strategy, position"
-    query = f"""
-        WITH top AS (SELECT {of_list}, doc_id FROM rows_of($runs) WHERE rank <= $documents),
-        lists AS (SELECT {of_list}, count(*) AS size FROM top GROUP BY ALL),
-        common AS (
-            SELECT one.query_id, one.retriever, one.strategy, one.position, other.strategy AS other,
-                   other.position AS other_position, count(*) AS shared
-            FROM top AS one JOIN top AS other USING (query_id, retriever, doc_id)
-            WHERE one.strategy <> other.strategy GROUP BY ALL
-        ), compared AS (
-            SELECT common.query_id, common.retriever, common.strategy, common.position, other,
-                   shared / (one.size + two.size - shared) AS overlap
-            FROM common JOIN lists AS one USING ({of_list})
-            JOIN lists AS two ON two.query_id = common.query_id AND two.retriever = common.retriever
-                AND two.strategy = other AND two.position = other_position
-        ), greatest AS (
-            SELECT {of_list}, max(overlap) AS overlap, max(overlap) FILTER (other = $original) AS with_original
-            FROM compared GROUP BY ALL
-        ), originals AS (SELECT query_id, retriever, true AS has_original FROM lists WHERE strategy = $original)
-        SELECT strategy, count(*), coalesce(sum(overlap), 0), count(*) FILTER (has_original),
-               coalesce(sum(with_original), 0)
-        FROM lists LEFT JOIN greatest USING ({of_list}) LEFT JOIN originals USING (query_id, retriever)
-        GROUP BY strategy
-    """
-    given = {"runs": portion.runs, "documents": TOP_OF_LIST, "original": ORIGINAL}
-    for strategy, lists, greatest, overlapping, overlap in connection.execute(query, given).fetchall():
-        sums.lists[strategy] += lists
-        sums.greatest[strategy] += greatest
-        if strategy != ORIGINAL:
-            sums.overlapping[strategy] += overlapping
-            sums.overlap[strategy] += overlap
+# How much each list has in common with the original's list, and with that of another strategy it is most like.
+_COMPARED = """
+WITH top AS (SELECT query_id, retriever, strategy, position, doc_id FROM rows_of($runs) WHERE rank <= $documents),
+lists AS (SELECT query_id, retriever, strategy, position, count(*) AS size FROM top GROUP BY ALL),
+common AS (
+    SELECT one.query_id, one.retriever, one.strategy, one.position, other.strategy AS other,
+           other.position AS other_position, count(*) AS shared
+    FROM top AS one JOIN top AS other USING (query_id, retriever, doc_id)
+    WHERE one.strategy <> other.strategy GROUP BY ALL
+), compared AS (
+    SELECT common.query_id, common.retriever, common.strategy, common.position, other,
+           shared / (one.size + two.size - shared) AS overlap
+    FROM common JOIN lists AS one USING (query_id, retriever, strategy, position)
+    JOIN lists AS two ON two.query_id = common.query_id AND two.retriever = common.retriever
+        AND two.strategy = other AND two.position = other_position
+), greatest AS (
+    SELECT query_id, retriever, strategy, position, max(overlap) AS overlap,
+           max(overlap) FILTER (other = $original) AS with_original
+    FROM compared GROUP BY ALL
+), originals AS (SELECT query_id, retriever, true AS has_original FROM lists WHERE strategy = $original)
+SELECT strategy, count(*) AS lists, sum(overlap) AS greatest, count(*) FILTER (has_original) AS beside,
+       if(strategy = $original, count(*), sum(with_original)) AS overlap
+FROM lists LEFT JOIN greatest USING (query_id, retriever, strategy, position) LEFT JOIN originals USING (query_id, retriever)
+GROUP BY strategy
+"""

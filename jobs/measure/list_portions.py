@@ -1,12 +1,14 @@
-"""The files of an ablation or of a plain run that are read list by list: portion by portion, in bounded memory.
+"""The lists of an ablation or of a plain run, read portion by portion and summed by strategy, in bounded memory.
 
 All rows of a query are in one shard, so what is computed per query is exact portion by portion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import duckdb
 
 from jobs.chain.arms.arms import FULL
 from jobs.chain.arms.arms import RUN as ARM
@@ -17,24 +19,32 @@ from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER
 
 PORTION = 2_000_000  # rows of runs/ at a time
-TOP_OF_LIST = 10  # documents of a list that are compared with another's
+TABLES = ("runs", "rewrites", "results", "candidates", "scores")
+
+Files = Mapping[str, Sequence[str]]
+"""Table -> its files of some shards, possibly none."""
+Query = tuple[str, Mapping[str, object]]
+"""SQL of a row per strategy with numbers, or of one without a strategy (''), and its parameters."""
 
 
-@dataclass(frozen=True)
-class Portion:
-    """Some shards: the files of each table, possibly none."""
+def sums_by_strategy(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, queries: Callable[[Files], Iterable[Query]]
+) -> Counter[tuple[str, str]]:
+    """Returns (column, strategy) -> sum over the committed shards, as many at a time as have about `PORTION` rows of runs/.
 
-    runs: list[str]
-    rewrites: list[str]
-    results: list[str]
-    candidates: list[str]
-    scores: list[str]
-
-
-def list_portions(run: RunFolder) -> Iterator[Portion]:
-    """Yields the committed shards in order, as many at a time as have about `PORTION` rows of runs/."""
+    Args:
+        connection: to the run's tables.
+        run: an ablation or a plain run.
+        queries: returns the queries of a portion.
+    """
+    sums: Counter[tuple[str, str]] = Counter()
     for manifests in portions(run.manifests, "runs", PORTION):
-        yield Portion(*(files(run, table, manifests) for table in ("runs", "rewrites", "results", "candidates", "scores")))
+        for query, given in queries({table: files(run, table, manifests) for table in TABLES}):
+            found = connection.execute(query, dict(given))
+            _, *names = (column for column, *_ in found.description or ())
+            for strategy, *numbers in found.fetchall():
+                sums.update({(name, strategy): number or 0 for name, number in zip(names, numbers, strict=True)})
+    return sums
 
 
 def lists_kept(run: RunFolder) -> bool:

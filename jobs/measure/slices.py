@@ -26,7 +26,10 @@ THIRDS = ("head", "torso", "tail")
 MOST_VALUES = 20  # of a log's column; the keys of rarer values are one slice
 OTHERS, NONE = "(others)", "(none)"
 _ORDER = ("head", "torso", "tail", "hard", "medium", "easy", "1-2", "3-5", "6 and more")
-_SHOWN = {"language": "script"}  # letters tell the script, not the language
+DIFFICULTY = (
+    "difficulty: thirds by the baseline's own value, so that gains of hard and losses of easy queries are in part "
+    "regression to the mean; not tested"
+)
 
 Values = Sequence[str | None]
 Places = npt.NDArray[np.intp]
@@ -80,12 +83,11 @@ def slices_of(
     slices: list[Slice] = []
     notes = []
     for name in dict.fromkeys(names):
-        column = None if name == "query_type" else _column(run, frame, name)
-        values, note = _values(run, frame, name, first[base]) if column is None else (column, _of_log(name))
-        title = _SHOWN.get(name, name) if column is None else name
+        with database(run) as connection:
+            title, values, note = _values(connection, run, frame, name, first[base])
         notes += [note] if note else []
         parts = _parts(values)
-        tests = [{}] * len(parts) if title == "difficulty" and column is None else _tests(frame, parts, compared)
+        tests = [{}] * len(parts) if note == DIFFICULTY else _tests(frame, parts, compared)
         for (value, chosen), tested in zip(parts, tests, strict=True):
             means = first[:, chosen].mean(axis=1)
             found = {arm: (float(means[n]), float(means[n] - means[base])) for n, arm in enumerate(frame.arms)}
@@ -109,29 +111,56 @@ def _tests(frame: Frame, parts: Sequence[tuple[str, Places]], tested: Sequence[t
     return [{frame.arms[n]: SliceTest(*row) for (n, _), row in zip(tested, rows, strict=True)} for rows in columns]
 
 
-def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Values, str | None]:
-    """Returns the value of each key by a property that is no column, or none, and what is to be said of it."""
-    normalised = [None if query is None else normalise(query) for query in frame.queries]
-    if name == "words":
-        return _by(normalised, _words), None
-    if name == "language":
-        return _by(normalised, script), "script: of most of a query's letters; the language cannot be told from them"
-    if name == "difficulty":
-        return thirds(base), (
-            "difficulty: thirds by the baseline's own value, so that gains of hard and losses of easy queries are in part "
-            "regression to the mean; not tested"
+def _values(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, frame: Frame, name: str, base: Floats
+) -> tuple[str, Values, str | None]:
+    """Returns the name of a property as it is shown, each key's value, and what is to be said of it."""
+
+    def looked_up(table: str, value: str) -> Values:
+        found = dict(
+            connection.execute(
+                f"SELECT query_id, {value} FROM rows_of(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
+                [run.tables[table]],
+            ).fetchall()
         )
-    if name == "frequency":
-        return _frequency(run, frame)
-    if name == "query_type" and not any(found := _query_types(run, frame)):
-        rules = load_rules("english")
-        return _by(frame.queries, rules.type_of), "query_type: by the rules for English, since no arm selects by it"
-    return (found, None) if name == "query_type" else ([], f"no slices by {name}: no such column was kept")
+        return [found.get(query_id or "") for query_id in frame.query_ids]
 
-
-def _of_log(name: str) -> str | None:
-    """Returns what is to be said of a column of the log, where its name has another meaning in a log without it."""
-    return f"{name}: the log's column of this name" if name in ("difficulty", "frequency", "words", "language") else None
+    queries = [run.tables["queries"]]
+    connection.register("wanted", pa.table({"query_id": pa.array([one for one in frame.query_ids if one], pa.string())}))
+    columns = {column for column, *_ in connection.execute("DESCRIBE SELECT * FROM rows_of(?)", queries).fetchall()}
+    own = f'"values"[{text_literal(name)}]'
+    kept = f'SELECT 1 FROM rows_of(?) WHERE map_contains("values", {text_literal(name)}) LIMIT 1'
+    normalised = [None if query is None else normalise(query) for query in frame.queries]
+    title, note = name, None
+    values: Values = []
+    if name != "query_type" and "values" in columns and connection.execute(kept, queries).fetchone():
+        values = looked_up("queries", f"any_value({own})")
+        note = f"{name}: the log's column of this name" if name in ("difficulty", "frequency", "words", "language") else None
+    elif name == "words":
+        values = _by(normalised, _words)
+    elif name == "language":  # letters tell the script, not the language
+        title, values = "script", _by(normalised, script)
+        note = "script: of most of a query's letters; the language cannot be told from them"
+    elif name == "difficulty":
+        values, note = thirds(base), DIFFICULTY
+    elif name == "frequency":
+        third = traffic_thirds(connection, run)
+        ids = zip(frame.query_ids, frame.counts.tolist(), strict=True)
+        values = [third[count] if query_id else None for query_id, count in ids] if third else []
+        note = "frequency: head, torso and tail are thirds of the log's traffic"
+        note = note if third else "no slices by frequency: every query of the log was asked equally often"
+    elif name != "query_type":
+        note = f"no slices by {name}: no such column was kept"
+    else:
+        if "query_type" in columns:
+            values = looked_up("queries", "any_value(query_type)")
+        elif "selections" in run.tables:  # the type that the first selecting arm chose by
+            place = "CASE arm " + " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
+            values = looked_up("selections", f"arg_min(query_type, {place}) FILTER (query_type IS NOT NULL)")
+        if not any(values):
+            values = _by(frame.queries, load_rules("english").type_of)
+            note = "query_type: by the rules for English, since no arm selects by it"
+    return title, values, note
 
 
 def _by(texts: Values, value_of: Callable[[str], str]) -> Values:
@@ -166,59 +195,6 @@ def thirds(base: Floats) -> Values:
     """Returns hard, medium or easy for each key: thirds by the baseline's value, equal values together."""
     low, high = np.quantile(base, [1 / 3, 2 / 3])
     return ["hard" if value <= low else "medium" if value <= high else "easy" for value in base.tolist()]
-
-
-def _frequency(run: RunFolder, frame: Frame) -> tuple[Values, str | None]:
-    """Returns head, torso or tail of each key's query, and what they are."""
-    with database(run) as connection:
-        third = traffic_thirds(connection, run)
-    if not third:
-        return [], "no slices by frequency: every query of the log was asked equally often"
-    ids = zip(frame.query_ids, frame.counts.tolist(), strict=True)
-    return [third[count] if query_id else None for query_id, count in ids], (
-        "frequency: head, torso and tail are thirds of the log's traffic"
-    )
-
-
-def _query_types(run: RunFolder, frame: Frame) -> Values:
-    """Returns the type of each key's query: that of the log's column, else the one that the first selecting arm chose by."""
-    columns = "any_value(query_type)" if _has_column(run, "query_type") else None
-    if columns:
-        return _looked_up(run, frame, "queries", columns)
-    if "selections" not in run.tables:
-        return []
-    place = "CASE arm " + " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
-    return _looked_up(run, frame, "selections", f"arg_min(query_type, {place}) FILTER (query_type IS NOT NULL)")
-
-
-def _column(run: RunFolder, frame: Frame, name: str) -> Values | None:
-    """Returns a kept column's value of each key's query; None if the ablation kept no such column."""
-    if not _has_column(run, "values"):
-        return None
-    value = f'any_value("values"[{text_literal(name)}])'
-    with database(run) as connection:
-        known = connection.execute(
-            f'SELECT count(*) FROM rows_of(?) WHERE map_contains("values", {text_literal(name)})', [run.tables["queries"]]
-        ).fetchone()
-    return _looked_up(run, frame, "queries", value) if known and known[0] else None
-
-
-def _looked_up(run: RunFolder, frame: Frame, table: str, value: str) -> Values:
-    wanted = sorted({query_id for query_id in frame.query_ids if query_id})
-    with database(run) as connection:
-        connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
-        rows = connection.execute(
-            f"SELECT query_id, {value} FROM rows_of(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
-            [run.tables[table]],
-        ).fetchall()
-    found = dict(rows)
-    return [found.get(query_id or "") for query_id in frame.query_ids]
-
-
-def _has_column(run: RunFolder, column: str) -> bool:
-    with database(run) as connection:
-        found = connection.execute("DESCRIBE SELECT * FROM rows_of(?)", [run.tables["queries"]]).fetchall()
-    return column in {name for name, *_ in found}
 
 
 def _parts(values: Values) -> list[tuple[str, Places]]:

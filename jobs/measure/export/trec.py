@@ -6,14 +6,11 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
@@ -27,21 +24,20 @@ _BATCH = 1 << 16  # rows
 _LONGEST_TAG = 100
 _SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
 _FOUND = """
-WITH found AS (
-    SELECT arm, place, topic, doc_id, rank FROM rows_by_name($files) JOIN wanted USING (query_id)
-), rows AS (
-    SELECT arm, topic, doc_id, rank FROM found
-    UNION ALL
-    SELECT chosen.arm, topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
-)
+CREATE TEMP TABLE found AS
+SELECT arm, place, topic, doc_id, rank FROM rows_by_name($files) JOIN wanted USING (query_id)
 """
-_SPACED = (
-    f"{_FOUND} SELECT name FROM (SELECT unnest([topic, doc_id]) AS name FROM found) WHERE regexp_matches(name, $space) LIMIT 1"
+_NOTHING = "CREATE TEMP TABLE found (arm VARCHAR, place BIGINT, topic VARCHAR, doc_id VARCHAR, rank BIGINT)"
+_SPACED = "SELECT name FROM (SELECT unnest([topic, doc_id]) AS name FROM found) WHERE regexp_matches(name, $space) LIMIT 1"
+_LINES = """
+SELECT concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, $tag)
+FROM (
+    SELECT topic, doc_id, rank FROM found WHERE arm = $arm
+    UNION ALL
+    SELECT topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
+    WHERE chosen.arm = $arm
 )
-_LINES = f"""
-{_FOUND}
-SELECT arm, concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, tag) FROM rows JOIN tags USING (arm)
-ORDER BY arm, topic, rank
+ORDER BY topic, rank
 """
 
 
@@ -50,9 +46,8 @@ def write_run(path: str, run: RunFolder, frame: Frame) -> None:
 
     Topics, scores and errors are those of `write_trec`; the tag is the run's id.
     """
-    with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as opened:
-        for _, chunks in _lines(f"--trec {path}", run, frame, {RUN: run.record["run_id"]}):
-            opened.writelines(chunks)
+    with written(path) as file:
+        _write(f"--trec {path}", run, frame, {RUN: (run.record["run_id"], file)})
 
 
 def write_trec(folder: str, run: RunFolder, frame: Frame) -> dict[str, str]:
@@ -71,17 +66,12 @@ def write_trec(folder: str, run: RunFolder, frame: Frame) -> dict[str, str]:
     Raises:
         ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
     """
-    tags = run_tags(frame.arms)
     if not remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".dmqr-", dir=None if remote(folder) else folder) as temporary:
-        files = {arm: Path(temporary, f"{tag}.run") for arm, tag in tags.items()}
-        for file in files.values():  # those of arms without results stay empty
-            file.touch()
-        for arm, chunks in _lines(folder, run, frame, tags):
-            with files[arm].open("a", encoding="utf-8", newline="\n") as opened:
-                opened.writelines(chunks)
-        return {arm: _placed(file, folder) for arm, file in files.items()}  # all are whole now
+        files = {arm: (tag, Path(temporary, f"{tag}.run")) for arm, tag in run_tags(frame.arms).items()}
+        _write(folder, run, frame, files)
+        return {arm: _placed(file, folder) for arm, (_, file) in files.items()}  # all are whole now
 
 
 def run_tags(arms: Iterable[str]) -> dict[str, str]:
@@ -105,41 +95,27 @@ def _placed(file: Path, folder: str) -> str:
     return path
 
 
-def _lines(where: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yields the arms that have results, each with its lines in chunks, to be read before the next arm."""
-    files = [file for table in ARM_LISTS for file in run.tables.get(table, ())]
-    if not files:
-        return
+def _write(where: str, run: RunFolder, frame: Frame, files: Mapping[str, tuple[str, Path]]) -> None:
+    """Writes the results of arms; `files`: arm -> its tag and its file."""
     places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
     query_ids = [frame.query_ids[place] for place in places]
     topics = query_ids if frame.key == "query" else [frame.keys[place] for place in places]
     choosing = {one["name"]: one["members"] for one in run.record.get("ablation", {}).get("arms", ()) if one.get("members")}
+    wanted = {"place": places, "query_id": pa.array(query_ids, pa.string()), "topic": pa.array(topics, pa.string())}
+    tables = [file for table in ARM_LISTS for file in run.tables.get(table, ())]
     with database(run) as connection:
-        connection.register(
-            "wanted",
-            pa.table({"place": places, "query_id": pa.array(query_ids, pa.string()), "topic": pa.array(topics, pa.string())}),
-        )
+        connection.register("wanted", pa.table(wanted))
         connection.register("chosen", _chosen(frame, choosing, places))
-        connection.register("tags", pa.table({"arm": list(tags), "tag": list(tags.values())}))
-        given = {"files": files}
-        spaced = connection.execute(_SPACED, given | {"space": _SPACE}).fetchone()
+        connection.execute(_FOUND if tables else _NOTHING, {"files": tables} if tables else None)
+        spaced = connection.execute(_SPACED, {"space": _SPACE}).fetchone()
         if spaced is not None:
             name = f"{spaced[0][:80]!r}"
             raise ConfigError("argument", f"{where}: id {name} has white space, which ends a column there; use --per-query")
-        connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
-        reader = connection.sql(_LINES, params=given).to_arrow_reader(_BATCH)
-        for arm, chunks in groupby(_chunks(reader), key=itemgetter(0)):
-            yield arm, (chunk for _, chunk in chunks)
-
-
-def _chunks(reader: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
-    """Yields arm and some of its lines."""
-    for batch in reader:
-        runs = pc.run_end_encode(batch.column(0))
-        begin = 0
-        for arm, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            yield arm, "\n".join(batch.column(1).slice(begin, end - begin).to_pylist()) + "\n"
-            begin = end
+        for arm, (tag, path) in files.items():
+            rows = connection.execute(_LINES, {"arm": arm, "tag": tag})
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                while lines := rows.fetchmany(_BATCH):
+                    file.writelines(f"{line}\n" for (line,) in lines)
 
 
 def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequence[int]) -> pa.Table:

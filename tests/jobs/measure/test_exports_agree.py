@@ -11,7 +11,6 @@ import ir_measures
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import pytrec_eval
 
 from jobs.config.load import load_config
 from jobs.measure.export.trec import write_trec
@@ -103,67 +102,3 @@ def test_values_are_those_of_ir_measures_on_the_exported_files(done: ComparedArm
     assert {place: value for place, value in found.items() if value != pytest.approx(wanted[place], rel=0, abs=1e-12)} == {}
     assert {value for (_, key, _), value in found.items() if key in ("none", "long")} == {0}
     assert len({tuple(sorted(v for (a, _, _), v in found.items() if a == arm)) for arm in paths}) > 3  # arms differ
-
-
-PYTREC_EVAL = {
-    "nDCG@10": "ndcg_cut_10",
-    "R@10": "recall_10",
-    "P@5": "P_5",
-    "Success@1": "success_1",
-    "AP": "map",
-    "Rprec": "Rprec",
-}
-RANX = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "P@5": "precision@5", "RR@10": "mrr@10", "AP": "map", "Rprec": "r-precision"}
-
-
-def values_of(done: ComparedArms) -> dict[tuple[str, str], dict[str, float]]:
-    """(arm, measure) -> key -> value, as the ablation has them."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for row in pq.read_table(Path(done.folder.storage.root) / PER_QUERY).to_pylist():
-        found.setdefault((row["arm"], row["measure"]), {})[row["key"]] = row["value"]
-    return found
-
-
-def test_the_binding_of_trec_eval_reads_the_files_with_the_same_values(done: ComparedArms, tmp_path: Path) -> None:
-    assert done.comparison is not None
-    found = values_of(done)
-    for arm, path in write_trec(str(tmp_path / "exported"), done.folder, done.comparison.frame).items():
-        with open(path) as lines:
-            run = pytrec_eval.parse_run(lines)
-        judged = {key: of for key, of in JUDGED.items() if key in QUERIES}
-        theirs = pytrec_eval.RelevanceEvaluator(judged, set(PYTREC_EVAL.values())).evaluate(run)
-        for shown, name in PYTREC_EVAL.items():
-            wanted = {key: theirs.get(key, {}).get(name, 0.0) for key in QUERIES}
-            assert found[arm, shown] == pytest.approx(wanted, rel=0, abs=1e-12)
-
-
-def test_ranx_reads_the_files_with_the_same_values(done: ComparedArms, tmp_path: Path) -> None:
-    ranx = pytest.importorskip("ranx", reason="not installed: it brings plotting libraries")
-    assert done.comparison is not None
-    found = values_of(done)
-    for arm, path in write_trec(str(tmp_path / "exported"), done.folder, done.comparison.frame).items():
-        renamed = Path(path).rename(Path(path).with_suffix(".trec"))  # by whose ending ranx tells the form
-        qrels = ranx.Qrels({key: of for key, of in JUDGED.items() if key in QUERIES})
-        theirs = ranx.evaluate(qrels, ranx.Run.from_file(str(renamed)), list(RANX.values()), make_comparable=True)
-        for shown, name in RANX.items():
-            mean = sum(found[arm, shown].values()) / len(QUERIES)
-            assert theirs[name] == pytest.approx(mean, rel=0, abs=1e-9), (arm, shown)
-
-
-def test_an_exported_arm_is_an_arm_again_with_the_same_values(
-    done: ComparedArms, tmp_path: Path, values: dict[str, Any], config_file: Callable[[Any], str]
-) -> None:
-    assert done.comparison is not None
-    paths = write_trec(str(tmp_path / "exported"), done.folder, done.comparison.frame)
-    own = {f"own {arm}": path for arm, path in paths.items() if arm in ("full", "general", "best")}
-    path = config_file(values | {"ablate": {"runs": own}})
-    ablation = prepare_ablation(load_config(path), path)
-    run_in_process(ablation)
-    again = compared(
-        open_run(ablation.prepared.storage.root), ablation.prepared.judgements, ablation.prepared.config.evaluate, None
-    )
-    write_pages(again, texts=False)
-    before, after = values_of(done), values_of(again)
-    for name in own:
-        for measure in MEASURES:
-            assert after[name, measure] == before[name.removeprefix("own "), measure]

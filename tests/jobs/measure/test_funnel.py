@@ -96,13 +96,6 @@ def test_with_a_reranker_the_scored_pairs_of_a_plain_run_are_the_candidates(tmp_
     assert counts(found["keyword"]) == (2, 2, 2, 1, 1)
 
 
-def test_only_the_part_of_a_list_that_is_fused_counts(tmp_path: Path) -> None:
-    run = write_folder(tmp_path, LISTS, queries=2, arms=ARMS, fuse={"depth": 1})
-    found = of(funnel(run, JUDGEMENTS))
-    assert found["general"].relevant_found == 2  # d1 and d7
-    assert found["keyword"].relevant_found == 2  # d5 and d2
-
-
 def test_queries_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
     run = write_folder(tmp_path, LISTS, queries=2, shard_size=1, committed=1, arms=ARMS)
     result = funnel(run, JUDGEMENTS)
@@ -113,14 +106,6 @@ def test_queries_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
 def test_a_run_without_lists_has_no_funnel(tmp_path: Path) -> None:
     retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "x"}}, "keep_runs": False}
     assert funnel(write_folder(tmp_path, {}, queries=1, retrieve=retrieve), JUDGEMENTS) is None
-
-
-def test_nothing_that_is_found_makes_a_funnel_of_zeros(tmp_path: Path) -> None:
-    result = funnel(write_folder(tmp_path, {}, queries=1, arms=ARMS), JUDGEMENTS)
-    assert result is not None
-    assert (result.judged_queries, result.relevant, result.found) == (1, 6, 0)
-    assert {counts(one) for one in result.strategies} == {(0, 0, 0, None, 0)}
-    assert {(one.overlap, one.redundancy, one.unique_contribution) for one in result.strategies} == {(None, None, 0.0)}
 
 
 def test_it_does_not_depend_on_how_much_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

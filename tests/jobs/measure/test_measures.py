@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ir_measures
+import numpy as np
 import pytest
 
 from cluster.errors import ConfigError
 from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
-from jobs.measure.measures import MEASURES, measured_lists
+from jobs.measure import measures as module
+from jobs.measure.measures import MEASURES, ListMeasures, measured_lists
+from tests.support.jobs.measures_by_hand import by_hand
+
+GRADES = {"l1": {"d1": 2, "d2": 1, "d3": 0, "d5": -3}, "l2": {"d4": 1}}
 
 
 def test_measures_are_named_as_ir_measures_prints_them() -> None:
@@ -77,3 +82,35 @@ def test_a_grade_below_zero_is_pooled_and_not_judged(name: str, value: float | N
     measured = ir_measures.iter_calc([ir_measures.parse_measure(name)], {"7": grades}, run)
     (alone,) = (one.value for one in measured if one.query_id == "7")
     assert found == alone == (alone if value is None else value)
+
+
+def test_figures_are_those_by_hand() -> None:
+    long = [f"x{n}" for n in range(9)] + ["d4", "d1"]  # d4 just within the ten
+    longer = [f"x{n}" for n in range(10)] + ["d4"]  # and just not
+    one = ["d3", "d2", "d5", "d1"]
+    for second in (long, longer):
+        expected = [by_hand(GRADES["l1"], one), by_hand(GRADES["l2"], second)]
+        assert measured_lists(MEASURES, [(GRADES["l1"], one), (GRADES["l2"], second)]) == pytest.approx(np.array(expected))
+    assert expected[1] == [0, 0, 0, 0, 0]
+    assert len(MEASURES) == len(expected[0])
+
+
+def test_ids_are_whole_texts() -> None:
+    grades = {"d\0a": 1, "": 1, "d 1": 0}
+    found = measured_lists(MEASURES, [(grades, ["d\0b", "", "d"])])  # trec_eval alone takes the first two for one
+    assert found[0] == pytest.approx(by_hand(grades, ["d\0b", "", "d"]))
+
+
+def test_a_list_measured_in_a_later_chunk_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [({f"d{n}": n % 3 for n in range(7)}, [f"d{(n + place) % 7}" for n in range(7)]) for place in range(7)]
+    whole = measured_lists(MEASURES, lists)
+    monkeypatch.setattr(module, "CHUNK", 3)
+    assert (measured_lists(MEASURES, lists) == whole).all()
+    assert len(set(whole[:, 0].tolist())) > 3
+
+
+def test_lists_measured_again_by_the_same_grades_are_measured_anew() -> None:
+    measures = ListMeasures(["RR", "Compat(p=0.9)"], [GRADES["l1"], GRADES["l2"]])
+    first = measures([["d1", "d2"], ["x", "d4"]])
+    assert measures([["x"], []]).tolist() == [[0, 0], [0, 0]]
+    assert (measures([["d1", "d2"], ["x", "d4"]]) == first).all()
