@@ -14,7 +14,7 @@ import pytest
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.run.limits import Stopped
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows, run_in_process
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows, run_in_process
 from tests.support.rewriters.fake_server import FakeServer
 
 TOKENS = 10  # of each answer
@@ -49,17 +49,13 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "prices.yaml").write_text("tokens: {judge-70b: {completion: 100}}\n")
+def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
+    Path("prices.yaml").write_text("tokens: {judge-70b: {completion: 100}, answerer-8b: {completion: 0}}\n")
     engine = {"kind": "openai", "base_url": server.address, "max_in_flight": 2}
     values["answer"] = {"documents": 1, "engine": engine | {"model": "answerer-8b"}}
     judge = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 2}, "accuracy": {}}
     values["judge"] = judge
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return small_job()
 
 
 def judged(server: FakeServer) -> list[str]:

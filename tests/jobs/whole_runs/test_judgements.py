@@ -19,7 +19,7 @@ from jobs.measure.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.measure.judged import judge_models, judged_relevance
 from jobs.pages.comparison import comparison_values
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
 
 UNREADABLE = QUERIES[1]  # the judge answers in prose about the first of its documents that it sees
@@ -55,14 +55,10 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
+def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
     engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address}
     values["judge"] = {"engine": engine, "relevance": {"documents": 3}}
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return small_job()
 
 
 def asked(server: FakeServer) -> list[str]:
