@@ -95,13 +95,19 @@ def bm25(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
 
 
 @pytest.fixture
-def bm25_job(
+def small_job(
     tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    """The path of a config of BM25 alone, whose folder is the current one and whose job works in this process."""
+) -> Callable[..., str]:  # fmt: skip
+    """Writes the config of BM25 alone with the test's values and sections; its folder is the current one."""
     monkeypatch.chdir(tmp_path)
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return lambda **sections: job_in_process(tmp_path, values, bm25, config_file, **sections)
+
+
+@pytest.fixture
+def bm25_job(small_job: Callable[..., str]) -> str:
+    """The path of a config of BM25 alone, whose folder is the current one and whose job works in this process."""
+    return small_job()
 
 
 @pytest.fixture(scope="session")

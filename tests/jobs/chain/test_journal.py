@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,15 @@ def test_a_request_that_is_never_answered_is_kept_as_lost(tmp_path: Path) -> Non
     third = Completions(storage, 3, 3, 0.0)
     assert third.get([A]) == {}
     assert third.lost == {A: 1}
+
+
+def test_a_journal_that_a_kill_left_has_the_tier_that_is_to_be_billed(tmp_path: Path) -> None:
+    storage = FileStorage(str(tmp_path))
+    tiers = {A: "flex", B: "standard"}  # the second was asked for flex, and answered by the standard tier
+    answers = [(key, CompletionRecord(replace(made("one").completion, tier=tier), "Ask.")) for key, tier in tiers.items()]
+    Completions(storage, 3, 1, 0.0, keeper(tmp_path)).put(answers)
+    assert {key: one.completion.tier for key, one in Completions(storage, 3, 2, 0.0).get([A, B]).items()} == tiers
+    assert [(row["query_id"], row["tier"]) for row in uncommitted(storage, ())] == [("a", "flex"), ("b", "standard")]
 
 
 def test_while_the_run_stops_completions_are_saved_without_delay(

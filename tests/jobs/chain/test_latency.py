@@ -1,4 +1,4 @@
-"""The seconds in flight of each request to an LLM: at a server, in the tables, and in the report."""
+"""The seconds in flight of each request to an LLM."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ import pyarrow as pa
 import pytest
 
 from cluster import costs
-from jobs.chain.completions import CompletionRecord
-from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite
-from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
-from jobs.chain.store.files import Space, open_store
 from jobs.tables import QUERIES
-from rewriters.engines import Completion
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
@@ -25,7 +20,6 @@ from tests.support.jobs.workers import rewriter
 from tests.support.rewriters.fake_server import FAULTS, FakeServer
 
 SECONDS, AT_ONCE = 0.2, 16
-NAMES = ["alpha", "bravo", "charlie", "delta"]
 Row = dict[str, Any]
 
 
@@ -56,9 +50,6 @@ def spent(table: pa.Table) -> list[Row]:
     return [one for row in costs.settle(table, 1.0, 0.0, 9)[0].column("costs").to_pylist() for one in row]
 
 
-# ---------------------------------------------------------------- at the wire
-
-
 def test_each_of_many_requests_in_flight_has_its_own_seconds(tmp_path: Path, worker: Callable[..., Rewrite]) -> None:
     with FakeServer(seconds=SECONDS) as server:
         server.together = AT_ONCE
@@ -76,25 +67,6 @@ def test_each_of_many_requests_in_flight_has_its_own_seconds(tmp_path: Path, wor
     assert [row["latency"] for row in again] == [row["latency"] for row in rows]
 
 
-def test_waiting_for_a_place_is_no_part_of_it(worker: Callable[..., Rewrite]) -> None:
-    with FakeServer(seconds=SECONDS) as server:
-        began = time.monotonic()
-        rows = spent(worker(server, max_in_flight=1)(block(3)))
-        took = time.monotonic() - began
-    assert all(row["latency"] >= SECONDS for row in rows)
-    assert sum(row["latency"] for row in rows) <= took
-
-
-def test_only_the_last_send_counts(worker: Callable[..., Rewrite]) -> None:
-    with FakeServer() as server:
-        server.answer = lambda _: FAULTS["hang"] if server.sends.total() == 1 else None
-        began = time.monotonic()
-        (row,) = spent(worker(server, timeout_seconds=1.0)(block(1)))  # a busy machine may be slow once more
-        took = time.monotonic() - began
-    assert (row["attempt"] >= 2, row["error"]) == (True, None)
-    assert 0 < row["latency"] < took - (row["attempt"] - 1) * 1.0
-
-
 def test_a_request_that_is_given_up_has_those_of_its_last_send(worker: Callable[..., Rewrite]) -> None:
     with FakeServer(answer=lambda _: FAULTS["hang"]) as server:
         began = time.monotonic()
@@ -102,17 +74,3 @@ def test_a_request_that_is_given_up_has_those_of_its_last_send(worker: Callable[
         took = time.monotonic() - began
     assert (row["attempt"], row["error"]) == (2, "timeout")
     assert 0.5 <= row["latency"] < took - 0.5
-
-
-# ---------------------------------------------------------------- what was stored
-
-
-KEY = Key("a" * 64, "keyword", "h")
-
-
-def test_a_reused_completion_has_none(tmp_path: Path) -> None:
-    spaces, asked = {Space("completions", "engine"): {}}, EngineRequest("engine", KEY, "Ask.")
-    made = CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask.")
-    put_completions(open_store(str(tmp_path), spaces), {asked: made})
-    found = stored_completions(open_store(str(tmp_path), spaces), [asked])[KEY].completion
-    assert (found.text, found.latency) == ("one", None)

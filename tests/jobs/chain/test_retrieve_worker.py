@@ -15,9 +15,9 @@ from jobs.chain.stages.lists import search_lists
 from jobs.chain.stages.retrieve import Retrieve
 from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
 from tests.support.jobs.in_flight import RETRIEVED
-from tests.support.jobs.retrieval import KINDS, Lists, block, passed, query, searches, written
-from tests.support.jobs.workers import DEPTH, Block, Row, plain
+from tests.support.jobs.workers import DEPTH, KINDS, Block, Lists, Row, passed, plain, query, searches, written
 from tests.support.jobs.workers import retriever as worker
+from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import typed
 
 ROWS = [
@@ -88,17 +88,6 @@ def test_routes_leave_lists_out(bm25: Block) -> None:
     result = worker(retrievers, routes)(block(*ROWS))
     check(result, retrievers, routes)
     assert searches(result) == [{"one": 1, "two": 1}, {"one": 1}, {"one": 1, "two": 2}, {"one": 1}]
-
-
-def test_a_retriever_that_nothing_is_routed_to_is_not_searched(bm25: Block) -> None:
-    result = worker({"one": bm25, "two": bm25}, {"original": ["one"]})(block(query("yeast"), query("bread")))
-    assert searches(result) == [{"one": 1}, {"one": 1}]
-    assert [[run["retriever"] for run in row] for row in result.column("runs").to_pylist()] == [["one"], ["one"]]
-
-
-def test_a_block_without_any_hit(bm25: Block) -> None:
-    result = worker({"one": bm25})(block(query("zzz"), query("qqq", keyword="xxx")))
-    assert [[run["hits"] for run in row["runs"]] for row in plain(result)] == [[[]], [[], []]]
 
 
 def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,12 +100,6 @@ def test_samples_are_stored_and_paid_for_one_by_one(record: Callable[..., Record
 # ---------------------------------------------------------------- selection
 
 
-def test_without_a_selection_there_is_none(record: Callable[..., RecordedSettings], tmp_path: Path) -> None:
-    engine = record("r.jsonl", {"green tea": {"dmqr": '{"general": "tea"}'}})
-    result = rewriter(engine, Rewriting(load_pool(["general"])), tmp_path / "run", 1)(block("green tea"))
-    assert result.column("selections").to_pylist() == [[]]
-
-
 def test_the_choice_of_the_llm_stands_with_its_reason(record: Callable[..., RecordedSettings], tmp_path: Path) -> None:
     answers = {"green tea": "Keyword Rewriting: green, tea\nreason: it has terms", "tea": "reason: it is clear", "broken": "hm"}
     engine = record("r.jsonl", {query: {"dmqr_adaptive": answer} for query, answer in answers.items()})

@@ -16,7 +16,6 @@ from jobs.tables import COMPLETIONS, QUERIES
 from rewriters.engines.settings import RecordedSettings
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
-from tests.support.jobs.in_flight import REWRITTEN
 from tests.support.jobs.workers import rewriter
 
 STRATEGIES = ["general", "keyword"]
@@ -91,15 +90,6 @@ EXPECTED = [{"general": f"about {query}", "keyword": f"{query}, words"} for quer
 # ---------------------------------------------------------------- what comes out
 
 
-def test_every_query_gets_its_rewrites(worker: Callable[..., Rewrite], record: Callable[..., str]) -> None:
-    result = worker(record({query: answer(query) for query in QUERY_TEXTS}))(block(*QUERY_TEXTS))
-    assert result.schema == REWRITTEN
-    assert texts(result) == EXPECTED
-    assert reasons(result) == [{}, {}]
-    (first, _) = result.column("rewrites").to_pylist()[0]
-    assert (first["position"], first["parsed_as"], first["weight"], first["model"]) == (1, "json", 1.0, "recorded")
-
-
 def test_every_strategy_of_every_query_ends_as_a_rewrite_or_an_error(
     worker: Callable[..., Rewrite], record: Callable[..., str]
 ) -> None:
@@ -110,14 +100,6 @@ def test_every_strategy_of_every_query_ends_as_a_rewrite_or_an_error(
     empty = result.column("errors").to_pylist()[0][0]
     assert (empty["stage"], empty["attempts"]) == ("rewrite", 1)
     assert json.loads(empty["raw"])["keyword"] == ""
-
-
-def test_a_joint_prompt_of_one_s_own_is_sent_and_found_under_dmqr(tmp_path: Path, record: Callable[..., str]) -> None:
-    engine = RecordedSettings(kind="recorded", path=record({query: answer(query) for query in QUERY_TEXTS}))
-    rewriting = Rewriting(load_pool(STRATEGIES), joint_prompt="Go: {query}")
-    made = rewriter(engine, rewriting, tmp_path / "run")
-    assert texts(made(block(*QUERY_TEXTS))) == EXPECTED
-    assert {(row["request"], row["prompt"]) for row in stored(tmp_path)} == {("dmqr", f"Go: {query}") for query in QUERY_TEXTS}
 
 
 def test_separate_calls_make_a_request_and_a_cost_per_strategy(

@@ -85,25 +85,6 @@ def test_every_candidate_has_the_score_of_its_pair_in_fused_order(
         assert [score for _, score in found] == pytest.approx(wanted, abs=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["replace", "blend"])
-def test_the_order_is_that_of_the_scores_combined_by_hand(
-    worker: Callable[[], Score], cosine: Callable[[str, str], float], how: str
-) -> None:
-    result = orderer(how, 3)(worker()(block(*ROWS)))
-    for row, found in zip(ROWS, hits(result), strict=True):
-        fused = {one["doc_id"]: one["score"] for one in row["candidates"]}
-        by_fusion = {doc_id: rank for rank, doc_id in enumerate(fused, start=1)}
-        score = {doc_id: cosine(row["query"], doc_id) for doc_id in fused}
-        by_reranker = {doc_id: rank for rank, doc_id in enumerate(sorted(fused, key=lambda one: -score[one]), start=1)}
-        if how == "blend":
-            score = {doc_id: 1 / (20 + by_reranker[doc_id]) + 1 / (20 + by_fusion[doc_id]) for doc_id in fused}
-        wanted = sorted(fused, key=lambda doc_id: (-round(score[doc_id], 6), doc_id))[:3]
-        assert [one[0] for one in found] == wanted
-        assert [one[1] for one in found] == pytest.approx([score[doc_id] for doc_id in wanted], abs=1e-4)
-        assert [one[2] for one in found] == [fused[doc_id] for doc_id in wanted]
-
-
 def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Callable[[], Score], dense: Block) -> None:
     result = orderer("blend", 1)(worker()(block(*ROWS)))
     spent = [

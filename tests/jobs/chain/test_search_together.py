@@ -11,9 +11,9 @@ import pytest
 from retrievers.joined import joined_text
 from retrievers.retriever import JoinedText, SearchText, open_retriever
 from tests.support.jobs.in_flight import RETRIEVED
-from tests.support.jobs.retrieval import block, passed, query, searches, written
-from tests.support.jobs.workers import DEPTH, Block, Row, fuser, plain
+from tests.support.jobs.workers import DEPTH, Block, Row, fuser, passed, plain, query, searches, written
 from tests.support.jobs.workers import retriever as worker
+from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import typed
 
 ANSWER = "A lens threw the light of a lamp over the sea, and harbours fill with yeast and bread."

@@ -1,50 +1,76 @@
-"""Answers of whole jobs in this process, from an LLM's server: what is asked, what is stored, and what is paid again."""
+"""Answers of whole jobs in this process, from an LLM's server: what is asked, stored and paid again, and their file."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
+import dmqr
+from cluster.errors import ConfigError, DmqrError
+from jobs.__main__ import main
+from jobs.runs.folder import RunFolder
+from retrievers.local.build import build_local_index
+from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, prepared_work, rows
+from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 REFUSED = QUERIES[1]
+SAID = "It is so [1], e.g. here. Nothing else is known."
+MODEL = "answerer-8b"
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
 
 
 def refused(body: dict[str, Any]) -> Reply | None:
     """Refuses one query."""
-    return refusal(400, "no") if body["messages"][-1]["content"].endswith(REFUSED) else None
+    return refusal(400, "no") if prompt_of(body).endswith(REFUSED) else None
 
 
 def said(body: dict[str, Any]) -> str:
-    """Cites the first document, or for some queries one that is not there."""
-    number = "9" if "yeast" in body["messages"][-1]["content"].rpartition("Question:")[2] else "1"
-    return f"It is so [{number}]. Nothing else is known."
+    """Grades, or cites the first document, for some queries one that is not there."""
+    prompt = prompt_of(body)
+    if "Document:" in prompt and "Question:" not in prompt:
+        return json.dumps({"match": 1, "trust": 2, "overall": 2})
+    return SAID.replace("[1]", "[9]") if "yeast" in prompt.rpartition("Question:")[2] else SAID
 
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(["answerer-8b"], answer=refused, text=said) as one:
+    with FakeServer([MODEL], answer=refused, text=said) as one:
         yield one
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
+def engine(server: FakeServer) -> dict[str, str]:
+    return {"kind": "openai", "model": MODEL, "base_url": server.address}
+
+
+@pytest.fixture
+def job(small_job: Callable[..., str], values: dict[str, Any], engine: dict[str, str]) -> str:
+    Path("gold.tsv").write_text("yeast\tgas\nyeast\tso they say\nspring tide\tmoon\n")
     values["answer"] = {"documents": 2, "engine": engine, "labels": {"by": "rank"}}
-    return job_in_process(tmp_path, values, bm25, config_file)
+    values["evaluate"] = {"answers": "gold.tsv", "key": "query"}
+    return small_job()
 
 
 def asked(server: FakeServer) -> list[str]:
     """The prompts that were sent, but those that ask whether the server is there."""
-    return [one["messages"][-1]["content"] for one in server.bodies if one["messages"][-1]["content"].startswith("Documents:")]
+    return [prompt for body in server.bodies if (prompt := prompt_of(body)).startswith("Documents:")]
+
+
+def lines(run: RunFolder) -> list[dict[str, Any]]:
+    """The file of answers."""
+    dmqr.evaluate(run.storage.root, rows="answers.jsonl")
+    return [json.loads(line) for line in Path("answers.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_each_query_is_answered_from_its_first_results(job: str, server: FakeServer, passages: dict[str, str]) -> None:
@@ -83,3 +109,69 @@ def test_a_second_run_asks_for_what_has_failed_alone(job: str, server: FakeServe
     second = finished(prepared_work(job, ["fuse.keep=40"], None))
     assert rows(second, "answers") == rows(first, "answers")
     assert [prompt.rpartition(": ")[2] for prompt in asked(server)[sent:]] == [REFUSED]
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_a_line_has_all_that_is_known_of_an_answer(
+    job: str, engine: dict[str, str], passages: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = {"engine": engine, "relevance": {"documents": 2}}
+    run = finished(prepared_work(job, [f"judge={json.dumps(judge)}"], None))
+    assert main(["evaluate", run.storage.root, "--rows", "answers.jsonl", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)["files"][0]
+    assert values["rows"] == 5
+    assert values["notes"] == ["1 queries without an answer have no line", "3 without a gold answer"]
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    answers = sorted(rows(run, "answers"), key=lambda one: one["query_id"])
+    gold = {"yeast": ["gas", "so they say"], "spring tide": ["moon"]}
+    judged = rows(run, "judgements")
+    assert {one["grade"] for one in judged} == {2}
+    for one, answer in zip(lines(run), answers, strict=True):
+        query = texts[answer["query_id"]]
+        assert (one["query_id"], one["arm"], one["query"]) == (answer["query_id"], "run", query)
+        assert (one["answer"], one["model"], one["cut"], one["cited"]) == (answer["text"], MODEL, False, answer["cited"])
+        documents = [(document["doc_id"], document["label"]) for document in answer["documents"]]
+        assert one["contexts"] == [
+            {"doc_id": doc, "label": label, "place": None, "text": passages[doc]} for doc, label in documents
+        ]
+        assert one["gold_answers"] == gold.get(query, [])
+        assert (one["f1"] is None) == (one["em"] is None) == (query not in gold)
+        rewrites = [each for each in rows(run, "rewrites") if each["query_id"] == answer["query_id"]]
+        assert one["rewrites"] == [{"strategy": each["strategy"], "text": each["text"]} for each in rewrites]
+        own = {(each["doc_id"], each["grade"]) for each in judged if each["query_id"] == answer["query_id"]}
+        assert {(each["doc_id"], each["grade"]) for each in one["judgements"]} == own
+
+
+def test_a_context_says_its_source_and_page(job: str, corpus: Path, tmp_path: Path) -> None:
+    table = pq.read_table(corpus)
+    pages = pa.array(range(1, table.num_rows + 1), pa.int32())
+    paged = table.append_column("source", pa.array(["bread.pdf"] * table.num_rows)).append_column("page", pages)
+    pq.write_table(paged, tmp_path / "paged.parquet")
+    build_local_index(tmp_path / "paged", tmp_path / "paged.parquet", index_fields("english"))
+    found = lines(finished(prepared_work(job, ["retrieve.retrievers.bm25.index=paged"], None)))
+    page_of = dict(zip(table["doc_id"].to_pylist(), pages.to_pylist(), strict=True))
+    contexts = [context for line in found for context in line["contexts"]]
+    assert contexts
+    assert all(one["place"] == f"bread.pdf, page {page_of[one['doc_id']]}" for one in contexts)
+    cited = {doc_id for line in found for doc_id in line["cited"]}
+    assert set() < cited <= {one["doc_id"] for one in contexts}  # so the page of a citation is that of its context
+
+
+@pytest.mark.slow
+def test_what_cannot_be_written_is_refused_in_one_line(job: str, bm25: dict[str, Any], tmp_path: Path) -> None:
+    own = shutil.copytree(bm25["index"], tmp_path / "own-index")
+    run = finished(prepared_work(job, [f"retrieve.retrievers.bm25.index={own}"], None))
+    for path, words in (("a.jsonl", "which has no arms"), (None, "leave it out")):
+        with pytest.raises(ConfigError, match=words):
+            dmqr.evaluate(run.storage.root, rows=path, arm="one")
+    silent = finished(prepared_work(job, ["answer=null"], None))
+    with pytest.raises(ConfigError, match="no LLM answers, so there are no answers to write"):
+        dmqr.evaluate(silent.storage.root, rows="a.jsonl")
+    shutil.rmtree(own)
+    with pytest.raises(DmqrError) as refused_it:
+        dmqr.evaluate(run.storage.root, rows="gone.jsonl")
+    assert "\n" not in str(refused_it.value)
+    assert str(own) in str(refused_it.value)
+    assert not (tmp_path / "gone.jsonl").exists()

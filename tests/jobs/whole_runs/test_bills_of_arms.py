@@ -6,7 +6,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.corrective_llm import said as corrective
-from tests.support.jobs.in_process_runs import finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, completion
 
@@ -49,20 +48,16 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
+def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
     """Rounds, grades and the judge ask the same model the same of a document."""
-    monkeypatch.chdir(tmp_path)
     engine = {"kind": "openai", "model": MODEL, "base_url": server.address}
     labels = {"by": "llm", "grades": {"engine": engine}}
     values["iterate"] = {"by": "bm25", "below": 2.0, "prompt": "refine", "documents": 3, "labels": labels, "engine": engine}
     values["grade"] = {"documents": 2, "against": "query", "engine": engine}
     values["answer"] = {"documents": 6, "engine": engine}
-    values["judge"] = {"engine": engine, "relevance": {"prompt": "three_grades", "documents": 4}}
+    values["judge"] = {"engine": engine, "relevance": {"prompt": "three_grades", "documents": 4}, "accuracy": {}}
     values["store"] = None
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return small_job()
 
 
 Changes = dict[str, Any]
@@ -142,7 +137,12 @@ def test_an_arm_without_grading_pays_for_the_judgements_that_another_s_grades_ar
     assert saved(run).naive["judgements"] == sum(
         needed(run, one["name"])["judgements"] for one in run.record["ablation"]["arms"]
     )
-    words = " ".join(printed(closing_page(compared(run, None, run.config.evaluate, None)), 160).split())
+    shown = compared(run, None, run.config.evaluate, None)
+    costs = {one.arm: one for one in shown.costs}
+    for arm in arms:
+        assert costs[arm].judgements == needed(run, arm)["judgements"]
+        assert costs[arm].alone_judgements == needed(run, arm, "alone")["judgements"]
+    words = " ".join(printed(closing_page(shown), 160).split())
     assert f"judgements {executed(run)['judgements']:,} in place of {saved(run).naive['judgements']:,}" in words
 
 

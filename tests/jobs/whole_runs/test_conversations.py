@@ -12,21 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.chain.pipeline import CHAIN
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.load import load_config
-from jobs.job.prepare import log_columns
-from jobs.job.rewriting import read_rewriting
-from jobs.log.check import LogColumns
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate import evaluate
 from jobs.runs.folder import open_run
 from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Given, Trial, trial_values
 from rewriters.normalise import query_id
-from tests.support.jobs.in_flight import chain
 from tests.support.jobs.whole_runs import rows
 
 Values = dict[str, Any]
@@ -67,13 +61,6 @@ def tried(path: str, query: str, given: Given) -> Trial:
         return loaded.try_query(query, lambda words: None)
 
 
-def test_what_the_config_names_is_read_of_the_log(job: str) -> None:
-    config = load_config(job, ["log.count_column=n"])
-    assert log_columns(config, read_rewriting(config)) == LogColumns(
-        "query", None, "n", context_column="turns", values=("market",)
-    )
-
-
 @pytest.mark.slow
 def test_contexts_and_values_reach_the_prompts_and_no_further(
     job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -95,13 +82,6 @@ def test_contexts_and_values_reach_the_prompts_and_no_further(
     }
     assert len({row["query_id"] for row in rows(run, "rewrites")}) == 2
     assert len({row["query_id"] for row in rows(run, "results")}) == 3
-
-
-def test_steps_of_llms_are_given_them_and_the_end_is_not() -> None:
-    for step in CHAIN[:-1]:
-        if step.name in chain():
-            assert {"context", "values"} <= set(chain()[step.name].names), step.name
-    assert not {"context", "values"} & set(chain()[CHAIN[-1].name].names)
 
 
 @pytest.mark.slow
@@ -164,13 +144,6 @@ def test_what_the_log_does_not_have_is_refused(
 ) -> None:
     assert main(["try", job, "bread", *arguments]) == 2
     assert capfd.readouterr().err.splitlines()[-1].startswith(f"dmqr try: {words.format(path=job)}")
-
-
-def test_a_query_alone_is_tried_as_before(job: str) -> None:
-    trial = tried(job, "bread", Given())
-    assert trial.row["query_id"] == query_id("bread")
-    with pytest.raises(ConfigError, match="the query is only white space"):
-        tried(job, "  ", Given("a", {}))
 
 
 # ---------------------------------------------------------------- what is shown

@@ -24,7 +24,7 @@ from tests.support.jobs.corrective_llm import (
     verdict_of,
     web_query_of,
 )
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -45,17 +45,15 @@ def web() -> Iterator[WebServer]:
 
 @pytest.fixture
 def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    web: WebServer, monkeypatch: pytest.MonkeyPatch,
+    small_job: Callable[..., str], values: dict[str, Any], server: FakeServer, web: WebServer, monkeypatch: pytest.MonkeyPatch,
 ) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
     engine = {"kind": "openai", "model": "grader-8b", "base_url": server.address}
     values["grade"] = {"documents": 3, "engine": engine, "question": {"engine": engine}, "strips": {"engine": engine}}
     values["web"] = {"search": {**web.block(), "patience_minutes": 0.001}, "documents": HITS, "engine": engine}
     values["answer"] = {"documents": 5, "engine": engine}
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return small_job()
 
 
 def asked(server: FakeServer, kind: str) -> list[str]:

@@ -20,8 +20,11 @@ from jobs.job.prepare import prepare
 from jobs.pages.run import report
 from jobs.pages.summary import guard_words
 from jobs.runs.folder import RunFolder, open_run
-from jobs.runs.sums import found_by_guards, searches_saved
+from jobs.runs.sums import searches_saved
+from rewriters.settings import GuardSettings
+from tests.support.jobs.in_process_runs import finished, prepared_job
 from tests.support.jobs.whole_runs import rows
+from tests.support.jobs.workers import query, retriever, rewritten
 
 ANSWERS = {
     "rye bread in a linen bag": {
@@ -59,14 +62,14 @@ def job(
 
 
 def run(config: str, *settings: str) -> RunFolder:
-    assert main(["run", config, *(word for one in settings for word in ("--set", one))]) == 0
-    return open_run("runs/small")
+    return finished(prepared_job(config, *settings))
 
 
 def test_what_guards_do_is_counted_and_the_balance_holds(job: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(job(**GUARDS))
-    folder = Path(found.storage.root)
+    assert main(["run", job(**GUARDS)]) == 0
     assert "near_duplicate 2 left out" in capsys.readouterr().out
+    found = open_run("runs/small")
+    folder = Path(found.storage.root)
     of = {query: {} for query in ANSWERS}  # type: dict[str, dict[str, str]]
     names = {row["query_id"]: row["query"] for row in rows(folder, "queries")}
     for row in rows(folder, "rewrites"):
@@ -90,29 +93,57 @@ def test_the_report_has_the_counts_the_copies_and_the_answers(job: Callable[...,
     assert "near_duplicate 2 left out" in page
     assert "1 of 3 pseudo-answers (a sample) copy one of the first 10 results of their query." in page
     assert "1 of 2 pseudo-answers of queries with a gold answer have it" in page
+    Path("answers.tsv").write_text("a week\n")
+    with pytest.raises(ConfigError, match=r"evaluate\.answers: answers\.tsv: line 1 is not 'log_id<TAB>answer'"):
+        run(job(**GUARDS), "label=other")
 
 
 def test_guards_that_only_count_leave_name_and_texts_as_they_were(job: Callable[..., str]) -> None:
-    plain = prepare(load_config(job()), "config.yaml")
-    assert prepare(load_config(job(preserve="count")), "config.yaml").run_id == plain.run_id
-    names = {
-        prepare(load_config(job(**one)), "config.yaml").run_id for one in ({"preserve": "drop"}, {"mask": ["card"]}, GUARDS)
-    }
-    assert len(names | {plain.run_id}) == 4
+    def name(**guards: Any) -> str:
+        return prepare(load_config(job(**guards)), "config.yaml").run_id
+
+    assert name(preserve="count") == name(drift=0.15) == name()
+    assert len({name(), name(preserve="drop"), name(mask=["card"]), name(**GUARDS)}) == 4
 
 
-def test_wrong_gold_answers_are_refused(job: Callable[..., str]) -> None:
-    config = job()
-    Path("answers.tsv").write_text("a week\n")
-    with pytest.raises(ConfigError, match=r"evaluate\.answers: answers\.tsv: line 1 is not 'log_id<TAB>answer'"):
-        prepare(load_config(config), "config.yaml")
+DRIFTS = {  # query -> the texts of general, keyword and pseudo_answer
+    "why does sourdough bread rise": ("why sourdough bread does rise", "sourdough, bread", "Sourdough rises slowly."),
+    "lamp of a lighthouse": ("something else entirely", "lamp, lighthouse", "a passage about the subject"),
+    "moon and tides": ("moon and tides", "moon, tide", "a passage about the subject"),
+    "yeast of beer": ("beer", "beer", "Beer has it."),
+}
 
 
-def test_counts_of_a_run_by_guard() -> None:
-    counts = {"guard/a(x=1/2)/lost_name": 2, "left_out/b/near_duplicate": 3, "unsearched/b": 2, "unsearched/a": 1, "queries": 9}
-    assert [(one.name, one.texts, one.left_out) for one in found_by_guards(counts)] == [
-        ("lost_name", {"a(x=1/2)": 2}, False), ("near_duplicate", {"b": 3}, True),
-    ]  # fmt: skip
+@pytest.mark.slow
+def test_texts_that_drift_are_counted_and_searched_all_the_same(
+    small_job: Callable[..., str], bm25: dict[str, Any], served_dense: dict[str, Any]
+) -> None:
+    strategies = ["general", "keyword", "pseudo_answer"]
+    config = small_job(
+        rewrite={"strategies": strategies, "guards": {"drift": 0.35}},
+        retrieve={"retrievers": {"bm25": bm25, "dense": served_dense}},
+    )
+    pq.write_table(pa.table({"query": list(DRIFTS)}), "log.parquet")
+    texts = {query: dict(zip(strategies, of, strict=True)) for query, of in DRIFTS.items()}
+    Path("recorded.jsonl").write_text(
+        "\n".join(json.dumps({"query": query, "completions": {"dmqr": json.dumps(of)}}) for query, of in texts.items())
+    )
+    counted, plain = run(config), run(config, "rewrite.guards.drift=null", "label=plain")
+    assert {key: n for key, n in counted.counts.items() if key.endswith("drift")} == {"guard/general/drift": 1}
+    assert "drift 1" in guard_words(counted)
+    assert not [key for key in plain.counts if key.endswith("drift")]
+    searched, found = ([sorted(map(repr, rows(Path(one.storage.root), table))) for one in (counted, plain)]
+                       for table in ("runs", "results"))  # fmt: skip
+    assert searched[0] == searched[1]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_texts_that_are_searched_together_are_still_compared_each(served_dense: dict[str, Any], together: bool) -> None:
+    worker = retriever({"dense": served_dense | {"together": together}}, guards=GuardSettings(drift=0.35))
+    row = query("lamp of a lighthouse", general="something else entirely", pseudo_answer="another matter")
+    found = worker(rewritten(row, query("rye", keyword="rye"))).column("rewrites").to_pylist()
+    assert [[one["guards"] for one in of] for of in found] == [[["drift"], None], [None]]
 
 
 def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: dict[str, Any]) -> None:

@@ -26,10 +26,10 @@ from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
-from tests.support.jobs.retrieval import block, passed, query, searches
 from tests.support.jobs.whole_runs import rows
-from tests.support.jobs.workers import plain
+from tests.support.jobs.workers import passed, plain, query, searches
 from tests.support.jobs.workers import retriever as worker
+from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import index_fields
 
 Values = dict[str, Any]

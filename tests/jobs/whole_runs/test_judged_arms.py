@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,12 @@ from jobs.__main__ import main
 from jobs.measure.comparison import compare_judged
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import closing_page, compared
-from jobs.plan.work import saved
-from jobs.runs.folder import RunFolder
-from jobs.runs.sums import arm_needs
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 KEYS = ("correctness", "style")
+GOLD = QUERIES[:4]
 REFUSED, UNREADABLE = QUERIES[1], QUERIES[2]  # without an answer from one document; that is not judged where it is from one
 OWN_CRITERIA = """
 prompt: |-
@@ -74,20 +71,21 @@ def server() -> Iterator[FakeServer]:
         yield one
 
 
+def gold_lines(keys: Mapping[str, str] | None = None) -> str:
+    """Two gold answers of each query, by its text or by another key."""
+    return "".join(f"{keys[query] if keys else query}\t{answer}\n" for query in GOLD for answer in ("x", "y"))
+
+
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    Path("gold.tsv").write_text("".join(f"{query}\tx\n" for query in QUERIES[:4]))
+def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
+    Path("gold.tsv").write_text(gold_lines())
     Path("criteria.yaml").write_text(OWN_CRITERIA)
     engine = {"kind": "openai", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine | {"model": "answerer-8b"}}
     values["judge"] = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 2}, "accuracy": {},
                        "criteria": {"prompt": "./criteria.yaml"}}  # fmt: skip
     values["evaluate"] = {"answers": "gold.tsv", "key": "query", "slices": ["words"]}
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return small_job()
 
 
 @pytest.mark.slow
@@ -108,7 +106,7 @@ def test_a_run_shows_and_stores_what_its_answers_are_worth(
     assert len(wide) == len(QUERIES)
     graded = [one["accuracy"] for one in wide if one["accuracy"] is not None]
     assert sum(graded) / len(graded) == pytest.approx(found["judged_answers"]["accuracy"]["measures"]["accuracy"]["answers"])
-    assert sum(one["F1"] is not None for one in wide) == 4
+    assert sum(one["F1"] is not None for one in wide) == len(GOLD)
     assert main(["runs", job]) == 0
     listed = capsys.readouterr().out
     assert {"F1", "EM", "accuracy", "criteria"} <= set(listed.split())
@@ -118,41 +116,28 @@ def test_a_run_shows_and_stores_what_its_answers_are_worth(
     assert "judged by judge-70b" in page
 
 
-def executed(run: RunFolder) -> int:
-    """The requests to the judge that were made, or taken from another query's."""
-    return sum(int(sums.get("requests", 0) + sums.get("reused", 0)) for sums in run.spent["judge"].values())
-
-
-def judgements_of(run: RunFolder, arm: str, kind: str) -> int:
-    needs = getattr(arm_needs(run.counts, run_arms(run))[arm], kind)
-    return sum(need.amount for need in needs if need.quantity == "judgements")
+def judged(server: FakeServer) -> list[str]:
+    """The questions whose answers the judge was asked to grade against gold answers."""
+    prompts = [prompt for body in server.bodies if "Reference answers:" in (prompt := prompt_of(body))]
+    return [prompt.partition("Question: ")[2].partition("\n")[0] for prompt in prompts]
 
 
 @pytest.mark.slow
-def test_an_arm_costs_the_judgements_that_it_needs(job: str) -> None:
-    arms = {"one": {"answer.documents": 1}, "rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
-    run = finished(prepared_work(job, ["store=null"], {"arms": arms}))
-    for arm, changes in {"full": {}, **arms}.items():
-        alone = prepared_work(job, ["store=null", *(f"{key}={value}" for key, value in changes.items())], None)
-        assert judgements_of(run, arm, "whole") == executed(finished(alone)), arm
-    for arm in arms:
-        without = prepared_work(job, ["store=null"], {"arms": {name: one for name, one in arms.items() if name != arm}})
-        assert executed(run) - executed(finished(without)) == judgements_of(run, arm, "alone"), arm
-    found = {one.arm: one for one in compared(run, None, run.config.evaluate, None).costs}
-    assert found["one"].judgements == judgements_of(run, "one", "whole")
-    assert found["one"].alone_judgements == judgements_of(run, "one", "alone") > 0
-    assert found["one"].prompt_tokens is not None
-    assert saved(run).executed["judgements"] == executed(run)
-    assert saved(run).naive["judgements"] == sum(judgements_of(run, arm, "whole") for arm in run_arms(run))
-    page = ablation_report(compared(run, None, run.config.evaluate, None))
-    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.partition('<section id="cost">')[2].partition("</thead>")[0])
-    assert heads[heads.index("pairs") + 1 :][:2] == ["answers", "judgements"]
-    words = " ".join(printed(closing_page(compared(run, None, run.config.evaluate, None))).split())
-    assert f"judgements {executed(run):,} in place of {saved(run).naive['judgements']:,}" in words
-
-
-def run_arms(run: RunFolder) -> list[str]:
-    return [one["name"] for one in run.record["ablation"]["arms"]]
+def test_gold_answers_are_found_by_every_key_and_count_for_the_run(job: str, server: FakeServer) -> None:
+    first = finished(prepared_work(job, [], None))
+    ids = {one["query"]: one["query_id"] for one in rows(first, "queries")}
+    sent = len(judged(server))
+    Path("by_id.tsv").write_text(gold_lines(ids))
+    log_ids = {one["query_id"]: one["log_id"] for one in rows(first, "query_map")}
+    Path("by_log.tsv").write_text(gold_lines({query: log_ids[query_id] for query, query_id in ids.items()}))
+    for key, path in (("query_id", "by_id.tsv"), ("log_id", "by_log.tsv")):
+        run = finished(prepared_work(job, [f"evaluate.key={key}", f"evaluate.answers={path}"], None))
+        assert rows(run, "judgements") == rows(first, "judgements")
+    assert len(judged(server)) == sent
+    Path("gold.tsv").write_text("".join(f"{query}\n" for query in (f"{GOLD[0]}\tx", f"{GOLD[0]}\ty", f"{QUERIES[4]}\tyeast")))
+    other = finished(prepared_work(job, [], None))
+    assert other.storage.root != first.storage.root
+    assert sorted(judged(server)[sent:]) == sorted([*GOLD[1:], QUERIES[4]])
 
 
 def test_answers_of_which_none_can_be_graded_are_a_warning(

@@ -23,7 +23,7 @@ from jobs.pages.measured import MeasuredRun
 from jobs.pages.run import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -56,16 +56,12 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in GOLD))
+def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
+    Path("gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in GOLD))
     engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine, "prompt": "short_answer"}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query", "slices": ["words"]}
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return small_job()
 
 
 def words(text: str) -> list[str]:

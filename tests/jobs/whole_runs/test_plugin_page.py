@@ -1,4 +1,4 @@
-"""What docs/plugins.md shows, line by line, and a retriever of the user's own in whole runs: store, ablation, other code."""
+"""What docs/plugins.md shows, line by line, and a retriever of the user's own in whole runs: store, other code, no code."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ import pytest
 
 from jobs.__main__ import main
 from jobs.runs.folder import open_run
-from tests.support.jobs.in_process_runs import rows
-from tests.support.jobs.whole_runs import ROOT
+from tests.support.jobs.whole_runs import ROOT, rows
 from tests.support.plugins import PAGE, forget, page_file
 
-QUERIES = ["light of a lamp at sea", "wild yeast and bread", "the moon and the sea", "zzz"]
-Dmqr = Callable[..., Path]
+QUERIES = ["light of a lighthouse lamp at sea", "wild yeast and bread", "the moon and the sea", "zzz"]
+LINES = [
+    line for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]  # fmt: skip
+Dmqr = Callable[..., str]
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> Path:
     """The files of the page beside a log and a corpus, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    for name in ("overlap.py", "own.yaml"):
+    for name in ("overlap.py", "own.yaml", "shares.py", "shares.yaml", "echo.py", "echo.yaml"):
         (tmp_path / name).write_text(page_file(name))
     pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
     (tmp_path / "corpus.parquet").write_bytes(corpus.read_bytes())
@@ -37,24 +40,42 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> Path
 
 
 @pytest.fixture
-def dmqr(capsys: pytest.CaptureFixture[str]) -> Dmqr:
-    """Runs a verb; returns the last line of its output as a path."""
+def dmqr(place: Path, capsys: pytest.CaptureFixture[str]) -> Dmqr:
+    """Runs a verb in this process; returns what it prints."""
 
-    def run(*words: str) -> Path:
-        code = main([str(word) for word in words])
+    def run(*words: str) -> str:
+        code = main([*words])
         said = capsys.readouterr()
         assert code == 0, said.err
-        return Path(said.out.strip().splitlines()[-1])
+        return said.out.strip()
 
     return run
 
 
+@pytest.fixture
+def shown(dmqr: Dmqr) -> Callable[[str], list[str]]:
+    """Runs the lines of the page that name a config, in this process; returns what each prints."""
+
+    def run(config: str) -> list[str]:
+        found = [shlex.split(line)[1:] for line in LINES if f" {config}" in line]
+        return [dmqr(*words, *(() if words[0] == "index" else ("--set", "cluster.address=none"))) for words in found]
+
+    return run
+
+
+def folder_of(said: str) -> Path:
+    return Path(said.splitlines()[-1])
+
+
+def queries_of(folder: Path) -> dict[str, str]:
+    return {row["query_id"]: row["query"] for row in rows(folder, "queries")}
+
+
 def own_lists(folder: Path) -> dict[str, list[tuple[str, float]]]:
     """Query -> the hits of the own retriever."""
-    run = open_run(str(folder))
-    queries = {row["query_id"]: row["query"] for row in rows(run, "queries")}
-    hits = sorted((row for row in rows(run, "runs") if row["retriever"] == "overlap"), key=lambda row: row["rank"])
-    return {text: [(row["doc_id"], row["score"]) for row in hits if row["query_id"] == key] for key, text in queries.items()}
+    hits = sorted((row for row in rows(folder, "runs") if row["retriever"] == "overlap"), key=lambda row: row["rank"])
+    found = queries_of(folder)
+    return {text: [(row["doc_id"], row["score"]) for row in hits if row["query_id"] == key] for key, text in found.items()}
 
 
 def by_hand(passages: dict[str, str], least: int) -> dict[str, list[tuple[str, float]]]:
@@ -66,22 +87,35 @@ def by_hand(passages: dict[str, str], least: int) -> dict[str, list[tuple[str, f
 
 def reused(folder: Path) -> set[str]:
     """The components whose searches the store has saved."""
-    return {row["component"] for row in rows(open_run(str(folder)), "costs") if row["stage"] == "retrieve" and row["reused"]}
+    return {row["component"] for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["reused"]}
 
 
-def test_every_line_of_the_page(place: Path, dmqr: Dmqr, passages: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines() if "own.yaml" in line]
-    assert [line.split()[1] for line in lines] == ["index", "try", "run", "run"]
-    folders = {}
-    for line in lines:
-        assert main(shlex.split(line)[1:]) == 0
-        said = capsys.readouterr().out
-        folders[line] = said.strip().splitlines()[-1]
-        if " try " in line:
-            assert "overlap" in said
-    first, second = (Path(folders[line]) for line in lines if " run " in line)
-    assert (own_lists(first), own_lists(second)) == (by_hand(passages, 2), by_hand(passages, 1))
+def test_a_retriever(shown: Callable[[str], list[str]], passages: dict[str, str]) -> None:
+    _, tried, first, second = shown("own.yaml")
+    assert "overlap" in tried
+    assert (own_lists(folder_of(first)), own_lists(folder_of(second))) == (by_hand(passages, 2), by_hand(passages, 1))
+
+
+@pytest.mark.slow
+def test_a_reranker(shown: Callable[[str], list[str]], dmqr: Dmqr, passages: dict[str, str]) -> None:
+    dmqr("index", "shares.yaml", "--corpus", "corpus.parquet")
+    tried, run, ablated = shown("shares.yaml")
+    assert "Coverage (replace)" in tried
+    folder = folder_of(run)
+    for row in rows(folder, "scores"):
+        words = [word for word in queries_of(folder)[row["query_id"]].split() if len(word) >= 4]
+        wanted = sum(word in passages[row["doc_id"]].lower() for word in words) / max(1, len(words))
+        assert row["score"] == pytest.approx(wanted)
+    arms = {one["name"] for one in open_run(ablated.splitlines()[-1]).record["ablation"]["arms"]}
+    assert {"fused", "least=1"} <= arms
+
+
+def test_an_engine(shown: Callable[[str], list[str]], dmqr: Dmqr) -> None:
+    dmqr("index", "shares.yaml", "--corpus", "corpus.parquet")
+    (run,) = shown("echo.yaml")
+    folder = folder_of(run)
+    found = {(queries_of(folder)[row["query_id"]], row["text"], row["model"]) for row in rows(folder, "rewrites")}
+    assert (QUERIES[1], f"{QUERIES[1]} again", "echo-2") in found
 
 
 @pytest.mark.slow
@@ -98,48 +132,41 @@ def test_the_contract_that_the_page_shows(place: Path, dmqr: Dmqr) -> None:
     assert done.returncode == 1
 
 
-def test_the_index_is_built_once_for_a_corpus(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_index_is_built_once_for_a_corpus(place: Path, dmqr: Dmqr) -> None:
     command = ["index", "own.yaml", "--corpus", "corpus.parquet"]
-    assert main(command) == 0
-    assert "overlap: 8 documents, built" in capsys.readouterr().out
-    assert main(command) == 0
-    assert "overlap: 8 documents, exists already" in capsys.readouterr().out
+    assert "overlap: 8 documents, built" in dmqr(*command)
+    assert "overlap: 8 documents, exists already" in dmqr(*command)
     (place / "overlap.py").write_text(page_file("overlap.py").replace("def build_index", "def build_no_index"))
     forget("overlap")
-    assert main(command) == 0
-    assert "overlap.py has no build_index, so its index is built elsewhere" in capsys.readouterr().out
+    assert "overlap.py has no build_index, so its index is built elsewhere" in dmqr(*command)
 
 
 @pytest.mark.slow
-def test_other_code_is_another_run_and_takes_no_list_of_before(place: Path, dmqr: Dmqr) -> None:
+def test_other_code_is_another_run_and_takes_no_list_of_before(
+    place: Path, dmqr: Dmqr, capsys: pytest.CaptureFixture[str]
+) -> None:
     dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
-    first = dmqr("run", "own.yaml")
-    assert dmqr("run", "own.yaml") == first
-    fused = dmqr("run", "own.yaml", "--set", "fuse.method=rrf")
+
+    def run(*more: str) -> Path:
+        return folder_of(dmqr("run", "own.yaml", *more))
+
+    first = run()
+    assert run() == first
+    fused = run("--set", "fuse.method=rrf")
     assert (reused(first), reused(fused)) == (set(), {"overlap"})  # lists of local BM25 are not kept
     changed = page_file("overlap.py").replace("float(len(asked & held))", "2.0 * len(asked & held)")
     (place / "overlap.py").write_text(changed)
     forget("overlap")
-    second = dmqr("run", "own.yaml")
+    second = run()
     assert second != first
     assert reused(second) == set()
-    doubled = {query: [(doc_id, score) for doc_id, score in hits] for query, hits in own_lists(second).items()}
-    assert doubled["light of a lamp at sea"][0][1] == 2 * own_lists(first)["light of a lamp at sea"][0][1]
+    assert own_lists(second)[QUERIES[0]][0][1] == 2 * own_lists(first)[QUERIES[0]][0][1]
     (place / "overlap.py").write_text(page_file("overlap.py"))
     forget("overlap")
-    assert dmqr("run", "own.yaml") == first
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_reported_and_read_without_the_code(
-    place: Path, dmqr: Dmqr, capsys: pytest.CaptureFixture[str]
-) -> None:
-    dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
-    folder = dmqr("run", "own.yaml")
-    (place / "overlap.py").unlink()
+    assert run() == first
+    (place / "overlap.py").unlink()  # a finished run is reported and read without the code
     forget("overlap")
-    assert main(["report", str(folder)]) == 0
-    assert main(["runs", str(folder)]) == 0
-    capsys.readouterr()
+    dmqr("report", str(first))
+    dmqr("runs", str(first))
     assert main(["run", "own.yaml"]) == 2
     assert "there is no module overlap" in capsys.readouterr().err

@@ -9,13 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cluster.errors import ConfigError
 from jobs.chain.stages.llm.iterate import Iterate
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
@@ -23,7 +21,7 @@ from jobs.job.prepare import prepare
 from jobs.plan.plan import plan
 from jobs.runs.folder import RunFolder
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -49,14 +47,10 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
+def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
     engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address}
     values["iterate"] = {"by": "bm25", "below": BELOW, "documents": 2, "merge": "best", "engine": engine}
-    return job_in_process(tmp_path, values, bm25, config_file)
+    return small_job()
 
 
 def lists(run: RunFolder) -> dict[tuple[str, str, int], dict[str, float]]:
@@ -191,17 +185,3 @@ def test_a_plan_counts_the_searches_and_pairs_of_rounds(job: str, reranker: Fake
         assert once[kind] - without[kind] == more * len(QUERIES), kind
         assert thrice[kind] - without[kind] == 3 * more * len(QUERIES), kind
     assert (without["rounds"], once["rounds"], thrice["rounds"]) == (0, len(QUERIES), 3 * len(QUERIES))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["iterate.by=bm52"], "iterate.by: no retriever 'bm52'; did you mean 'bm25'"),
-        (["iterate.by=rerank"], "rerank.kind is none"),
-        (["retrieve.retrievers.bm25.together=true"], "has no list of the original alone"),
-        (["retrieve.routes={iterate: []}"], "retrieve.routes.iterate is empty"),
-    ],
-)
-def test_a_score_that_there_is_not_is_refused(job: str, settings: list[str], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        prepared_work(job, settings, None)

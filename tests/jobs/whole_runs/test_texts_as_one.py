@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import bm25s
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import RewriterError
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.config.load import load_config
-from jobs.job.prepare import prepare
 from retrievers.analyzer import open_analyzer
 from retrievers.encoder import open_encoder
 from retrievers.retriever import SearchText
-from rewriters.pool import load
-from tests.support.jobs.retrieval import block, passed, query, searches, written
-from tests.support.jobs.workers import DEPTH, STRATEGIES, Block, Row, fuser, retriever
+from tests.support.jobs.workers import DEPTH, STRATEGIES, Block, Row, fuser, passed, query, retriever, searches, written
 from tests.support.jobs.workers import plain as plain_rows
+from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import typed
 
 QUERY = "light of a lamp"
@@ -118,49 +110,3 @@ def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None
     wanted = sum(due[i] * 61 / (60 + ranks[i][best[2]]) for i in range(3) if best[2] in ranks[i])
     assert {one["doc_id"]: one["score"] for one in shared["candidates"]}[best[2]] == pytest.approx(wanted, abs=1e-6)
     assert shared["candidates"] != plain["candidates"]
-
-
-def test_only_runs_that_join_such_a_strategy_have_its_version_in_their_name(
-    values: dict[str, Any], config_file: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def names() -> list[str]:
-        path = config_file(values)
-        settings = [[], ["retrieve.retrievers.bm25.together=true"]]
-        settings += [["rewrite.strategies=[{hyde: {n: 3, temperature: 0.7}}]", *one] for one in settings]
-        return [prepare(load_config(path, one), path).run_id for one in settings]
-
-    before = names()
-    monkeypatch.setattr("jobs.job.keys.JOINED_VERSION", 99)
-    assert [one == other for one, other in zip(before, names(), strict=True)] == [True, False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"as_one": "all"}, "as_one: input should be 'with_original' or 'texts'"),
-        ({"as_one": "texts", "position_weights": [1, 0.5]}, "position_weights are of lists, and as_one makes one list"),
-    ],
-)
-def test_what_cannot_be_one_is_refused(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(RewriterError, match=words):
-        load({"hyde": parameters})
-
-
-HYDE = {"hyde": {"n": 3, "temperature": 0.7, "name": "passages"}}
-AS_ONE = {"hyde": HYDE["hyde"] | {"as_one": "with_original"}}
-Made = Callable[..., Any]
-
-
-@pytest.fixture
-def values(
-    values: dict[str, Any], bm25: Block, served_dense: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
-    """Three queries, each with three recorded passages."""
-    monkeypatch.chdir(tmp_path)
-    asked = [QUERY, "yeast", "moon and tides"]
-    pq.write_table(pa.table({"query": asked}), "log.parquet")
-    answers = [{"query": text, "completions": {"hyde": PASSAGES}} for text in asked]
-    Path("recorded.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
-    values["rewrite"]["strategies"] = [AS_ONE]
-    values["retrieve"]["retrievers"] = {"bm25": bm25, "dense": served_dense}
-    return values | {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": 2}}

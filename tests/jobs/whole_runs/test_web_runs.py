@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import ConfigError, DmqrError, Stopped
+from cluster.errors import DmqrError, Stopped
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.plan.plan import plan
@@ -273,21 +273,6 @@ def test_plan_counts_searches_and_their_price_by_provider(path: str) -> None:
     assert planned["expected"]["usd"] == pytest.approx(2 * len(QUERIES) * 0.008)
     folder = open_run(str(done(path)))
     assert folder.record["costs"]["retrieve"]["web@tavily"]["searches"] == len(TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (['retrieve.retrievers.both={kind: hybrid, of: {a: {kind: local, index: i}, b: {kind: web, provider: brave}}}'],
-         "a hybrid is not made of the web"),
-        ([f"{WEB}.api_key_env=null"], "tavily wants a key"),
-        (["iterate={by: web, below: 1, documents: 2}"], "iterate.by: web searches no index, and its scores say little"),
-    ],
-)  # fmt: skip
-def test_what_the_web_cannot_do_is_refused_with_the_config(path: str, settings: list[str], words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as refused:
-        load_config(path, settings)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_missing_key_is_refused_before_the_run(path: str, monkeypatch: pytest.MonkeyPatch, server: WebServer) -> None:

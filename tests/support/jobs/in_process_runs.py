@@ -25,15 +25,17 @@ QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spr
 UNANSWERED, WITHOUT_HITS = QUERIES[0], QUERIES[-1]
 
 
-def job_in_process(place: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str]) -> str:
-    """The config's path; its paths are relative to `place`."""
+def job_in_process(
+    place: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], **sections: dict[str, Any]
+) -> str:
+    """Writes a config with more keys of sections, and its log; returns its path. Its paths are relative to `place`."""
     pq.write_table(pa.table({"query": QUERIES}), place / "log.parquet")
     answers = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in QUERIES[1:]]
     (place / "recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     values["rewrite"]["strategies"] = ["general"]
     values["retrieve"] |= {"retrievers": {"bm25": bm25}}
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
-    return config_file(values)
+    return config_file(values | {name: values.get(name, {}) | keys for name, keys in sections.items()})
 
 
 def prepared_job(path: str, *settings: str) -> Job:

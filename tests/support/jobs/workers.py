@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from jobs.chain.arms.arms import RUN
 from jobs.chain.arms.corpora import Corpus
@@ -27,6 +28,7 @@ from jobs.chain.stages.score import Score
 from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
+from jobs.tables import STORED
 from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -190,3 +192,45 @@ def plain(table: pa.Table) -> list[Row]:
             for one in row.get("ranked", ()) for of in [row["candidates"][one["fused"]]]
         ]  # fmt: skip
     return found
+
+
+# ---------------------------------------------------------------- small blocks for retrieval, and what comes of them
+
+KINDS = {"pseudo_answer": "passage"}  # all others are searched as queries
+
+
+def query(text: str, **rewrites: str) -> Row:
+    made = [rewrite(name, one, search_as=KINDS.get(name, "query")) for name, one in rewrites.items()]
+    return {"query_id": text, "query": text, "rewrites": made}
+
+
+def searches(result: pa.Table, quantity: str = "searches") -> list[dict[str, int]]:
+    return [{one["component"]: one[quantity] for one in row} for row in result.column("costs").to_pylist()]
+
+
+Lists = dict[tuple[str, str, str], list[tuple[str, float]]]  # (query_id, strategy, retriever) -> hits
+
+
+def passed(result: pa.Table) -> Lists:
+    return {
+        (row["query_id"], run["strategy"], run["retriever"]): [(hit["doc_id"], hit["score"]) for hit in run["hits"]]
+        for row in plain(result) for run in row["runs"]
+    }  # fmt: skip
+
+
+def written(folder: Path, result: pa.Table) -> Lists:
+    """The lists in the one file that the block names, on its first row."""
+    first, *others = result.column("stored").to_pylist()
+    assert others == [[]] * (result.num_rows - 1)
+    ((table, key, count, size),) = [tuple(one.values()) for one in first]
+    path = folder / key
+    assert (table, size) == ("runs", path.stat().st_size)
+    assert [one.relative_to(folder).as_posix() for one in folder.rglob("*.parquet")] == [key]
+    rows = pq.read_table(path)
+    assert (rows.schema, rows.num_rows) == (STORED["runs"], count)
+    lists: Lists = {}
+    for row in rows.to_pylist():
+        hits = lists.setdefault((row["query_id"], row["strategy"], row["retriever"]), [])
+        hits.append((row["doc_id"], row["score"]))
+        assert (row["rank"], row["position"]) == (len(hits), 1)
+    return lists

@@ -16,7 +16,7 @@ from jobs.config.load import load_config
 from jobs.counts import QUANTITIES
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder
-from jobs.runs.sums import Need, arm_needs
+from jobs.runs.sums import arm_needs
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import finished
 from tests.support.retrievers.blocks import index_fields
@@ -144,12 +144,3 @@ def test_requests_of_their_own_and_asked_types(make: Make) -> None:
         assert executed(whole) - executed(rest) == +alone(whole, arm), arm
     assert alone(whole, "hyde")["requests"] == len(QUERIES)
     assert not +alone(whole, "one")
-
-
-def test_names_with_slashes_are_read_whole() -> None:
-    counts = {"arm/a/searches/bm25@": 1, "arm/a/b/alone/pairs/cross_encoder@org/model": 2, "arm/a/b/no_hits": 3, "queries": 4}
-    found = arm_needs(counts, ["a", "a/b", "c"])
-    assert found["a"].whole == [Need("searches", "bm25@", 1)]
-    assert found["a/b"].alone == [Need("pairs", "cross_encoder@org/model", 2)]
-    assert not found["a/b"].whole
-    assert not found["c"].whole

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import arms_of
@@ -77,40 +75,3 @@ def test_a_pool_has_the_engines_of_its_own_arms_alone(values: dict[str, Any]) ->
     assert (found["rewrite"].gpus, found["rewrite_2"].gpus) == (1, 3)
     alone = {"rewrite.engine": LARGE, "rewrite.strategies": [{"hyde": {"engine": OWN}}]}
     assert pools(values, VLLM, {"trained": alone})["rewrite_2"].gpus == 1  # nothing is left for the common one
-
-
-@pytest.mark.slow
-@given(
-    arms=st.lists(
-        st.tuples(st.sampled_from([VLLM, LARGE, SERVED]), st.lists(st.sampled_from([None, OWN, VLLM]), min_size=1, max_size=3)),
-        min_size=1, max_size=4,
-    )
-)  # fmt: skip
-def test_pools_of_drawn_arms_are_those_that_are_counted_by_hand(
-    arms: list[tuple[dict[str, Any], list[dict[str, Any] | None]]],
-) -> None:
-    names = ["hyde", "expand", "step_back"]
-
-    def rewriting(engine: dict[str, Any], own: list[dict[str, Any] | None]) -> dict[str, Any]:
-        strategies = [name if one is None else {name: {"engine": one}} for name, one in zip(names, own, strict=False)]
-        return {"engine": engine, "strategies": strategies}
-
-    values: dict[str, Any] = {
-        "name": "x", "log": {"path": "l", "query_column": "q"}, "output": "o", "rewrite": rewriting(*arms[0]),
-        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}}, "rerank": {"kind": "none"},
-        "ablate": {"arms": {f"arm{number}": {f"rewrite.{key}": one for key, one in rewriting(*arm).items()}
-                            for number, arm in enumerate(arms[1:])}},
-    }  # fmt: skip
-    found = arms_of(Config.model_validate(values))
-    config = Config.model_validate(values)
-    requested = arm_pools(pooled_config(config, found), engines_of(found), arm_rerankers(found))
-    by_hand: dict[str, list[dict[str, Any]]] = {}
-    for engine, own in arms:
-        opened = by_hand.setdefault(str(engine), [])
-        for one in own:
-            opened += [] if (one or engine) in opened else [one or engine]
-    spans = [
-        sum(one.get("args", {}).get("tensor_parallel_size", 1) for one in of if one["kind"] == "vllm")
-        for of in by_hand.values()
-    ]
-    assert [pool.gpus or 0 for name, pool in requested.items() if name.startswith("rewrite")] == spans

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
@@ -20,13 +19,11 @@ from jobs.measure.costs import arm_costs
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
-from rewriters.outcome.retries import FIRST_TRY
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, completion
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
-STORY = "{words} Write a query.\nQuery: {{query}}"
 Make = Callable[..., Job]
 
 
@@ -55,16 +52,12 @@ def make(
     """Checks an ablation of a small job whose LLM is a server."""
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
-    for version in ("v1", "v2"):
-        (tmp_path / version).mkdir()
-        file = {"label": "Domain", "prompt": STORY.format(words=f"VARIANT_{version}")}
-        (tmp_path / version / "domain.yaml").write_text(yaml.safe_dump(file))
     values["retrieve"] |= {"retrievers": {"bm25": bm25}}
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
     values["rewrite"] = {"engine": served(server, "model-a"), "strategies": ["general"], "calls": "separate"}
 
-    def made(ablate: dict[str, Any] | None = None, rewrite: dict[str, Any] | None = None, output: str = "runs") -> Job:
-        given = values | {"rewrite": values["rewrite"] | (rewrite or {}), "ablate": ablate or {}, "output": output}
+    def made(ablate: dict[str, Any] | None = None, rewrite: dict[str, Any] | None = None) -> Job:
+        given = values | {"rewrite": values["rewrite"] | (rewrite or {}), "ablate": ablate or {}}
         path = config_file(given)
         return prepare_ablation(load_config(path), path)
 
@@ -107,32 +100,6 @@ def equal_their_runs(ablation: Job, folder: Path, *arms: str) -> None:
         assert ablation.compiled.fingerprints[arm] == fingerprint, arm
 
 
-@pytest.mark.slow
-def test_two_versions_of_a_prompt_with_one_name_are_two_strategies(make: Make, server: FakeServer) -> None:
-    arms = {"one": {"rewrite.strategies": ["v1/domain.yaml"]}, "two": {"rewrite.strategies": ["v2/domain.yaml"]}}
-    ablation = make({"arms": arms})
-    folder = done(ablation)
-    asked = Counter(body["messages"][-1]["content"].split()[0] for body in server.bodies)
-    assert (asked["VARIANT_v1"], asked["VARIANT_v2"]) == (len(QUERIES), len(QUERIES))
-    texts = {arm: {row["text"] for row in rows(folder, "rewrites") if row["arm"] == arm} for arm in ("one", "two")}
-    assert all("VARIANT_v1" in text for text in texts["one"])
-    assert all("VARIANT_v2" in text for text in texts["two"])
-    named = {row["component"] for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]}
-    assert named == {"general", "domain", "domain of two"}
-    equal_their_runs(ablation, folder, "one", "two")
-
-
-@pytest.mark.slow
-def test_a_strategy_by_two_models_is_two_strategies(make: Make, server: FakeServer) -> None:
-    own = {"rewrite": {"engine": served(server, "model-b")}}
-    ablation = make({"arms": {"a": {"rewrite.strategies": ["rewrite"]}, "b": {"rewrite.strategies": [own]}}})
-    folder = done(ablation)
-    assert Counter(body["model"] for body in server.bodies) == {"model-a": 2 * len(QUERIES), "model-b": len(QUERIES)}
-    models = {(row["arm"], row["model"]) for row in rows(folder, "rewrites") if row["strategy"] == "rewrite"}
-    assert models == {("a", "model-a"), ("b", "model-b")}
-    equal_their_runs(ablation, folder, "a", "b")
-
-
 def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(make: Make, server: FakeServer) -> None:
     def answer(body: Body) -> Reply:  # as long as its request allows
         usage = {"prompt_tokens": 10, "completion_tokens": body.get("max_completion_tokens") or body["max_tokens"]}
@@ -147,18 +114,6 @@ def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(mak
     }
     named = {row["component"] for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]}
     assert named == {"general", "general of long", "general of longer"}
-
-
-@pytest.mark.slow
-def test_two_files_under_one_name_of_the_user_are_two_strategies(make: Make) -> None:
-    arms = {
-        "one": {"rewrite.strategies": [{"rewrite": {"name": "mine"}}]},
-        "two": {"rewrite.strategies": [{"general": {"name": "mine"}}]},
-    }
-    ablation = make({"arms": arms})
-    folder = done(ablation)
-    assert results(folder, "one") != results(folder, "two")
-    equal_their_runs(ablation, folder, "one", "two")
 
 
 @pytest.mark.slow
@@ -262,20 +217,3 @@ def test_what_a_strategys_own_engine_resolves_to_is_in_the_fingerprint(
         return prepare(load_config(config), config).run_id
 
     assert fingerprint("a.jsonl") == fingerprint("same.jsonl") != fingerprint("b.jsonl")
-
-
-@pytest.mark.slow
-def test_arms_share_a_try_and_equal_their_runs(make: Make, server: FakeServer) -> None:
-    def refuses_first(body: Body) -> str:
-        return said(body) if body["seed"] >= FIRST_TRY else "I'm sorry, but I can't help with that request."
-
-    server._text = refuses_first
-    ablation = make({"arms": {"minmax": {"fuse.method": "minmax"}}}, {"retries": 1})
-    folder = done(ablation)
-    assert Counter(body["seed"] >= FIRST_TRY for body in server.bodies) == {False: len(QUERIES), True: len(QUERIES)}
-    spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
-    assert sum(row["requests"] for row in spent) == 2 * len(QUERIES)
-    equal_their_runs(ablation, folder, "full", "minmax")
-    sent = len(server.bodies)
-    done(make({"arms": {"best": {"fuse.method": "best"}}}, {"retries": 1}, output="runs"))
-    assert len(server.bodies) == sent  # stored, the tries as well

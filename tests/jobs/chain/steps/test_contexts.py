@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.opened import AnsweredBy
-from jobs.chain.steps.contexts import NO_DOCUMENTS, FoundText, citations, context_of, without_citations
+from jobs.chain.steps.contexts import FoundText, citations, context_of, without_citations
 from rewriters.engines.settings import RecordedSettings
 from rewriters.steps.settings import AnswerSettings
 from rewriters.steps.step import load_step
@@ -27,17 +26,8 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def found(*texts: str, place: str = "") -> list[FoundText]:
-    return [FoundText(f"d{number}", 1.0 / number, text, place) for number, text in enumerate(texts, start=1)]
-
-
-def test_documents_have_numbers_sources_and_labels() -> None:
-    context = context_of(generation(labels={"by": "rank"}), found("one.", "{two}", "three", place="a.pdf, page 2"), words)
-    labelled = zip(("High", "Medium", "Low"), ("one.", "{two}", "three"), strict=True)
-    shown = [f"[{n}] (source: a.pdf, page 2) ({label} relevance)\n{text}" for n, (label, text) in enumerate(labelled, start=1)]
-    assert context.text == "\n\n".join(shown)
-    assert context.documents == ("d1", "d2", "d3")
-    assert context_of(generation(), [], words).text == NO_DOCUMENTS
+def found(*texts: str) -> list[FoundText]:
+    return [FoundText(f"d{number}", 1.0 / number, text, "") for number, text in enumerate(texts, start=1)]
 
 
 def test_what_has_no_room_is_left_out_and_counted() -> None:
@@ -69,9 +59,3 @@ def test_citations_are_checked_against_the_context() -> None:
     assert citations("All of [1-3, 5], and [4–3].", list("abcd")) == (("a", "b", "c", "d"), (5,))
     assert without_citations("In [2019] so [1], [2]; [3-4].").split() == ["In", "[2019]", "so", "."]
     assert citations("None.", []) == ((), ())
-
-
-def test_a_generation_is_told_by_what_it_shows() -> None:
-    one = generation()
-    assert one.key == dataclasses.replace(one, name="other").key
-    assert len({one.key, generation(documents=3).key, generation(separator=" ").key}) == 3
