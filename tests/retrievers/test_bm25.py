@@ -1,55 +1,93 @@
-"""BM25 against its formula, and against bm25s's own scores."""
+"""Local BM25, with weights of title and text (BM25F): against the formula, and what other weights mean for an index."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from cluster.errors import RetrieverError
+from jobs.index.index import _done
 from retrievers.analyzer import open_analyzer
+from retrievers.corpora.builds import Built
 from retrievers.local.build import build_local_index
-from retrievers.retriever import SearchText, open_retriever
-from tests.support.retrievers.blocks import index_fields, typed
+from retrievers.local.fields import local_indexes
+from retrievers.retriever import SearchText, open_retriever, retriever_identity
+from tests.support.retrievers.blocks import typed
 
-vocabulary = st.sampled_from(["sea", "moon", "bread", "lamp", "yeast", "the"])
+Write = Callable[..., Path]
+Texts = Sequence[tuple[str, str]]  # title and text of each document
+Block = dict[str, Any]
 K1, B = 1.2, 0.75
-documents = st.lists(st.lists(vocabulary, max_size=8), min_size=1, max_size=12)
+WORDS = ["sea", "moon", "lamps", "don't", "vitamin C", "3.11", "１２", "絵画", "ราคา", "é", "\u0301x", "", " "]
+some_text = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+documents = st.lists(st.tuples(some_text, some_text), min_size=1, max_size=8)
+weights = st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any)
 
 
-def by_formula(texts: list[str], query: str) -> list[float]:
-    """Lucene's BM25, written out: idf = ln(1 + (N - df + .5) / (df + .5)), tf / (tf + k1 (1 - b + b len / mean))."""
-    analyze = open_analyzer("english")
-    terms = [analyze(text) for text in texts]
-    mean = sum(map(len, terms)) / len(terms)
-    scores = []
-    for own in terms:
-        counts = Counter(own)
+def block(path: Path, **more: Any) -> Block:
+    return {"kind": "local", "index": str(path), "analyzer": "english", **more}
+
+
+def written(write: Write, texts: Texts) -> Path:
+    titles, bodies = zip(*texts, strict=True)
+    return write({"doc_id": [f"{n:03}" for n in range(len(texts))], "title": titles, "text": bodies})
+
+
+def build(path: Path, corpus: Path, **more: Any) -> Built:
+    (fields,) = local_indexes({"bm25": typed(block(path, **more))}).values()
+    return build_local_index(path, corpus, fields)
+
+
+def scores(path: Path, query: str, **more: Any) -> dict[str, float]:
+    found = open_retriever("bm25", typed(block(path, **more))).search([SearchText(query)], 100)
+    return dict(zip(found.doc_ids.to_pylist(), found.scores.tolist(), strict=True))
+
+
+def by_formula(texts: Texts, query: str, title: int, text: int) -> dict[str, float]:
+    """BM25F of Robertson, Zaragoza and Taylor (2004): weighted frequencies and lengths, one k1 and b; Lucene's idf."""
+    of_documents, of_queries = open_analyzer("english", documents=True), open_analyzer("english")
+    counts, lengths = [], []
+    for one in texts:
+        fields = [Counter(of_documents(field)) for field in one]
+        counts.append({term: title * fields[0][term] + text * fields[1][term] for term in {*fields[0], *fields[1]}})
+        lengths.append(title * fields[0].total() + text * fields[1].total())
+    mean = sum(lengths) / len(lengths)
+    found = {}
+    for n, (own, length) in enumerate(zip(counts, lengths, strict=True)):
         score = 0.0
-        for term in analyze(query):
-            df = sum(term in other for other in terms)
-            if counts[term]:
-                idf = math.log(1 + (len(terms) - df + 0.5) / (df + 0.5))
-                score += idf * counts[term] / (counts[term] + K1 * (1 - B + B * len(own) / mean))
-        scores.append(score)
-    return scores
+        for term in of_queries(query):
+            df = sum(other.get(term, 0) > 0 for other in counts)
+            if own.get(term, 0):
+                idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
+                score += idf * own[term] / (own[term] + K1 * (1 - B + B * length / mean))
+        if score:
+            found[f"{n:03}"] = score
+    return found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(documents=documents, query=st.lists(vocabulary, max_size=6))
-def test_scores_are_lucenes(
-    write_corpus: Callable[..., Path], tmp_path: Path, documents: list[list[str]], query: list[str]
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(texts=documents, query=some_text, weight=weights)
+def test_scores_are_those_of_bm25f(
+    write_corpus: Write, tmp_path: Path, texts: Texts, query: str, weight: tuple[int, int]
 ) -> None:
-    texts, text = [" ".join(words) for words in documents], " ".join(query)
-    ids = [f"{i:03}" for i in range(len(texts))]
-    build_local_index(tmp_path / "index", write_corpus({"doc_id": ids, "text": texts}), index_fields("english"))
-    found = open_retriever("bm25", typed({"kind": "local", "index": str(tmp_path / "index")})).search([SearchText(text)], 100)
-    expected = {doc_id: score for doc_id, score in zip(ids, by_formula(texts, text), strict=True) if score > 0}
-    assert dict(zip(found.doc_ids.to_pylist(), found.scores.tolist(), strict=True)) == pytest.approx(expected, rel=1e-5)
+    title, text = weight
+    fields = {"title": title, "text": text}
+    corpus = written(write_corpus, texts)
+    if not text and not any(one.strip() for one, _ in texts):
+        with pytest.raises(RetrieverError, match=r"fields\.text is 0 and no document of the corpus has a title"):
+            build(tmp_path / "index", corpus, fields=fields)
+        return
+    build(tmp_path / "index", corpus, fields=fields)
+    assert scores(tmp_path / "index", query, fields=fields) == pytest.approx(by_formula(texts, query, title, text), rel=1e-5)
 
 
 def test_the_order_of_words_does_not_move_the_last_bit(bm25_index: Path) -> None:
@@ -67,8 +105,63 @@ def test_words_that_no_document_has_find_nothing(bm25_index: Path) -> None:
     assert len(found.doc_ids) == found.offsets[3] > 0
 
 
-def test_a_corpus_without_terms(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
-    corpus = write_corpus({"doc_id": ["a", "b"], "text": ["", "the of"]})
-    assert build_local_index(tmp_path / "index", corpus, index_fields("english")).documents == 2
-    bm25 = open_retriever("bm25", typed({"kind": "local", "index": str(tmp_path / "index")}))
-    assert len(bm25.search([SearchText("anything"), SearchText("")], 5).doc_ids) == 0
+def test_weights_of_one_are_the_index_without_weights(corpus: Path, tmp_path: Path) -> None:
+    build(tmp_path / "plain", corpus)
+    assert not build(tmp_path / "plain", corpus, fields={"title": 1}).built
+    assert "fields" not in json.loads((tmp_path / "plain" / "index.json").read_text())["fields"]["bm25"]
+    said = retriever_identity("bm25", typed(block(tmp_path / "plain", fields={"text": 1, "title": 1})))
+    assert said == retriever_identity("bm25", typed(block(tmp_path / "plain")))
+    assert {"fields", "weights"}.isdisjoint(said)
+
+
+def test_other_weights_are_another_index(corpus: Path, tmp_path: Path) -> None:
+    build(tmp_path / "index", corpus)
+    built = build(tmp_path / "index", corpus, fields={"title": 3})
+    assert (built.built, built.replaced) == (True, None)
+    assert not build(tmp_path / "index", corpus, fields={"title": 3, "text": 1}).built
+    identity = retriever_identity("bm25", typed(block(tmp_path / "index", fields={"title": 3})))
+    assert identity["fields"] == {"title": 3, "text": 1}
+    for more, asked in (({}, "{'title': 1, 'text': 1}"), ({"fields": {"title": 2}}, "{'title': 2, 'text': 1}")):
+        with pytest.raises(RetrieverError) as refused:
+            open_retriever("bm25", typed(block(tmp_path / "index", **more)))
+        assert refused.value.code == "index-other"
+        assert "\n" not in str(refused.value)
+        assert f"was built with fields {{'title': 3, 'text': 1}}, the config asks for {asked}; set it, or" in str(refused.value)
+    build(tmp_path / "plain", corpus)
+    with pytest.raises(RetrieverError, match=r"built with fields \{'title': 1, 'text': 1\}, the config asks for \{'title': 0"):
+        retriever_identity("bm25", typed(block(tmp_path / "plain", fields={"title": 0})))
+    planned = identity | {"fields": {"title": 5, "text": 1}}
+    with pytest.raises(RetrieverError, match=r"was replaced since this run was planned \(fields.title: 5 then, 3 now\)"):
+        open_retriever("bm25", typed(block(tmp_path / "index", fields={"title": 3})), expect_identity=planned)
+
+
+def test_titles_that_are_missing_are_said(write_corpus: Write, tmp_path: Path) -> None:
+    some = write_corpus({"doc_id": list("abc"), "title": ["Sea", " ", None], "text": ["the shore", "the moon", "tides"]})
+    none = write_corpus({"doc_id": ["a"], "text": ["the shore of a sea"]})
+
+    def said(path: str, corpus: Path, **more: Any) -> str:
+        return str(_done(build(tmp_path / path, corpus, **more))["done"])
+
+    assert said("some", some) == "built"
+    assert said("some", some, fields={"title": 3}) == "built; 2 documents have no title"
+    assert said("some", some, fields={"title": 3}) == "exists already, nothing to do; 2 documents have no title"
+    wanted = "built; no document has a title, so fields.title changes nothing"
+    assert said("none", none, fields={"title": 3}) == wanted
+    assert scores(tmp_path / "none", "sea", fields={"title": 3}) != {}
+    with pytest.raises(RetrieverError, match="so BM25 would find nothing; give text a weight, or name") as refused:
+        build(tmp_path / "titles", none, fields={"text": 0})
+    assert refused.value.code == "corpus"
+    assert not (tmp_path / "titles").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"fields": {"title": 0, "text": 0}}, "title and text are both 0, so nothing would be searched"),
+        ({"fields": {"title": 2}, "analyzer": None, "encoder": {"model": "m"}}, r"has fields \(BM25\) and encoder \(dense\)"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_weights_that_make_no_sense(tmp_path: Path, more: Block, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        typed(block(tmp_path, **more))

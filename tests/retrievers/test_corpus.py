@@ -65,7 +65,6 @@ def test_more_ids_than_strings_hold(write_corpus: Callable[..., Path], tmp_path:
     build_local_index(tmp_path / "many", write_corpus(rows), index_fields("english"))
     assert LocalDocuments(tmp_path / "many").doc_ids.type == pa.large_string()
     assert LocalDocuments(tmp_path / "many").texts(["ä", "a"]) == ["moon", "a wide sea"]
-    assert LocalDocuments(tmp_path / "many").duplicates == LocalDocuments(tmp_path / "some").duplicates == {"c": "b"}
     some, many = (
         open_retriever("r", typed({"kind": "local", "index": str(tmp_path / name)})).search([SearchText("sea")], 3)
         for name in ("some", "many")
@@ -102,24 +101,11 @@ def test_types_and_further_columns(write_corpus: Callable[..., Path], tmp_path: 
             "where": pa.array([{"chapter": 1}, None]),
         }
     )
-    assert written(tmp_path / "out", write_corpus(table)).columns == ["doc_id", "title", "text", "page", "source", "where"]
+    written(tmp_path / "out", write_corpus(table))
     rows = pa.Table.from_batches(open_arrow(tmp_path / "out" / DOCUMENTS)).to_pylist()
     assert rows == [
         {"doc_id": "20", "title": None, "text": "one", "page": 3, "source": "web", "where": {"chapter": 1}},
         {"doc_id": "7", "title": None, "text": None, "page": None, "source": "web", "where": None},
-    ]
-
-
-def test_duplicates_are_found_by_their_words(bm25_index: Path) -> None:
-    assert LocalDocuments(bm25_index).duplicates == {"d10": "d03"}
-
-
-def test_titles(bm25_index: Path) -> None:
-    assert LocalDocuments(bm25_index).texts(["d03", "d04", "d05", "e1"]) == [
-        "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
-        "Rye bread keeps for a week in a linen bag.",
-        "The yeast of beer and the yeast of bread are cousins.",
-        "Blank. ",
     ]
 
 
@@ -202,12 +188,6 @@ def test_a_column_of_two_types(write_corpus: Callable[..., Path], tmp_path: Path
     files = [write_corpus({"doc_id": [name], "text": ["t"], "x": x}) for name, x in (("1", [1]), ("2", [[1]]))]
     with pytest.raises(RetrieverError, match=r"differ in a column's type: .*; convert them"):
         written(tmp_path / "out", files)
-
-
-def test_an_id_twice_in_two_files(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
-    files = [write_corpus({"doc_id": ["1", "2"], "text": ["a", "b"]}), write_corpus({"doc_id": [2], "text": ["c"]})]
-    with pytest.raises(RetrieverError, match="doc_id '2' is there twice"):
-        build_local_index(tmp_path / "index", files, index_fields("english"))
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "middle"])

@@ -41,22 +41,6 @@ def listed(found: Fused) -> list[list[tuple[str, float]]]:
     return [flat[begin:end] for begin, end in pairwise(found.offsets.tolist())]
 
 
-def test_a_list_of_one_passage_many_times_gives_as_many_candidates_as_there_are_texts() -> None:
-    copies, others = [f"c{n:02d}" for n in range(60)], [f"o{n:02d}" for n in range(40)]
-    hits = hits_of([(0, "original", copies + others)], 1)
-    read: list[str] = []
-
-    def texts(pairs: np.ndarray) -> list[str]:
-        doc_ids = ids_of(hits, pairs)
-        read.extend(doc_ids)
-        return ["The same  Passage" if one.startswith("c") else one for one in doc_ids]
-
-    settings = FuseSettings(depth=100, keep=30, duplicates="drop", redundancy="none")
-    (found,) = listed(fuse_distinct(hits, settings, None, texts))
-    assert [doc_id for doc_id, _ in found] == ["c00", *others[:29]]
-    assert len(read) == len(set(read)) == 100
-
-
 def test_twins_that_two_lists_found_have_the_ranks_of_both() -> None:
     """As one document under one id: .0325 in place of the .0164 of the better of the two."""
     settings = FuseSettings(method="rrf", duplicates="drop", redundancy="none")

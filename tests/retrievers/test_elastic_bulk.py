@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from cluster import outages
 from cluster.errors import RetrieverError
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
-from retrievers.elastic.passages import CorpusLoader
+from retrievers.elastic.passages import PASSAGE, CorpusLoader, text_hash
 from retrievers.retriever import SearchText
 from retrievers.served.server import TextRefused
 from tests.support.cluster.clock import Clock
@@ -34,18 +35,14 @@ PATIENCE = 300.0  # seconds, of a test with a busy machine
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """Starts an HTTP server whose answers to bulk requests a function makes."""
-    proxies: list[Proxy] = []
+    with ExitStack() as proxies:
 
-    def started(answer: Callable[[Request], Fault]) -> Proxy:
-        proxy = Proxy("http://127.0.0.1:9", answer)
-        proxies.append(proxy)
-        proxy.__enter__()
-        monkeypatch.setenv("PROXY_URL", proxy.url)
-        return proxy
+        def started(answer: Callable[[Request], Fault]) -> Proxy:
+            proxy = proxies.enter_context(Proxy("http://127.0.0.1:9", answer))
+            monkeypatch.setenv("PROXY_URL", proxy.url)
+            return proxy
 
-    yield started
-    for proxy in proxies:
-        proxy.__exit__()
+        yield started
 
 
 def connected(in_flight: int = 2, **block: Any) -> Connection:
@@ -73,17 +70,33 @@ def load(connection: Connection, documents: list[dict[str, Any]] = DOCUMENTS) ->
         connection.close()
 
 
-def test_each_document_is_sent_once(server: Server) -> None:
+@pytest.mark.parametrize(("most", "requests"), [(512, 3), (100, 33)])  # a larger one is answered 413, and halved
+def test_each_document_is_loaded_once(server: Server, most: int, requests: int) -> None:
     sent: list[str] = []
 
     def answer(request: Request) -> Fault:
+        if len(request.items) > most:
+            return Fault(kind="answer", status=413)
         sent.extend(ids(request))
         return created(ids(request))
 
     proxy = server(answer)
     load(connected())
     assert sorted(sent) == IDS
-    assert proxy.seen["_bulk"] == 3
+    assert proxy.seen["_bulk"] == requests
+
+
+def corpus_loader(encode: Any, **more: Any) -> CorpusLoader:
+    connection = typed({"kind": "elastic", "index": "any", "url_env": "PROXY_URL"})
+    settings = {
+        "where": "here", "connection": connection, "index": "any", "in_flight": 2, "text_field": "text",
+        "vector_field": "vector", "dim": 2, "vector_sources": [], "resumed": False,
+    }  # fmt: skip
+    return CorpusLoader(settings | more, encode)
+
+
+def batch(**texts: str) -> pa.RecordBatch:
+    return pa.record_batch({"doc_id": [*texts], "title": pa.nulls(len(texts), pa.string()), "text": [*texts.values()]})
 
 
 def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_named(server: Server) -> None:
@@ -98,26 +111,43 @@ def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_name
             raise TextRefused("encoder m at http://h/v1", "HTTP 500: NaN", item=SearchText("bad", "passage"))
         return np.array([[float(bool(text.strip())), 0.0] for text in texts], dtype=np.float32)
 
-    def batch(**texts: str) -> pa.RecordBatch:
-        return pa.record_batch({"doc_id": [*texts], "title": pa.nulls(len(texts), pa.string()), "text": [*texts.values()]})
-
     server(answer)
-    settings = {
-        "index": "any",
-        "resumed": False,
-        "text_field": "text",
-        "vector_field": "vector",
-        "dim": 2,
-        "vector_sources": [],
-    }
-    connection = typed({"kind": "elastic", "index": "any", "url_env": "PROXY_URL"})
-    loader = CorpusLoader(settings | {"where": "here", "connection": connection, "in_flight": 2}, encode)
+    loader = corpus_loader(encode)
     loader.add(batch(p=" ", q="sea"))
     loader.drain()
     assert {action["create"]["_id"]: "vector" in document for action, document in sent} == {"p": False, "q": True}
     with pytest.raises(RetrieverError, match=r"^corpus: document 's' is refused by the encoder m at .*: HTTP 500: NaN; change"):
         loader.add(batch(r="tide", s="bad", t="bad"))
     loader.close()
+
+
+def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(server: Server) -> None:
+    """From 9.2 on vectors are no part of `_source`, and are given where `fields` or `exclude_vectors: false` asks."""
+    stored = {"the sea": [1.0, 0.0], "the moon": [0.0, 1.0]}
+    encoded: list[str] = []
+
+    def nine(request: Request) -> Fault:
+        if request.kind == "_bulk":
+            return created(ids(request))
+        asked, hits = json.loads(request.body), []
+        for text, vector in stored.items():
+            whole, source = {PASSAGE: [text_hash(text)], "vector": vector}, asked.get("_source", True)
+            without = not (isinstance(source, dict) and source.get("exclude_vectors") is False)
+            shown = {name: value for name, value in whole.items() if not (without and name == "vector")}
+            fields = {name: value for name, value in whole.items() if name in asked.get("fields", [])}
+            hits.append(({"_source": shown} if source else {}) | ({"fields": fields} if fields else {}))
+        return Fault("answer", status=200, body={"hits": {"hits": hits}})
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        encoded.extend(texts)
+        return np.tile(np.array([0.6, 0.8], dtype=np.float32), (len(texts), 1))
+
+    server(nine)
+    loader = corpus_loader(encode, vector_sources=[("old", "vector")])
+    counts = loader.add(batch(a="the sea", b="the moon", c="bread"))
+    loader.drain()
+    loader.close()
+    assert (counts.reused, counts.encoded, encoded) == (2, 1, ["bread"])
 
 
 def test_a_document_that_is_there_already_counts_as_loaded(server: Server) -> None:
@@ -133,26 +163,6 @@ def test_documents_that_an_answer_lacks_are_sent_again(server: Server) -> None:
     assert [proxy.seen["_bulk"], proxy.items["_bulk"]] == [6, 20 + 5 + 4 + 3 + 2 + 1]
 
 
-def test_requests_that_are_too_large_are_halved(server: Server) -> None:
-    sent: list[str] = []
-
-    def answer(request: Request) -> Fault:
-        if len(request.items) > 100:
-            return Fault(kind="answer", status=413)
-        sent.extend(ids(request))
-        return created(ids(request))
-
-    server(answer)
-    load(connected())
-    assert sorted(sent) == IDS
-
-
-def test_a_single_document_that_is_too_large_is_refused_in_one_line(server: Server) -> None:
-    server(lambda request: Fault(kind="answer", status=413, body={"error": {"type": "too_large", "reason": "1 MB"}}))
-    with pytest.raises(RetrieverError, match=r"^index docs at http\S+: too_large: 1 MB; correct the corpus or the config$"):
-        load(connected(), DOCUMENTS[:4])
-
-
 def test_a_refused_document_is_named_in_one_line(server: Server) -> None:
     error = {"type": "document_parsing_exception", "reason": "failed\nto parse"}
     proxy = server(lambda request: created(ids(request), status=400, error=error))
@@ -160,6 +170,9 @@ def test_a_refused_document_is_named_in_one_line(server: Server) -> None:
     with pytest.raises(RetrieverError, match=words):
         load(connected(), DOCUMENTS[:4])
     assert proxy.seen["_bulk"] == 1
+    server(lambda request: Fault(kind="answer", status=413, body={"error": {"type": "too_large", "reason": "1 MB"}}))
+    with pytest.raises(RetrieverError, match=r"^index docs at http\S+: too_large: 1 MB; correct the corpus or the config$"):
+        load(connected(), DOCUMENTS[:4])
 
 
 def test_the_library_s_loop_ends_in_the_thread_that_began_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from retrievers.elastic.query import knn_query
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
-from tests.support.retrievers.proxy import Fault, Proxy, Request
 
 PUBLIC = {"term": {"public": True}}
 VECTORS = {"type": "dense_vector", "dims": 4, "index": True, "similarity": "cosine", "index_options": {"type": "flat"}}
@@ -102,10 +101,10 @@ def test_an_alias_that_is_moved_to_a_new_index_keeps_its_filter(
     block = typed({"kind": "elastic", "index": new_name()})
     (fields,) = elastic_indexes({"r": block}).values()
     first = build_elastic_index(fields, write_corpus(pa.table({"doc_id": ["a", "b"], "text": ["the sea", "the moon"]})))
-    alias_of(first.name, block.index, filter={"match": {"text": "sea"}})
+    alias_of(first.concrete, block.index, filter={"match": {"text": "sea"}})
     build_elastic_index(fields, write_corpus(pa.table({"doc_id": ["a", "b", "c"], "text": ["the sea", "a moon", "the moon"]})))
     identity = retriever_identity("r", block)
-    assert identity["index"] != first.name
+    assert identity["index"] != first.concrete
     assert identity["filter"] == {"match": {"text": "sea"}}
     assert retriever_facts("r", block, identity)["documents"] == 1
 
@@ -150,18 +149,3 @@ def test_an_index_that_is_built_here_and_closed_to_writing_has_no_state(elastic_
         assert retriever_facts("r", block, identity)["state"]["documents"] > 0
     finally:
         ask("PUT", f"/{identity['index']}/_settings", {"index": {"blocks.write": True}})
-
-
-@pytest.mark.slow
-def test_a_server_that_tells_no_state_has_another_each_time(
-    foreign: str, elasticsearch: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(request: Request) -> Fault | None:
-        return Fault("answer", status=400, body={"error": {"type": "x", "reason": "y"}}) if request.kind == "_search" else None
-
-    block = typed({"kind": "elastic", "index": foreign})
-    identity = retriever_identity("r", block)
-    with Proxy(elasticsearch, refuses) as proxy:
-        monkeypatch.setenv("PROXY_URL", proxy.url)
-        states = [retriever_facts("r", block.model_copy(update={"url_env": "PROXY_URL"}), identity)["state"] for _ in range(2)]
-    assert states[0] != states[1]

@@ -22,7 +22,7 @@ class Sets:
 
     def __init__(self) -> None:
         self.rules = {"rewrites": [{"id": "a", "synonyms": "sea => sea, tide"}, {"id": "b", "synonyms": "lamp, light"}]}
-        self.status, self.asked, self.most = 200, 0, 10_000
+        self.status, self.search_status, self.asked, self.most = 200, 200, 0, 10_000
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sets]:
 
     def answer(request: Request) -> Fault:
         if request.method == "POST":
-            return Fault("answer", status=200, body=WRITTEN)
+            return Fault("answer", status=held.search_status, body=WRITTEN)
         held.asked += 1
         rules = held.rules.get(request.kind)
         if held.status != 200 or rules is None:
@@ -65,12 +65,14 @@ def test_an_index_without_sets_has_the_state_of_its_documents(sets: Sets) -> Non
     assert sets.asked == 0
 
 
-@pytest.mark.parametrize("fault", ["forbidden", "missing", "cut"])
-def test_a_set_that_cannot_be_read_is_never_taken_for_unchanged(sets: Sets, fault: str) -> None:
+@pytest.mark.parametrize("fault", ["forbidden", "missing", "refused", "cut"])
+def test_what_cannot_be_read_is_never_taken_for_unchanged(sets: Sets, fault: str) -> None:
     if fault == "forbidden":
         sets.status = 403
     elif fault == "missing":
         sets.rules.clear()
+    elif fault == "refused":
+        sets.search_status = 400
     else:
         sets.most = 1
     first, second = state(FILTER), state(FILTER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,17 @@ import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.encoder import Encoder, encoder_dim, encoder_identity, encoder_notes, open_encoder
+from retrievers.encoder import (
+    Encoder,
+    encoder_differences,
+    encoder_dim,
+    encoder_identity,
+    encoder_notes,
+    model_max_length,
+    open_encoder,
+)
 from retrievers.encoders.causal import CAUSAL_TYPES, is_causal
+from retrievers.models import resolve_model
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings
 from tests.support.params import rest_slow
@@ -196,3 +206,89 @@ def test_a_pooling_that_is_said_and_found_are_one_identity(make: Make) -> None:
     found = encoder_identity(EncoderSettings(model=model))
     assert found == encoder_identity(EncoderSettings(model=model, pooling="mean", query_prefix="", passage_prefix=""))
     assert set(found) == {"model", "pooling", "query_prefix", "passage_prefix", "max_length"}
+
+
+# of real weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_equals_flagmodel(encoder_block: dict[str, Any], pooling: str) -> None:
+    import FlagEmbedding
+
+    prefix = "Represent this sentence for searching relevant passages: "
+    settings = EncoderSettings(**(encoder_block | {"pooling": pooling, "query_prefix": prefix, "max_length": 64}))
+    own = Encoder(settings)
+    oracle = FlagEmbedding.FlagModel(
+        str(resolve_model(encoder_block["model"])),
+        pooling_method=pooling,
+        query_instruction_for_retrieval=prefix,
+        use_fp16=False,
+        devices="cpu",
+        query_max_length=64,
+        passage_max_length=64,
+    )
+    for kind, expected in (("query", oracle.encode_queries(TEXTS)), ("passage", oracle.encode_corpus(TEXTS))):
+        found = own.encode([SearchText(text, kind) for text in TEXTS])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        assert encoder_dim(settings) == own.dim == expected.shape[1]
+
+
+@pytest.mark.slow
+def test_a_model_that_wants_small_letters(encoder_block: dict[str, Any], tmp_path: Path) -> None:
+    """`do_lower_case` of sentence_bert_config.json, for a tokenizer that keeps capitals."""
+    folder = tmp_path / "cased"
+    shutil.copytree(resolve_model(encoder_block["model"]), folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    kept = json.loads((folder / "tokenizer_config.json").read_text()) | {"do_lower_case": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+    for lower in (True, False):
+        said = {"max_seq_length": 256, "do_lower_case": lower}
+        (folder / "sentence_bert_config.json").write_text(json.dumps(said))
+        found = Encoder(EncoderSettings(**{"model": str(folder), "pooling": "mean"})).encode(
+            [SearchText("The MOON and the Tides"), SearchText("the moon and the tides")]
+        )
+        assert (np.abs(found[0] - found[1]).max() < 1e-6) == lower
+
+
+def test_own_length(tmp_path: Path, encoder_block: dict[str, Any]) -> None:
+    folder = resolve_model(encoder_block["model"])
+    assert model_max_length(folder) == 256  # sentence_bert_config.json
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, bare / name)
+    assert model_max_length(bare) == 512  # the tokenizer's
+    (bare / "tokenizer_config.json").unlink()
+    config = {"model_type": "xlm-roberta", "max_position_embeddings": 8194, "pad_token_id": 1}
+    (bare / "config.json").write_text(json.dumps(config))
+    assert model_max_length(bare) == 8192
+
+
+def test_identity_tells_what_decides_the_vectors(encoder_block: dict[str, Any]) -> None:
+    plain = encoder_identity(EncoderSettings(**encoder_block))
+    assert set(plain) == {"model", "pooling", "query_prefix", "passage_prefix", "max_length"}
+    assert plain == encoder_identity(EncoderSettings(**(encoder_block | {"max_length": 256, "dtype": "float32"})))
+    for change in ({"max_length": 128}, {"pooling": "cls"}, {"query_prefix": "q: "}, {"passage_prefix": "p: "}):
+        changed = encoder_identity(EncoderSettings(**(encoder_block | change)))
+        (key,) = change
+        assert encoder_differences(plain, changed) == f"{key} {plain[key]!r} against {change[key]!r}"
+    trusted = encoder_identity(EncoderSettings(**(encoder_block | {"trust_remote_code": True})))
+    assert encoder_differences(trusted, plain) == "trust_remote_code True against None"
+
+    on_a_gpu = encoder_identity(EncoderSettings(**encoder_block), "cuda:0")
+    assert on_a_gpu == plain | {"dtype": "float16"}
+    assert encoder_identity(EncoderSettings(**(encoder_block | {"dtype": "float32"})), "cuda:0") == plain
+    assert encoder_differences(on_a_gpu, plain) == ""  # precision does not part an index from its queries
+
+
+@pytest.mark.slow
+def test_models_refused(encoder_block: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RetrieverError, match="max_length 1024 is more than the 512 tokens"):
+        Encoder(EncoderSettings(**(encoder_block | {"max_length": 1024})))
+    (tmp_path / "config.json").write_text(json.dumps({"is_encoder_decoder": True}))
+    for act in (Encoder, encoder_identity):
+        with pytest.raises(RetrieverError, match="is no encoder, its architecture is an encoder-decoder; name another"):
+            act(EncoderSettings(model=str(tmp_path)))

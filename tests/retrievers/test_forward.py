@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retrievers.batches import made_ahead, packed_batches
+from retrievers.batches import length_batches, made_ahead, packed_batches
 from retrievers.encoder import Encoder
 from retrievers.encoders.forward import Padded, Unpadded, open_passes
 from retrievers.rerankers.cross_encoder import CrossEncoder
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
-from tests.support.retrievers.tiny_encoders import DIM, NETWORKS, TOKENS
+from tests.support.retrievers.tiny_encoders import COMMON, DIM, NETWORKS, TOKENS
 from tests.support.retrievers.tiny_reranker import make_reranker, make_tokenizer
 
 KINDS = ("bert", "roberta", "xlm-roberta")
@@ -47,11 +47,8 @@ def make(kind: str, tokenizer: Any) -> tuple[Any, Any]:
     import torch
     import transformers
 
-    sizes = {
-        "hidden_size": DIM, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "pad_token_id": 1,
-        "bos_token_id": 0, "eos_token_id": 2, "initializer_range": 0.3, "vocab_size": len(tokenizer), "num_labels": 1,
-    }  # fmt: skip
-    config = transformers.AutoConfig.for_model(kind, **(sizes | NETWORKS[kind]))
+    sizes = COMMON | NETWORKS[kind] | {"vocab_size": len(tokenizer), "num_labels": 1}
+    config = transformers.AutoConfig.for_model(kind, **sizes)
     torch.manual_seed(0)
     scorer, body = (getattr(transformers, name).from_config(config).eval() for name in CLASSES)
     return scorer, body
@@ -108,15 +105,19 @@ def test_only_networks_that_can_are_unpadded(monkeypatch: pytest.MonkeyPatch, to
 
 
 @pytest.mark.parametrize("tokens", [1, 64, 300, 10**6])
-def test_packed_batches(tokens: int) -> None:
+@pytest.mark.parametrize("batches_of", [packed_batches, length_batches])
+def test_batches_are_full_and_longest_first(batches_of: Any, tokens: int) -> None:
+    def size(part: np.ndarray) -> int:
+        return int(lengths[part].sum() if batches_of is packed_batches else lengths[part].max() * len(part))
+
     lengths = np.random.default_rng(1).integers(1, 100, 200)
-    batches = list(packed_batches(lengths, tokens))
+    batches = list(batches_of(lengths, tokens))
     assert sorted(np.concatenate(batches).tolist()) == list(range(200))
-    assert all(len(part) == 1 or lengths[part].sum() <= tokens for part in batches)
+    assert all(len(part) == 1 or size(part) <= tokens for part in batches)
     for part, after in pairwise(batches):
-        assert lengths[part].sum() + lengths[after[0]] > tokens, "it is full"
+        assert size(np.append(part, after[0])) > tokens, "it is full"
     assert [int(one) for one in lengths[np.concatenate(batches)]] == sorted(lengths.tolist(), reverse=True)
-    assert list(packed_batches(np.array([], dtype=int), tokens)) == []
+    assert list(batches_of(np.array([], dtype=int), tokens)) == []
 
 
 def test_the_next_one_is_made_meanwhile() -> None:

@@ -82,29 +82,6 @@ def test_a_retrievers_weight_multiplies_that_of_its_lists() -> None:
     assert found["b"] == pytest.approx(0.5 / 62 + 1.5 / 61 + 1 / 62, abs=1e-12)
 
 
-@pytest.mark.parametrize("method", ["rrf", "minmax", "weighted", "best"])
-def test_a_retriever_of_weight_0_is_left_out(method: str) -> None:
-    without = fuse([ORIGINAL, KEYWORD], method=method)
-    assert fuse([ORIGINAL, KEYWORD, DENSE], method=method, retriever_weights={"dense": 0}) == without
-    assert not without.stood_in
-
-
-def test_the_list_of_texts_searched_together_resembles_no_other() -> None:
-    together = ORIGINAL._replace(strategy="together", weight=5.0)
-    similarity = Similarity([("original", 1)], np.eye(1))
-    for redundancy in ("overlap", "cosine"):
-        found = fuse([together, ORIGINAL], method="rrf", redundancy=redundancy, similarity=similarity)
-        assert found.candidates[0].score == pytest.approx(5 / 61 + 1 / 61, abs=1e-12)
-
-
-@pytest.mark.parametrize("others", [[], [run("keyword")], [run("keyword", ("x", 1.0), weight=0.0)]])
-def test_the_original_stands_in_only_where_nothing_else_is_left(others: list[RunList]) -> None:
-    fused = fuse([ORIGINAL, *others], weights={"original": 0})
-    assert fused.stood_in
-    assert [candidate.doc_id for candidate in fused.candidates] == ["a", "b", "c"]
-    assert fused.candidates[0].score > 0
-
-
 def test_overlap_shares_the_vote_of_lists_that_look_alike() -> None:
     alike, other = run("general", ("b", 3.0), ("d", 1.0)), run("core_content", ("x", 1.0))
     found = scores([KEYWORD, alike, other], method="rrf", redundancy="overlap")
@@ -113,12 +90,6 @@ def test_overlap_shares_the_vote_of_lists_that_look_alike() -> None:
     partly = run("general", ("b", 3.0), ("y", 1.0))
     found = scores([KEYWORD, partly], method="rrf", redundancy="overlap")
     assert found["d"] == pytest.approx(1 / (1 + 1 / 3) / 62, abs=1e-12)
-
-
-def test_redundancy_sums_include_the_original_whatever_its_weight() -> None:
-    twin = run("keyword", ("a", 3.0), ("b", 2.0), ("c", 1.0))
-    found = scores([ORIGINAL, twin], method="rrf", redundancy="overlap", weights={"original": 0})
-    assert found == pytest.approx({"a": 0.5 / 61, "b": 0.5 / 62, "c": 0.5 / 63}, abs=1e-12)
 
 
 def test_cosine_shares_the_vote_of_texts_that_look_alike() -> None:
@@ -130,12 +101,6 @@ def test_cosine_shares_the_vote_of_texts_that_look_alike() -> None:
     opposite = similarity._replace(cosines=np.array([[1.0, -0.9], [-0.9, 1.0]]))
     found = fuse([ORIGINAL, KEYWORD], method="rrf", redundancy="cosine", similarity=opposite)
     assert found.candidates[0].score == pytest.approx(1 / 62 + 1 / 61, abs=1e-12)
-
-
-def test_cosine_without_vectors_is_overlap_and_says_so() -> None:
-    fused = fuse([ORIGINAL, KEYWORD], redundancy="cosine")
-    assert fused == fuse([ORIGINAL, KEYWORD], redundancy="overlap")
-    assert fused.redundancy == "overlap"
 
 
 def test_a_list_without_its_text_is_a_mistake() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,23 +67,3 @@ def test_a_block_equals_its_queries_one_by_one(block: list[Query], settings: dic
     block.append(([], None))
     found = fuse_all(block, **settings)
     assert [bits(one) for one in found] == [bits(plain(runs, **settings, similarity=alike)) for runs, alike in block]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_many_queries_with_many_lists(method: str) -> None:
-    """Scores with all their digits, so that every sum depends on its order and many a rounding on the last bit."""
-    rng = np.random.default_rng(7)
-    keys = [(strategy, position, retriever) for strategy, position in TEXTS for retriever in ("bm25", "dense")]
-    block = []
-    for _ in range(20):
-        runs = []
-        for key in rng.permutation(np.array(keys, dtype=object)).tolist():
-            scores = np.sort(rng.random(40) * rng.choice([1e-9, 1, 30]))[::-1]
-            runs.append(RunList(*key, [f"d{i}" for i in rng.permutation(50)[:40]], scores.tolist(), rng.random()))
-        vectors = rng.standard_normal((len(TEXTS), 4))
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        block.append((runs, Similarity(TEXTS, (vectors @ vectors.T).astype(np.float32))))
-    for redundancy in REDUNDANCY:
-        settings = {"method": method, "redundancy": redundancy, "depth": 25}
-        found = fuse_all(block, **settings)
-        assert [bits(one) for one in found] == [bits(plain(runs, **settings, similarity=alike)) for runs, alike in block]

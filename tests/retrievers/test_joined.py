@@ -40,10 +40,6 @@ def test_the_original_is_repeated_so_that_long_rewrites_do_not_drown_it(
     assert joined_text(text) == " ".join([original or ""] * times + rewrites)
 
 
-def test_a_single_text_is_itself() -> None:
-    assert joined_text(SearchText("sea  lamp", "passage")) == "sea  lamp"
-
-
 # ---------------------------------------------------------------- vectors
 
 VECTORS = {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 0.0], "not a": [-1.0, 0.0, 0.0], "c": [0.6, 0.8, 0.0]}

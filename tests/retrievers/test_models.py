@@ -1,14 +1,19 @@
 from __future__ import annotations
 
-import gc
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
 from cluster.errors import RetrieverError
-from retrievers import flag_models
-from retrievers.models import at_commit, bytes_to_fetch, model_config, model_identity, resolve_model, resolved_dtype
+from retrievers import models
+from retrievers.encoder import Encoder, encoder_dim, encoder_identity
+from retrievers.models import at_commit, bytes_to_fetch, description, model_identity, resolve_model
+from retrievers.retriever import SearchText
+from retrievers.settings import EncoderSettings
+from tests.support.retrievers.tiny_encoders import make_encoder
 
 
 def folder_of_a_model(path: Path, weights: bytes = b"weights") -> Path:
@@ -48,7 +53,7 @@ def test_a_package_that_carries_weights(encoder_block: dict[str, str]) -> None:
     ],
 )
 def test_what_is_not_there(name: str, message: str) -> None:
-    for look in (resolve_model, model_identity, model_config):
+    for look in (resolve_model, model_identity, description):
         with pytest.raises(RetrieverError, match=message):
             look(name)
 
@@ -67,7 +72,7 @@ def test_a_hub_name_without_a_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for look in (resolve_model, model_identity, model_config):
+    for look in (resolve_model, model_identity, description):
         with pytest.raises(RetrieverError, match=r"the hub did not give it \(HF_HUB_OFFLINE is set\)") as refusal:
             look("somebody/no-such-model@main")
         assert "\n" not in str(refusal.value)
@@ -88,7 +93,7 @@ def test_a_hub_model_in_the_cache_is_known_by_its_commit(monkeypatch: pytest.Mon
     assert model_identity("somebody/cached") == f"commit:{commit}"
     assert resolve_model("somebody/cached") == folder
     (folder / "config.json").write_text('{"hidden_size": 8}')
-    assert model_config("somebody/cached") == {"hidden_size": 8}
+    assert description("somebody/cached") == folder
     pinned = at_commit("somebody/cached")
     assert pinned == f"somebody/cached@{commit}"
     (repo / "refs" / "main").write_text("f" * 40)  # the hub goes on: what was pinned stays
@@ -96,25 +101,55 @@ def test_a_hub_model_in_the_cache_is_known_by_its_commit(monkeypatch: pytest.Mon
     assert at_commit(str(folder)) == str(folder)
 
 
-def hub_of(monkeypatch: pytest.MonkeyPatch, cache: Path, **sizes: int) -> None:
-    """A hub whose models have these files, and a cache for them."""
-    files = [SimpleNamespace(rfilename=name.replace("_", "."), size=size) for name, size in sizes.items()]
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(siblings=files))
+class Hub:
+    """A hub with the files of a folder, and its cache; `fetched` are the files that were."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, cache: Path) -> None:
+        self.fetched: list[str] = []
+        names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+        files = [SimpleNamespace(rfilename=name, size=(folder / name).stat().st_size) for name in names]
+        told = SimpleNamespace(siblings=files, sha="a" * 40)
+        self.snapshot = cache / "models--some--model" / "snapshots" / told.sha
+
+        def download(
+            repo: str, *, allow_patterns: list[str], revision: str | None = None, local_files_only: bool = False
+        ) -> str:
+            wanted = list(filter_repo_objects(names, allow_patterns=allow_patterns))
+            if local_files_only and not all((self.snapshot / name).is_file() for name in wanted):
+                raise FileNotFoundError("not cached")
+            for name in () if local_files_only else wanted:
+                (self.snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(folder / name, self.snapshot / name)
+                self.fetched.append(name)
+            return str(self.snapshot)
+
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: told)
+        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+        models._fetched.cache_clear()
+        models._commit.cache_clear()
 
 
-def test_what_is_to_be_fetched_from_a_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub_of(monkeypatch, tmp_path, model_safetensors=2_000_000_000, pytorch_bin=3, config_json=5)
-    assert bytes_to_fetch("somebody/model") == 2_000_000_000
-    snapshot = tmp_path / "models--somebody--model" / "snapshots" / ("a" * 40)
-    snapshot.mkdir(parents=True)
-    (snapshot.parents[1] / "refs").mkdir()
-    (snapshot.parents[1] / "refs" / "main").write_text("a" * 40)
-    (snapshot / "config.json").write_text("{}")  # all that a check before the run fetches
-    assert bytes_to_fetch("somebody/model") == 2_000_000_000
-    (snapshot / "model.safetensors").write_bytes(b"weights")
-    assert bytes_to_fetch("somebody/model") == 0
-    assert bytes_to_fetch(str(folder_of_a_model(tmp_path / "here"))) == 0
+def test_what_a_model_says_of_itself_is_fetched_before_its_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = make_encoder(tmp_path / "there", "bert", ["sea and moon"], "mean", dense=[16], prompts={"query": "find: "})
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"not asked for")
+    hub, settings = Hub(monkeypatch, folder, tmp_path / "cache"), EncoderSettings(model="some/model")
+    weights = (folder / "model.safetensors").stat().st_size
+    assert bytes_to_fetch("some/model") == weights
+    assert (encoder_dim(settings), encoder_identity(settings)["pooling"]) == (16, "mean")
+    assert {"config.json", "modules.json", "1_Pooling/config.json", "2_Dense/config.json"} <= set(hub.fetched)
+    assert not [name for name in hub.fetched if name.endswith((".safetensors", ".onnx"))]
+    assert bytes_to_fetch("some/model") == weights  # a check before the run has fetched no weights
+    assert Encoder(settings).encode([SearchText("sea")]).shape == (1, 16)
+    assert {"model.safetensors", "2_Dense/model.safetensors"} <= set(hub.fetched)
+    assert "onnx/model.onnx" not in hub.fetched
+    assert (bytes_to_fetch("some/model"), bytes_to_fetch(str(folder))) == (0, 0)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: 1 / 0)  # offline: the cache
+    models._fetched.cache_clear()
+    assert Encoder(settings).dim == 16
+    (hub.snapshot / "1_Pooling" / "config.json").unlink()  # as an earlier version left it, which fetched no files in folders
+    with pytest.raises(RetrieverError, match=r"its 1_Pooling/config.json, which says how it pools, is not here; fetch the who"):
+        encoder_dim(settings)
 
 
 def test_a_hub_that_is_away_tells_no_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -123,34 +158,8 @@ def test_a_hub_that_is_away_tells_no_size(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert bytes_to_fetch("somebody/model") == 0
 
 
-def test_the_collector_rests_while_a_model_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen = []
-
-    def make(_: str) -> SimpleNamespace:
-        seen.append(gc.isenabled())
-        raise ValueError("no such network")
-
-    monkeypatch.setattr(flag_models, "resolve_model", lambda *_, **__: tmp_path)
-    with pytest.raises(RetrieverError, match="cannot be loaded: ValueError: no such network"):
-        flag_models._load("encoder m", "m", "cpu", False, make)
-    assert (seen, gc.isenabled()) == ([False], True)
-
-
 def test_code_counts_where_it_is_trusted(tmp_path: Path) -> None:
     folder = str(folder_of_a_model(tmp_path / "model"))
     plain, trusted = model_identity(folder), model_identity(folder, code=True)
     (tmp_path / "model" / "modeling.py").write_text("first = 1")
     assert model_identity(folder) == plain == trusted != model_identity(folder, code=True)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "device", "resolved"),
-    [
-        ("auto", "cpu", "float32"),
-        ("auto", "cuda:0", "float16"),
-        ("float32", "cuda:0", "float32"),
-        ("bfloat16", "cpu", "bfloat16"),
-    ],
-)
-def test_precision_that_is_left_open(dtype: str, device: str, resolved: str) -> None:
-    assert resolved_dtype(dtype, device) == resolved

@@ -60,14 +60,6 @@ def test_the_next_passage_begins_with_a_word() -> None:
     assert spans("alpha beta gamma delta epsilon", 16, 7) == ["alpha beta gamma", "gamma delta", "delta epsilon"]
 
 
-def test_the_default_splits_a_long_text_as_asked() -> None:
-    text = " ".join(f"Sentence number {n} says a little." for n in range(400))
-    found = spans(text, 300, 75)
-    assert max(map(len, found)) <= 300
-    assert min(map(len, found[:-1])) >= 150
-    assert all(one.endswith(".") for one in found)
-
-
 @pytest.mark.slow
 def test_markdown_is_read_as_it_shows() -> None:
     data = (

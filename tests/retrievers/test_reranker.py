@@ -13,7 +13,6 @@ import pytest
 
 from cluster.errors import RetrieverError
 from dmqr.testing import RerankerContract
-from retrievers.batches import length_batches
 from retrievers.encoder import Encoder
 from retrievers.reranker import Reranker, open_reranker, reranker_identity
 from retrievers.rerankers.cross_encoder import CrossEncoder
@@ -82,28 +81,6 @@ class TestEveryReranker(RerankerContract):
         return self._reranker
 
 
-def test_one_number_for_each_pair(reranker: Reranker, pairs: tuple[list[str], list[str]]) -> None:
-    scores = reranker.score(*pairs)
-    assert scores.shape == (len(pairs[0]),)
-    assert scores.dtype == np.float64
-    assert np.isfinite(scores).all()
-    assert len(set(scores.tolist())) > len(PASSAGES)
-
-
-@pytest.mark.slow
-def test_scores_do_not_depend_on_company_or_order(reranker: Reranker, pairs: tuple[list[str], list[str]]) -> None:
-    scores = reranker.score(*pairs)
-    backwards = reranker.score(pairs[0][::-1], pairs[1][::-1])[::-1]
-    alone = [reranker.score([query], [passage])[0] for query, passage in zip(*pairs, strict=True)]
-    np.testing.assert_allclose(backwards, scores, atol=2e-4)
-    np.testing.assert_allclose(alone, scores, atol=2e-4)
-
-
-def test_equal_pairs_have_equal_scores(reranker: Reranker) -> None:
-    scores = reranker.score([QUERIES[0]] * 3, [PASSAGES[0], PASSAGES[1], PASSAGES[0]])
-    assert scores[0] == scores[2] != scores[1]
-
-
 def test_lists_of_different_lengths(reranker: Reranker) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         reranker.score(QUERIES, PASSAGES[:1])
@@ -140,13 +117,6 @@ def test_equals_flagreranker(request: pytest.FixtureRequest, model: str) -> None
     np.testing.assert_allclose(own.score(queries, passages), expected, atol=1e-3)
 
 
-def test_a_trained_cross_encoder_knows_an_answer(cross_encoder: str) -> None:
-    own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": cross_encoder}))
-    assert own is not None
-    assert own.score([QUERIES[0]] * 3, PASSAGES[:3]).argmax() == 0
-    assert own.score([QUERIES[1]] * 3, PASSAGES[:3]).argmax() == 1
-
-
 @pytest.mark.slow
 def test_bi_encoder_is_the_cosine_of_the_encoder(encoder_block: dict[str, Any]) -> None:
     block = encoder_block | {"query_prefix": "query: "}
@@ -161,17 +131,6 @@ def test_bi_encoder_is_the_cosine_of_the_encoder(encoder_block: dict[str, Any]) 
 def test_none_scores_nothing() -> None:
     assert open_reranker(RerankSettings(**{"kind": "none", "model": "whatever"})) is None
     assert reranker_identity(RerankSettings(**{"kind": "none"})) == {"kind": "none"}
-
-
-@pytest.mark.parametrize("tokens", [1, 64, 300, 10**6])
-def test_length_batches(tokens: int) -> None:
-    lengths = np.random.default_rng(1).integers(1, 100, 200)
-    batches = list(length_batches(lengths, tokens))
-    assert sorted(np.concatenate(batches).tolist()) == list(range(200))
-    assert all(len(part) == 1 or len(part) * lengths[part].max() <= tokens for part in batches)
-    longest = [int(lengths[part].max()) for part in batches]
-    assert longest == sorted(longest, reverse=True)
-    assert list(length_batches(np.array([], dtype=int), tokens)) == []
 
 
 def test_refused(encoder_block: dict[str, Any], tiny_xlmr: str, tmp_path: Path) -> None:
@@ -222,25 +181,6 @@ def test_precision(tiny_xlmr: str) -> None:
     # bfloat16 has 8 bits, and other numbers of threads take other kernels
     assert 1e-4 < np.abs(scores["auto"] - scores["bfloat16"]).max() < 0.5
     assert np.abs(scores["auto"] - scores["float16"]).max() < 0.02
-
-
-def test_a_half_precision_file_is_scored_in_full_precision(tiny_xlmr: str, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    half = tmp_path / "half"
-    shutil.copytree(tiny_xlmr, half)
-    weights = {name: weight.half() for name, weight in load_file(half / "model.safetensors").items()}
-    save_file(weights, half / "model.safetensors", {"format": "pt"})
-    config = json.loads((half / "config.json").read_text()) | {"dtype": "float16"}
-    (half / "config.json").write_text(json.dumps(config))
-    block = {"kind": "cross_encoder", "max_length": 64}
-    scores = []
-    for folder in (str(half), tiny_xlmr):
-        own = open_reranker(RerankSettings(**(block | {"model": folder})))
-        assert isinstance(own, CrossEncoder)
-        assert str(own._opened.model.dtype) == "torch.float32"
-        scores.append(own.score([QUERIES[0]] * 3, PASSAGES[:3]))
-    np.testing.assert_allclose(*scores, atol=2e-2)
 
 
 def test_scores_that_a_precision_cannot_hold_are_refused(tiny_xlmr: str) -> None:

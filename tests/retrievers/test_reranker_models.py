@@ -14,7 +14,7 @@ from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.settings import RerankSettings
 from tests.support.params import rest_slow
-from tests.support.retrievers.tiny_encoders import NETWORKS
+from tests.support.retrievers.tiny_encoders import COMMON, NETWORKS
 from tests.support.retrievers.tiny_reranker import make_tokenizer
 
 PASSAGES = [
@@ -36,7 +36,7 @@ ENCODERS = ["bert", "xlm-roberta", "roberta", "mpnet", "distilbert", "electra", 
 LENGTH = 400
 
 
-def make(folder: Path, kind: str, network: str, **more: Any) -> str:
+def make(folder: Path, kind: str, network: str) -> str:
     """A tiny model with random weights of that class, in a folder."""
     import torch
     import transformers
@@ -47,12 +47,8 @@ def make(folder: Path, kind: str, network: str, **more: Any) -> str:
         tokenizer.add_tokens(["yes", "no"])
         tokenizer.padding_side = "left"
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "pad_token_id": 1,
-        "bos_token_id": 0, "eos_token_id": 2, "initializer_range": 0.3,
-    }  # fmt: skip
-    sizes |= NETWORKS[kind] | {"max_position_embeddings": LENGTH * 8, "vocab_size": len(tokenizer), "num_labels": 1} | more
-    config = transformers.AutoConfig.for_model(kind, **sizes)
+    sizes = {"max_position_embeddings": LENGTH * 8, "vocab_size": len(tokenizer), "num_labels": 1}
+    config = transformers.AutoConfig.for_model(kind, **(COMMON | NETWORKS[kind] | sizes))
     getattr(transformers, network).from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster.errors import RetrieverError
 from dmqr.testing import RetrieverContract, hits_of
 from retrievers.hybrid.retriever import Hybrid
 from retrievers.joined import joined_text, repetitions
 from retrievers.kinds import RetrieverSettings
-from retrievers.retriever import Embedder, JoinedText, Retriever, SearchText, open_documents, open_retriever
+from retrievers.retriever import Embedder, JoinedText, Retriever, SearchText, open_retriever
 from retrievers.web.retriever import Web
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.passages import PASSAGES
@@ -69,10 +68,6 @@ class TestEveryRetriever(RetrieverContract):
         return self._retriever
 
 
-def test_every_text_has_hits(retriever: Retriever) -> None:
-    assert all(hits_of(retriever.search(TEXTS, 3)))
-
-
 def test_finds_what_was_asked_for(retriever: Retriever) -> None:
     if isinstance(retriever, Web):
         pytest.skip("ids are of addresses")
@@ -125,25 +120,3 @@ def test_a_joined_vector_is_the_mean_of_those_of_its_texts(retriever: Retriever)
     for doc_id, score in hits:
         if doc_id != "e1":  # its text is empty
             assert score == pytest.approx(wanted[doc_id], abs=2e-5)
-
-
-def test_documents_give_the_text_of_hits(retriever: Retriever, settings: dict[str, Any]) -> None:
-    if isinstance(retriever, Web):
-        pytest.skip("pages bring their texts with them")
-    documents = open_documents("under_test", typed(settings))
-    found = retriever.search([SearchText("Fresnel lens")], 1).doc_ids.to_pylist()
-    assert documents.texts(found) == ["Lighthouses. Fresnel's lens threw the light of a small lamp across the sea."]
-    with pytest.raises(RetrieverError, match="no document 'd99'"):
-        documents.texts(["d01", "d99"])
-
-
-def test_vectors_are_those_searched_with(retriever: Retriever) -> None:
-    if not isinstance(retriever, Embedder):
-        pytest.skip("searches without vectors")
-    before = retriever.embed(TEXTS)
-    assert before.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(before, axis=1), 1, atol=1e-5)
-    np.testing.assert_array_equal(before[0], before[4])
-    retriever.search(TEXTS[:2], 3)
-    np.testing.assert_allclose(retriever.embed(TEXTS), before, atol=1e-6)
-    assert retriever.embed([]).shape == (0, before.shape[1])

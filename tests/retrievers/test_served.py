@@ -30,15 +30,8 @@ from retrievers.served.server import TextRefused
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import index_fields
-from tests.support.retrievers.fake_models import (
-    INFERENCE_FAILED,
-    NOT_FOUND,
-    OVERLOADED,
-    FakeModels,
-    Said,
-    tei_error,
-    vllm_error,
-)
+from tests.support.retrievers.fake_models import INFERENCE_FAILED, NOT_FOUND, OVERLOADED, FakeModels, tei_error, vllm_error
+from tests.support.retrievers.wire import Said
 from tests.support.wire_errors import no_access, quotes, waited_for
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -142,15 +135,6 @@ def test_probabilities_of_another_server_are_not_rounded_until_they_tie() -> Non
         found = reranker.score(["q"] * 2, ["a", "ab"])
     assert found.tolist() == [0.000017, 0.000006]
     assert reranker.identity() == {"kind": "server", "model": "tiny", "raw_scores": False}
-
-
-@FORMS
-def test_answers_in_another_order_are_put_in_order(form: str) -> None:
-    with FakeModels(form, embed=embed) as fake:
-        encoder = encoder_at(fake)
-        straight = encoder.encode(searches("a", "bb", "c c"))
-        fake.spoil = lambda answer: answer | {"data": answer["data"][::-1]}
-        assert (encoder.encode(searches("a", "bb", "c c")) == straight).all()
 
 
 @given(st.lists(st.text(max_size=3), unique=True, min_size=1, max_size=9), st.integers(1, 4))
@@ -260,18 +244,6 @@ def test_scores_that_are_none_are_refused(spoil: Callable[[Any], Any]) -> None:
         fake.spoil = lambda answer: answer | {"results": spoil(answer["results"])}
         with pytest.raises(TextRefused, match="HTTP 200, but"):
             reranker.score(["q"] * 2, ["a", "b"])
-
-
-@pytest.mark.slow
-def test_a_slow_answer_uses_up_an_attempt() -> None:
-    with FakeModels("tei", embed=embed) as fake:
-        patient = encoder_at(fake, timeout_seconds=1)  # a busy machine may be slow once more
-        fake.fail("slow", Said(200, b"{}", seconds=20.0), 1)
-        assert patient.encode(searches("slow")).shape == (1, 3)
-        assert fake.texts.count("slow") >= 2
-        fake.fail("stuck", Said(200, b"{}", seconds=20.0))
-        with pytest.raises(TextRefused, match="no answer in 1 s; sent 2 times"):
-            encoder_at(fake, timeout_seconds=1).encode(searches("stuck"))
 
 
 def test_an_answer_that_drips_has_the_time_of_one_attempt() -> None:
@@ -424,30 +396,25 @@ def test_a_server_that_fails_on_its_facts_is_told_by_its_first_answer(
         assert (code, "no good answer: HTTP 503: the model loads" in line) == ("server-away", True), line
 
 
-@FORMS
-def test_a_model_that_is_not_served(form: str) -> None:
-    with FakeModels(form, score=score, embed=embed) as fake:
-        code, words = said(refused(fake, encoder_at, model="tinny"))
-    assert code == "model"
-    assert "the server has no such model; did you mean 'tiny'? (known: tiny)" in words
-
-
-def test_a_model_for_another_use() -> None:
-    with FakeModels("tei", score=score) as tei, FakeModels("vllm") as chat, FakeModels("tei", embed=embed) as other:
-        for fake, opened, words in (
-            (tei, encoder_at, "the server has it as reranker, not as embedding; name another server"),
-            (other, reranker_at, "the server has it as embedding, not as reranker; name another server"),
-            (chat, encoder_at, "it gives no vectors: HTTP 404: Not Found; name a model"),
-            (chat, reranker_at, "it gives no scores: HTTP 404: Not Found; name a model"),
-        ):
-            code, line = said(refused(fake, opened))
-            assert (code, words in line) == ("model", True), line
-
-
-def test_a_length_that_the_model_does_not_have(embedding: FakeModels) -> None:
-    code, words = said(refused(embedding, encoder_at, dimensions=4))
-    assert code == "model"
-    assert "its vectors have 3 dimensions, not 4; remove dimensions" in words
+@pytest.mark.parametrize(
+    ("form", "serves", "opened", "more", "words"),
+    [
+        ("tei", "vectors", encoder_at, {"model": "tinny"}, "the server has no such model; did you mean 'tiny'? (known: tiny)"),
+        ("vllm", "vectors", encoder_at, {"model": "tinny"}, "the server has no such model; did you mean 'tiny'? (known: tiny)"),
+        ("tei", "scores", encoder_at, {}, "the server has it as reranker, not as embedding; name another server"),
+        ("tei", "vectors", reranker_at, {}, "the server has it as embedding, not as reranker; name another server"),
+        ("vllm", "chats", encoder_at, {}, "it gives no vectors: HTTP 404: Not Found; name a model"),
+        ("vllm", "chats", reranker_at, {}, "it gives no scores: HTTP 404: Not Found; name a model"),
+        ("vllm", "vectors", encoder_at, {"dimensions": 4}, "its vectors have 3 dimensions, not 4; remove dimensions"),
+    ],
+)
+def test_a_model_that_is_another_or_not_served(
+    form: str, serves: str, opened: Callable[..., object], more: dict[str, Any], words: str
+) -> None:
+    computes: dict[str, Any] = {"vectors": {"embed": embed}, "scores": {"score": score}, "chats": {}}[serves]
+    with FakeModels(form, **computes) as fake:
+        code, line = said(refused(fake, opened, **more))
+    assert (code, words in line) == ("model", True), line
 
 
 @FORMS
@@ -522,18 +489,12 @@ def test_an_identity_is_what_the_server_says(embedding: FakeModels, reranking: F
     assert encoder_differences(found, found | {"dtype": "float16"}) == ""
     assert "model" in encoder_differences(found, found | {"model": "other"})
     reranked = reranker_identity(RerankSettings(kind="server", model="tiny", base_url=reranking.address, max_length=100))
+    embedding.card["root"] = "/models/tiny"  # a folder there says where, not which
+    assert encoder_identity(settings) == same | (of_tei if embedding.form == "tei" else {})
     length = 256 if reranking.form == "tei" else 100  # TEI cuts at its own limit
     assert {name: reranked[name] for name in ("kind", "model", "raw_scores", "max_length")} == {
         "kind": "server", "model": "tiny", "raw_scores": True, "max_length": length,
     }  # fmt: skip
-
-
-def test_a_folder_of_the_server_is_no_identity() -> None:
-    with FakeModels("vllm", embed=embed) as fake:
-        there = encoder_at(fake).identity()
-        fake.card["root"] = "/models/tiny"
-        assert there["weights"] == "hub/tiny"
-        assert "weights" not in encoder_at(fake).identity()
 
 
 def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,13 +520,16 @@ def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(mon
     assert seen == [("http://host:8/v1/models", "Basic " + base64.b64encode(b"me:open@sesame").decode())]
 
 
-def test_what_is_not_found_is_not_retried() -> None:
+def test_what_is_not_found_again_and_again_ends_the_run() -> None:
     with FakeModels("vllm", embed=embed) as fake:
         encoder = encoder_at(fake)
         fake.always = NOT_FOUND
+        for number in range(19):
+            with pytest.raises(TextRefused, match="HTTP 404"):
+                encoder.encode(searches(str(number)))
         with pytest.raises(RetrieverError, match="is not there") as gone:
             encoder.encode(searches("a"))
-        assert (gone.value.code, len(fake.asked)) == ("server-away", 3)  # the first request once more
+        assert (gone.value.code, len(fake.asked)) == ("server-away", 21)  # none is retried
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])

@@ -20,8 +20,8 @@ from retrievers.web.hits import WebPage, cut, document_id, hits_of, normalised_u
 from retrievers.web.retriever import FailedSearch, Web, WebAnswer
 from retrievers.web.settings import WebSettings
 from tests.support.cluster.clock import Clock
-from tests.support.retrievers.web_server import PAGES, Told, WebServer
-from tests.support.wire_errors import no_access, waited_for
+from tests.support.retrievers.web_server import PAGES, WebServer
+from tests.support.retrievers.wire import Said
 
 PROVIDERS = ["searxng", "tavily", "brave"]
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -98,12 +98,12 @@ def test_what_tavily_and_brave_have_of_a_page_is_its_text(monkeypatch: pytest.Mo
     with WebServer("brave") as server:
         page = {"url": "https://a.example", "title": "A &amp; B", "description": "<strong>Bread</strong> isn&#x27;t",
                 "extra_snippets": ["more  of", "it"]}  # fmt: skip
-        server.always = Told(200, json.dumps({"type": "search", "web": {"results": [page]}}).encode())
+        server.always = Said(200, json.dumps({"type": "search", "web": {"results": [page]}}).encode())
         (hit,) = answers(web(server), "x")["x"]
         assert (hit.title, hit.text) == ("A & B", "Bread isn't more of it")
     with WebServer("tavily") as server:
         page = {"url": "https://a.example", "title": "A", "content": "short", "raw_content": "the whole\npage", "score": 0.5}
-        server.always = Told(200, json.dumps({"results": [page]}).encode())
+        server.always = Said(200, json.dumps({"results": [page]}).encode())
         (hit,) = answers(web(server), "x")["x"]
         assert (hit.text, hit.score) == ("the whole page", 0.5)
 
@@ -115,7 +115,7 @@ def test_a_search_that_finds_nothing_is_answered(server: WebServer) -> None:
 def test_nothing_found_by_engines_that_did_not_answer_is_no_answer() -> None:
     with WebServer("searxng") as server:
         silent = {"query": "x", "results": [], "unresponsive_engines": [["google", "CAPTCHA"]]}
-        server.always = Told(200, json.dumps(silent).encode())
+        server.always = Said(200, json.dumps(silent).encode())
         found = failure(web(server))
         assert found.reason == "bad_answer"
         assert "none of its engines answered" in found.message
@@ -150,23 +150,8 @@ def test_a_search_is_sent_again_when_the_server_was_busy_or_fell_over(server: We
     assert sorted(sent) == sorted(server.texts) == ["beer"] * 2 + ["bread"] * 3 + ["tide"] * 2
 
 
-@waited_for
-def test_an_error_inside_a_good_answer_is_the_status_that_it_names(server: WebServer, content: bytes) -> None:
-    server.fail("bread", Told(200, content), 2)
-    assert not isinstance(answers(web(server), "bread")["bread"], FailedSearch)
-    assert server.texts == ["bread"] * 3
-
-
-@no_access
-def test_no_access_ends_the_search_of_all_whatever_the_status(server: WebServer, status: int, content: bytes) -> None:
-    server.always = Told(status, content)
-    with pytest.raises(RetrieverError, match=r"wants a key|refuses the key|wants to be paid first") as refused:
-        answers(web(server, max_in_flight=1), "bread", "tide")
-    assert (refused.value.code, len(server.texts)) == ("server-access", 1)
-
-
 def test_the_wait_that_is_asked_for_is_kept(server: WebServer) -> None:
-    server.fail("bread", Told(429, b"", {"Retry-After": "0.6"}), 1)
+    server.fail("bread", Said(429, b"", {"Retry-After": "0.6"}), 1)
     answers(web(server), "bread")
     assert server.times[1] - server.times[0] >= 0.6
 
@@ -174,11 +159,11 @@ def test_the_wait_that_is_asked_for_is_kept(server: WebServer) -> None:
 def test_a_limit_of_brave_that_is_used_up_says_when_it_begins_anew() -> None:
     with WebServer("brave") as server:
         used_up = {"X-RateLimit-Limit": "1, 2000", "X-RateLimit-Remaining": "0, 1500", "X-RateLimit-Reset": "0.5, 900000"}
-        server.fail("bread", Told(429, b"", used_up), 1)
+        server.fail("bread", Said(429, b"", used_up), 1)
         answers(web(server), "bread")
         assert server.times[1] - server.times[0] >= 0.5
         of_the_month = used_up | {"X-RateLimit-Remaining": "0, 0"}
-        server.fail("tide", Told(429, b"", of_the_month))
+        server.fail("tide", Said(429, b"", of_the_month))
         found = failure(web(server), "tide")
         assert found.reason == "rate_limited"
         assert server.texts.count("tide") == 1
@@ -215,27 +200,19 @@ def test_a_key_that_is_refused_ends_the_search_of_all(monkeypatch: pytest.Monkey
 
 def test_what_is_answered_before_all_end_is_not_lost() -> None:
     with WebServer("tavily", key="a-secret") as server:
-        server.fail("tide", Told(401, b'{"detail": "no more"}'))
+        server.fail("tide", Said(401, b'{"detail": "no more"}'))
         coming = web(server, max_in_flight=1).find(["bread", "tide", "beer"])
         assert next(coming)[0] == "bread"
         with pytest.raises(RetrieverError, match="no more"):
             next(coming)
 
 
-def test_a_text_that_a_firewall_forbids_is_refused_alone() -> None:
-    with WebServer("tavily") as server:
-        server.fail("tide", Told(403, b"<html>blocked</html>"))
-        found = answers(web(server, max_in_flight=1), "bread", "tide", "beer")
-        assert {text for text, one in found.items() if isinstance(one, FailedSearch)} == {"tide"}
-        assert found["tide"][0] == "refused"
-
-
 def test_a_searxng_without_json_and_a_wrong_address_are_told_apart() -> None:
     with WebServer("searxng") as server:
-        server.always = Told(403, b"Forbidden")
+        server.always = Said(403, b"Forbidden")
         with pytest.raises(RetrieverError, match=r"add json to search\.formats in its settings\.yml"):
             answers(web(server), "bread")
-        server.always = Told(404, b"")
+        server.always = Said(404, b"")
         with pytest.raises(RetrieverError, match=r"correct base_url, which ends before the path of the search"):
             answers(web(server), "bread")
 

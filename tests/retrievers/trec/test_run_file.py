@@ -133,28 +133,10 @@ def test_a_line_costs_few_bytes() -> None:
     assert len(sent) / 200_000 < 30
 
 
-def test_a_floor_that_is_a_score_of_the_file_keeps_all_documents_of_that_score() -> None:
-    found = run_of(*(line(doc_id, score) for doc_id, score in zip("abcd", (0.9, 0.7, 0.7, 0.2), strict=True))).list_at(0)
-    assert found.doc_ids.to_pylist()[: (found.scores >= 0.7).sum()] == ["a", "c", "b"]
-    assert found.scores[[0, 2, 3]].tolist() == [0.9, 0.7, 0.2]
-
-
 def test_moved_scores_stay_apart_when_they_are_fused() -> None:
     found = run_of(*(line(f"d{number:03}", 5.0 if number < 900 else 4.0) for number in range(1000))).list_at(0)
     scaled = (found.scores - found.scores[-1]) / (found.scores[0] - found.scores[-1])
     assert len(np.unique(np.round(scaled, 12))) == 1000
-
-
-def test_what_was_decided_is_counted() -> None:
-    run = run_of(
-        line("a", 2.0, 1), line("b", 3.0, 2), line("c", 1.0, 3), line("c", 1.5, 4), "", "# a header",
-        line("a", 2.0, 1, "2"), line("b", 2.0, 2, "2"), line("c", 1.0, 3, "2"),
-    )  # fmt: skip
-    assert lists_of(run) == {"1": ["b", "a", "c"], "2": ["b", "a", "c"]}
-    assert run.list_at(0).scores.tolist() == [3.0, 2.0, 1.5]
-    assert (run.counts.duplicates, run.counts.ties, run.counts.disordered) == (1, 1, 1)
-    plain_run = run_of(line("a", 3.0, 0), line("b", 2.0, 1), line("c", 2.0, 2))
-    assert (plain_run.counts.duplicates, plain_run.counts.ties, plain_run.counts.disordered) == (0, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ _ANY = ElasticSettings(kind="elastic", index="any")
 def remove_indexes(prefix: str) -> None:
     """Remove what tests have left on a server that is not theirs."""
     connection = Connection("tests", _ANY)
-    for name in connection.request("GET", f"/{prefix}*").body or {}:
+    for name in connection.request("GET", f"/{prefix}*") or {}:
         connection.request("DELETE", f"/{name}", allow=(404,))
     connection.close()
 
@@ -110,6 +110,6 @@ def ask(method: str, path: str, body: Any = None, **block: Any) -> Any:
     """One request to the server that the environment names."""
     connection = Connection("tests", _ANY.model_copy(update=block))
     try:
-        return connection.request(method, path, body, patience=5.0, allow=(404,)).body
+        return connection.request(method, path, body, patience=5.0, allow=(404,))
     finally:
         connection.close()

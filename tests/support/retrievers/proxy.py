@@ -140,12 +140,7 @@ class Proxy:
                 handler.connection.close()
                 raise ConnectionAbortedError
             if fault.kind == "cut":
-                handler.send_response_only(status)
-                for name, value in ({"Content-Type": "application/json"} | headers).items():
-                    handler.send_header(name, value)
-                handler.send_header("Content-Length", str(len(content)))
-                handler.end_headers()
-                handler.wfile.write(content[: len(content) // 2])
+                self._reply(handler, status, content, headers, len(content) // 2)
                 handler.wfile.flush()
                 handler.connection.close()
                 raise ConnectionAbortedError
@@ -174,13 +169,15 @@ class Proxy:
         upstream.close()
         return answer.status, content, kept
 
-    def _reply(self, handler: BaseHTTPRequestHandler, status: int, content: bytes, headers: dict[str, str]) -> None:
+    def _reply(
+        self, handler: BaseHTTPRequestHandler, status: int, content: bytes, headers: dict[str, str], most: int | None = None
+    ) -> None:
         handler.send_response_only(status)
         for name, value in headers.items():
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
-        handler.wfile.write(content)
+        handler.wfile.write(content[:most])
 
 
 def fake_index(name: str = "docs", fields: tuple[str, ...] = ("text",), **settings: str) -> Meddle:

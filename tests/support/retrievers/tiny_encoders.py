@@ -11,7 +11,7 @@ from tests.support.retrievers.tiny_reranker import make_tokenizer
 
 DIM = 32
 TOKENS = 48
-_COMMON = {
+COMMON = {
     "hidden_size": DIM, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "initializer_range": 0.3,
     "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
 }  # fmt: skip
@@ -71,7 +71,7 @@ def make_encoder(
         tokenizer.padding_side = "left"
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = _COMMON | NETWORKS[kind] | config | {"vocab_size": len(tokenizer)}
+    sizes = COMMON | NETWORKS[kind] | config | {"vocab_size": len(tokenizer)}
     made = AutoConfig.for_model(kind, **sizes)
     (AutoModelForCausalLM if bare else AutoModel).from_config(made).save_pretrained(folder)
     if pooling is None:

@@ -1,4 +1,4 @@
-"""A cross-encoder of the kind of bge-reranker-v2-m3 (XLM-RoBERTa, one logit), tiny and with random weights."""
+"""Rerankers, tiny and with random weights: of the kind of bge-reranker-v2-m3 (XLM-RoBERTa, one logit) and of -v2-gemma."""
 
 from __future__ import annotations
 
@@ -40,5 +40,22 @@ def make_reranker(folder: Path, texts: Sequence[str], tokens: int = 128) -> Path
         max_position_embeddings=tokens + 2, type_vocab_size=1, num_labels=1, initializer_range=0.5,
     )  # fmt: skip
     XLMRobertaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_gemma(folder: Path, texts: Sequence[str]) -> Path:
+    """A language model as bge-reranker-v2-gemma, whose score is the logit of "Yes"; its files, in `folder`."""
+    import torch
+    from transformers import GemmaConfig, GemmaForCausalLM
+
+    tokenizer = make_tokenizer([*texts, "Yes No A: B: query passage"], 512)
+    torch.manual_seed(0)
+    config = GemmaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=16, intermediate_size=64, max_position_embeddings=512, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+        initializer_range=0.3,
+    )  # fmt: skip
+    GemmaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
