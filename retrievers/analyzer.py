@@ -30,11 +30,7 @@ Analyzer = Callable[[str], list[str]]
 
 
 def analyzer_name(name: str) -> str:
-    """Returns the canonical name of an analyzer.
-
-    Raises:
-        RetrieverError: The name is unknown.
-    """
+    """Returns the canonical name of an analyzer."""
     if name not in NAMES:
         raise RetrieverError("config-value", f"unknown analyzer {name!r}{nearest(name, NAMES)}; known: {', '.join(NAMES)}")
     return NAMES[name]
@@ -44,9 +40,6 @@ def open_analyzer(name: str, *, documents: bool = False) -> Analyzer:
     """Returns a function from a text to its terms, in order, repetitions included.
 
     The texts are queries, or `documents`.
-
-    Raises:
-        RetrieverError: The name is unknown, or the package of the stemmer is missing.
     """
     name = analyzer_name(name)
     split: Analyzer = partial(words, every=documents, turkish=name == "turkish")

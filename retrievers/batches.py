@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ CHUNK = 1024
 # 5.9 and 1.9 s with 4,096.
 PAIR_TOKENS = {"cpu": 4096, "cuda": 65_536}
 TEXT_TOKENS = {"cpu": 1024, "cuda": 65_536}
+_ALIVE_SECONDS = 5.0  # between two heartbeats while a server is waited for
 
 
 def device_kind(device: str) -> str:
@@ -69,14 +71,35 @@ def made_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[
             yield last.result()
 
 
+def in_threads(
+    work: Callable[[Item, threading.Event], Made], items: Sequence[Item], most: int, alive: Callable[[], object] = lambda: None
+) -> list[Made]:
+    """Returns what `work` gives for each item, in order, at most so many at a time; calls `alive` now and then.
+
+    Once one fails, the event that all are given is set, those that wait are dropped, and the error is raised.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(max(1, min(most, len(items)))) as threads:
+        futures = [threads.submit(work, item, stop) for item in items]
+        left = set(futures)
+        try:
+            while left:
+                done, left = wait(left, _ALIVE_SECONDS, FIRST_COMPLETED)
+                alive()
+                for future in done:
+                    future.result()
+        except BaseException:
+            stop.set()
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
+
+
 def in_order(batches: Iterable[np.ndarray], compute: Callable[[np.ndarray], Any]) -> np.ndarray:
     """Returns what `compute` gives for each text, in the order of the texts, shape (n, ...).
 
-    The results are copied from the device together at the end, so that it need not wait between batches.
-
-    Args:
-        batches: Positions of texts, as `length_batches` yields them; one at least.
-        compute: Returns a tensor with a row for each text of a batch.
+    `compute` returns a tensor with a row for each text of a batch, and there is one batch at least. The results are copied from
+    the device together at the end, so that it need not wait between batches.
     """
     import torch
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cluster.errors import RetrieverError, nearest
+from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, in_order, made_ahead
 from retrievers.encoders.causal import behaves_causally
 from retrievers.encoders.forward import Encoded, open_passes
@@ -26,8 +26,6 @@ from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.server import TextRefused
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, OpenaiEncoderSettings
 
-KINDS = ("query", "passage")
-
 
 class TextEncoder(Protocol):
     """Makes vectors of texts."""
@@ -35,11 +33,9 @@ class TextEncoder(Protocol):
     @property
     def dim(self) -> int:
         """Length of the vectors."""
-        ...
 
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns one vector of length 1 per text, shape (n, dim), float32."""
-        ...
 
 
 def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> TextEncoder:
@@ -60,11 +56,7 @@ def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: 
 
 @contextmanager
 def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[None]:
-    """Names the document whose text a server refuses, where passages are encoded.
-
-    Raises:
-        RetrieverError: A server refuses a text, so that there can be no index of all.
-    """
+    """Names the document whose text a server refuses, where passages are encoded."""
     try:
         yield
     except TextRefused as refused:
@@ -126,11 +118,7 @@ def encoder_notes(settings: AnyEncoderSettings) -> tuple[str, ...]:
 
 
 def encoder_dim(settings: AnyEncoderSettings) -> int:
-    """Returns the length of an encoder's vectors, by the model's files or its server; loads no weights.
-
-    Raises:
-        RetrieverError: There is no such model, its config.json does not have it, or its server is away.
-    """
+    """Returns the length of an encoder's vectors, by the model's files or its server; loads no weights."""
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings).dim
     folder = description(settings.model)
@@ -167,10 +155,6 @@ class Encoder:
         """Loads the model, with the arguments of `open_encoder`.
 
         The device is never chosen automatically, because other workers use other GPUs of the node.
-
-        Raises:
-            RetrieverError: There is no such model, its files cannot be loaded, its pooling does not fit it, or the device does
-                not exist.
         """
         self.settings, model = settings, settings.model
         _check_architecture(model)
@@ -212,17 +196,10 @@ class Encoder:
         return None if self._tokenizer("a")["input_ids"][-1:] == [end] else end
 
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
-        """Returns one vector of length 1 per text, shape (n, dim), float32; equal texts of one kind are encoded once.
-
-        Raises:
-            RetrieverError: A kind is neither "query" nor "passage".
-        """
+        """Returns one vector of length 1 per text, shape (n, dim), float32; equal texts of one kind are encoded once."""
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
         unique, inverse = distinct(texts)
-        wrong = next((each.kind for each in unique if each.kind not in KINDS), None)
-        if wrong is not None:
-            raise RetrieverError("config-value", f"encoder: unknown kind of text {wrong!r}{nearest(wrong, KINDS)}")
         prefixed = [self._prefix[each.kind] + each.text for each in unique]
         if self._lower:
             from tokenizers.normalizers import Lowercase  # by character, as such models were trained
@@ -233,7 +210,6 @@ class Encoder:
         return encoded
 
     def _vectors(self, encoded: Encoded) -> np.ndarray:
-        """Returns the vectors of one chunk of texts."""
         import torch
 
         def compute(part: np.ndarray) -> torch.Tensor:
@@ -270,7 +246,6 @@ class RecentVectors:
     """An encoder that caches the vectors of its last call, for callers that embed texts and then search with them."""
 
     def __init__(self, encoder: TextEncoder) -> None:
-        """Starts with an empty cache."""
         self._encoder = encoder
         self._recent: dict[SearchText, np.ndarray] = {}
 

@@ -7,10 +7,8 @@ such model, its files cannot be loaded, it needs code that is not trusted, or th
 
 from __future__ import annotations
 
-import gc
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,27 +56,11 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
     return _load(what, model, device, trust_remote_code, make)
 
 
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Keeps Python's garbage collector from looking through the thousands of modules that the body imports, in this process.
-
-    FlagEmbedding's first import took 4.2 s of CPU time with the collector, and 3.0 s without (two cores).
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Callable[[str], Any]) -> Any:
     folder = resolve_model(model, code=trust_remote_code)
     try:
-        with _without_collections():
-            disable_progress_bars()
-            opened = make(str(folder))
+        disable_progress_bars()
+        opened = make(str(folder))
     except Exception as e:  # corrupt weights, an architecture unknown here
         if not trust_remote_code and "trust_remote_code" in str(e):
             raise RetrieverError(

@@ -46,43 +46,20 @@ def resolve_model(name: str, code: bool = False) -> Path:
     """Returns the folder of a model's files; a model of the hub is downloaded into the hub's cache first.
 
     Where `code`, its Python files are downloaded, too.
-
-    Raises:
-        RetrieverError: There is no such model; the message says where it was looked for.
     """
-    local = local_folder(name)
-    return local if local else _fetch(name, code)
-
-
-def model_config(name: str) -> dict[str, Any]:
-    """Returns a model's config.json; of a model of the hub nothing else is downloaded.
-
-    Raises:
-        RetrieverError: There is no such model, or the file is not JSON.
-    """
-    local = local_folder(name)
-    return read_json((local or _fetched(name, config_alone=True)) / "config.json")
+    return local_folder(name) or _fetched(name, weights=True, code=code)
 
 
 Json = TypeVar("Json", dict[str, Any], list[dict[str, Any]])
 
 
 def description(name: str) -> Path:
-    """Returns a folder with a model's JSON files, those of its modules (`1_Pooling/`) among them; downloads no weights.
-
-    Raises:
-        RetrieverError: There is no such model.
-    """
-    local = local_folder(name)
-    return local or _fetched(name, config_alone=False)
+    """Returns a folder with a model's JSON files, those of its modules (`1_Pooling/`) among them; downloads no weights."""
+    return local_folder(name) or _fetched(name)
 
 
 def read_json(path: Path, kind: type[Json] = dict) -> Json:  # type: ignore[assignment]
-    """Returns the content of a model's JSON file, a dict or a list as `kind` says; that of no file is empty.
-
-    Raises:
-        RetrieverError: It cannot be read, or holds something else.
-    """
+    """Returns the content of a model's JSON file, a dict or a list as `kind` says; that of no file is empty."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(read, kind):
@@ -107,9 +84,6 @@ def model_identity(name: str, code: bool = False) -> str:
 
     Cost: a folder's weights are read once per process (about 1 s for 1 GB). Where `code`, the folder's Python files count,
     too.
-
-    Raises:
-        RetrieverError: There is no such model.
     """
     folder = local_folder(name)
     if folder is None:
@@ -171,11 +145,7 @@ def disable_progress_bars() -> None:
 
 
 def local_folder(name: str) -> Path | None:
-    """Returns the folder of a path or of `package:NAME`; None for a hub name.
-
-    Raises:
-        RetrieverError: There is no such folder or package, or it has no config.json.
-    """
+    """Returns the folder of a path or of `package:NAME`; None for a hub name."""
     if name.startswith("package:"):
         return _package_folder(name)
     folder = Path(name).expanduser()
@@ -231,20 +201,8 @@ def _commit(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _fetched(name: str, *, config_alone: bool) -> Path:
-    from huggingface_hub import hf_hub_download, snapshot_download
-
-    (repo, _), commit = _hub_parts(name), _commit(name)
-    try:
-        if config_alone:
-            return Path(hf_hub_download(repo, "config.json", revision=commit)).parent
-        return Path(snapshot_download(repo, revision=commit, allow_patterns=list(_DESCRIPTION)))
-    except Exception as e:
-        return _cached(name, e)
-
-
-@lru_cache(maxsize=64)
-def _fetch(name: str, code: bool) -> Path:
+def _fetched(name: str, weights: bool = False, code: bool = False) -> Path:
+    """Returns the folder in the hub's cache with a model's description, or, with `weights`, all that loading it takes."""
     from huggingface_hub import HfApi, snapshot_download
 
     repo, revision = _hub_parts(name)
@@ -255,12 +213,12 @@ def _fetch(name: str, code: bool) -> Path:
         kind = next((k for k in _WEIGHTS if any(f.endswith(k) for f in files)), ".bin")
         patterns = [f for f in files if Path(f).suffix in _TEXT_FILES | {kind} | ({".py"} if code else set())]
         patterns += [f for f in names if _OF_MODULE.fullmatch(f)]
-        folder = Path(snapshot_download(repo, revision=info.sha, allow_patterns=patterns))
-    except Exception as e:
-        folder = _cached(name, e)
-    if not (folder / "config.json").is_file():
+        folder = snapshot_download(repo, revision=info.sha, allow_patterns=patterns if weights else list(_DESCRIPTION))
+    except Exception as e:  # offline, no such repository, or no access: the cache may have it
+        folder = str(_cached(name, e))
+    if weights and not Path(folder, "config.json").is_file():
         raise RetrieverError("model", f"model {name}: the repository has no config.json, so it cannot be loaded; name another")
-    return folder
+    return Path(folder)
 
 
 def _cached(name: str, reason: Exception) -> Path:

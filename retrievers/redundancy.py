@@ -107,7 +107,6 @@ def _jaccard(hits: Hits, one: np.ndarray, other: np.ndarray, top: int) -> np.nda
 
 
 def _cosine(hits: Hits, one: np.ndarray, other: np.ndarray, similarity: Similarity) -> np.ndarray:
-    """Returns max(0, cosine)^4 of each pair of lists."""
     texts = np.sqrt(np.diff(similarity.offsets)).astype(np.int64)
     query = hits.query[one]
     for i in other[hits.text[other] >= texts[query]]:  # every list is also in `other`, paired with itself

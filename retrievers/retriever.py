@@ -77,11 +77,9 @@ class Retriever(Protocol):
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns at most `depth` hits for each text, in the order of the texts; calls `alive` meanwhile."""
-        ...
 
     def identity(self) -> dict[str, Any]:
         """Returns all that determines the hits, as JSON values."""
-        ...
 
 
 @runtime_checkable
@@ -90,7 +88,6 @@ class Embedder(Protocol):
 
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns the vectors with which `search` searches: length 1, shape (n, dim), float32."""
-        ...
 
 
 @runtime_checkable
@@ -103,19 +100,15 @@ class DocumentStore(Protocol):
         Raises:
             RetrieverError: A `doc_id` is not in the store.
         """
-        ...
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
         """Returns where each document is from, as an answer cites it: source and page of its columns; "" where it has none."""
-        ...
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         """Returns whether each document is in the store."""
-        ...
 
     def some(self, count: int) -> list[str]:
         """Returns the indexed texts of some documents, at most so many, by which the lengths of all may be judged."""
-        ...
 
 
 SOURCE, PAGE, CHUNK = "source", "page", "chunk"

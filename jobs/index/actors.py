@@ -18,7 +18,7 @@ from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.pools import device
 from jobs.job.shipping import package_folders
-from retrievers.elastic.passages import CorpusLoader, InProcessLoader, LoadCounts, PassageEncoder
+from retrievers.elastic.passages import CorpusLoader, LoadCounts, PassageEncoder
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent
 
@@ -44,23 +44,18 @@ class LoadWorker:
 
 
 class ActorLoader:
-    """A `retrievers.elastic.passages.PassLoader` on the config's cluster, with the pool settings of `cluster.retrieve`."""
+    """A `retrievers.elastic.passages.BatchLoader` on the config's cluster, with the pool settings of `cluster.retrieve`."""
 
     def __init__(self, config: Config) -> None:
         """Starts no actor yet."""
         self._config = config
-        self._first_pass = True
 
     def __call__(self, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
-        """Loads the batches of a pass; yields the counts of each block.
+        """Loads the batches; yields the counts of each block.
 
         Raises:
             RetrieverError: a worker failed.
         """
-        if not self._first_pass:  # later passes read all vectors from the index
-            yield from InProcessLoader()(loader, batches)
-            return
-        self._first_pass = False
         session = Session(self._config.cluster.joined or "local", {"load": _load_pool(self._config)}, package_folders())
         try:
             pool = session.pools["load"]

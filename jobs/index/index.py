@@ -23,11 +23,10 @@ from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora, j
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, Summary, index_builds
+from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, index_builds
 from retrievers.corpora.files import Progress
 from retrievers.kinds import all_indexed
-from retrievers.local.build import Elsewhere
-from retrievers.local.builds import FolderBuild
+from retrievers.local.build import Elsewhere, FolderBuild
 from retrievers.local.index import INDEX, SOURCE_NOTE
 
 _OURS = ("data-", "lease/", INDEX, SOURCE_NOTE, PROBE)
@@ -180,11 +179,12 @@ def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDi
     with work_folder() as work:
         given = given._replace(folder=work, progress=shown_progress(progress, one.name), load=load)
         in_bucket = one if isinstance(one, FolderBuild) and remote(one.folder) else None
-        summary: Summary = one.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
-    return {"index": one.shown(summary), "documents": summary.documents} | _done(summary)
+        summary = one.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
+    shown = one.name if summary.concrete is None else f"{one.name} ({summary.concrete})"
+    return {"index": shown, "documents": summary.documents} | _done(summary)
 
 
-def _done(summary: Summary) -> dict[str, Any]:
+def _done(summary: Built) -> dict[str, Any]:
     words = "built" if summary.built else "exists already, nothing to do"
     if summary.replaced is not None:
         words += f", in place of the index of another corpus ({summary.replaced:,} documents)"

@@ -33,10 +33,8 @@ class Told(NamedTuple):
     """An analyzer, and why."""
 
     analyzer: str
-    why: str | None
-    """In words; None: nothing was looked at."""
-    recognised: bool = False
-    """Whether it is that of a language that the texts show, not only of their letters."""
+    why: str
+    recognised: bool = False  # whether it is that of a language that the texts show, not only of their letters
 
 
 def corpus_analyzer(texts: Iterable[str]) -> Told:

@@ -29,11 +29,7 @@ _ARABIC_SUFFIXES = ("ها", "ان", "ات", "ون", "ين", "يه", "ه", "ي")
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """Returns the stop words of a language, in the form of `words`.
-
-    Raises:
-        RetrieverError: A package is missing.
-    """
+    """Returns the stop words of a language, in the form of `words`."""
     listed: Iterable[str] = OURS.get(language, "").split()
     if language in _IN_BM25S:
         with _packages(language):
@@ -43,11 +39,7 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def open_stemmer(language: str) -> Callable[[str], str]:
-    """Returns a function from a word to its stem.
-
-    Raises:
-        RetrieverError: A package is missing.
-    """
+    """Returns a function from a word to its stem."""
     if language == "arabic":
         return light_arabic
     with _packages(language):
@@ -84,7 +76,6 @@ def _without_accents(word: str) -> str:
 
 @contextmanager
 def _packages(language: str) -> Iterator[None]:
-    """Names a package that is missing."""
     try:
         yield
     except ImportError as e:

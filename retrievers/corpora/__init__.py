@@ -1,1 +1,1 @@
-"""The corpus: its files, its rows, and its duplicates."""
+"""The corpus: its files, its rows, and documents with one text."""

@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from cluster.plugins import module_beside, own_errors
-from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
+from retrievers.corpora.corpus import DOCUMENTS, Written, joined, slices, write_documents
 from retrievers.corpora.files import Progress, Source, corpus_files, corpus_schema
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
 if TYPE_CHECKING:
-    from retrievers.elastic.passages import PassLoader
+    from retrievers.elastic.passages import BatchLoader
 
 
 class BuildInputs(NamedTuple):
@@ -34,7 +34,7 @@ class BuildInputs(NamedTuple):
     columns: CorpusSettings
     folder: Path  # for temporary files
     progress: Progress
-    load: PassLoader | None = None  # loads passages with their vectors on a cluster; None: in this process
+    load: BatchLoader | None = None  # loads passages with their vectors on a cluster; None: in this process
     replace: bool = True  # whether it may replace a local index; else one that is there was built by another process meanwhile
     source: str | None = None  # what tells the corpus's files from others without reading them; None: they are not all here
 
@@ -47,7 +47,8 @@ class CorpusNote(NamedTuple):
     source: str | None  # `BuildInputs.source` of a build of these rows; None: it is not known
 
 
-class Built(NamedTuple):
+@dataclass(frozen=True)
+class Built:
     """The summary of a build."""
 
     built: bool  # else the same index was there already
@@ -55,43 +56,18 @@ class Built(NamedTuple):
     without_text: int = 0  # documents whose text is null or blank
     replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
     notes: Sequence[str] = ()  # what else a person should know
-
-
-@runtime_checkable
-class Summary(Protocol):
-    """What every build says of itself: the attributes of `Built`."""
-
-    @property
-    def built(self) -> bool: ...  # noqa: D102
-
-    @property
-    def documents(self) -> int: ...  # noqa: D102
-
-    @property
-    def without_text(self) -> int: ...  # noqa: D102
-
-    @property
-    def replaced(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def notes(self) -> Sequence[str]: ...  # noqa: D102
+    concrete: str | None = None  # the index for which the alias stands, where a build is called by an alias
 
 
 class IndexBuild(Protocol):
     """An index that can be built, of one retriever or several."""
 
-    name: str
-    """For messages."""
-    place: str
-    """What tells it from other indexes."""
-    encodes: bool
-    """Whether passages are encoded, which workers of a cluster may do."""
+    name: str  # for messages
+    place: str  # what tells it from other indexes
+    encodes: bool  # whether passages are encoded, which workers of a cluster may do
 
-    def build(self, given: BuildInputs) -> Summary:
+    def build(self, given: BuildInputs) -> Built:
         """Builds the index, unless the same one is there."""
-
-    def shown(self, summary: Any) -> str:
-        """Returns what it is called when it is built."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +88,8 @@ class ReadCorpus:
         return self.written.documents
 
     def batches(self, size: int = 1024) -> Iterator[pa.RecordBatch]:
-        """Yields the documents in batches of at most `size`: doc_id, title, text, and the corpus's other columns."""
-        for whole in open_arrow(self.folder / DOCUMENTS):
-            for start in range(0, whole.num_rows, size):
-                yield whole.slice(start, size)
+        """Returns the documents in batches of at most `size`: doc_id, title, text, and the corpus's other columns."""
+        return slices(self.folder / DOCUMENTS, size)
 
     def texts(self, size: int = 1024) -> Iterator[tuple[list[str], list[str]]]:
         """Yields the doc_ids and the texts (`title. text`, or the text without a title) of at most `size` documents."""
@@ -123,7 +97,7 @@ class ReadCorpus:
             yield batch.column("doc_id").to_pylist(), joined(batch)
 
     def built(self, *, replaced: int | None = None, notes: Sequence[str] = ()) -> Built:
-        """Returns what `build_index` returns when it has built an index; `replaced` and `notes` as in `Summary`."""
+        """Returns what `build_index` returns when it has built an index; `replaced` and `notes` as in `Built`."""
         return Built(True, self.documents, self.written.without_text, replaced, notes)
 
     def there(self) -> Built:
@@ -137,7 +111,6 @@ class OwnBuild:
     encodes = False
 
     def __init__(self, name: str, settings: RetrieverSettings, builder: Any) -> None:
-        """Builds nothing yet."""
         place = settings.place({})
         if place == settings.kind:  # no name of an index is among its settings
             own = settings.model_dump_json(exclude={"together", "score_floor"})
@@ -145,7 +118,7 @@ class OwnBuild:
         self.name, self.place = name, f"{place} ({settings.kind})"
         self._settings, self._builder = settings, builder
 
-    def build(self, given: BuildInputs) -> Summary:
+    def build(self, given: BuildInputs) -> Built:
         """Reads the corpus, then builds the index."""
         files = corpus_files(list(given.sources))
         with tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=given.folder) as folder:
@@ -156,14 +129,10 @@ class OwnBuild:
                 given_back: Any = self._builder.build_index(
                     self.name, self._settings, ReadCorpus(written, Path(folder)), given.progress
                 )
-            if not isinstance(given_back, Summary):
+            if not isinstance(given_back, Built):
                 line = f"{self._builder.__file__}: build_index gives {type(given_back).__name__}"
                 raise RetrieverError("plugin", f"{where}: {line}; return corpus.built() or corpus.there()")
             return given_back
-
-    def shown(self, summary: Summary) -> str:
-        """Returns the name of the retriever."""
-        return self.name
 
 
 def builder_of(settings: RetrieverSettings) -> Any:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.files import COLUMNS, Progress, Source, open_source, reading
+from cluster.http import encodable
+from retrievers.corpora.files import COLUMNS, Progress, Source, open_source, reading, shown
 from retrievers.settings import CorpusSettings
 
 DOCUMENTS = "documents.arrow"
 DOC_IDS = "doc_ids.arrow"
-DUPLICATES = "duplicates.arrow"
 _ROWS = 8192  # rows of a record batch on disk
 _GATHER_ROWS = 16_384  # rows sorted at a time: bounds memory when the corpus is not sorted
 _MODULUS = 1 << 128
@@ -36,9 +34,7 @@ class Written(NamedTuple):
     """Summary of a corpus that was written."""
 
     documents: int
-    duplicates: int  # documents with the passage of an earlier one
     content: str  # hash of all rows, independent of their files and order
-    columns: list[str]
     without_text: int  # documents whose text is null or blank
     without_title: int
 
@@ -46,23 +42,21 @@ class Written(NamedTuple):
 def write_documents(
     files: Sequence[Path | Source], schema: pa.Schema, folder: Path, progress: Progress, columns: CorpusSettings = COLUMNS
 ) -> Written:
-    """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into an empty folder.
+    """Writes DOCUMENTS, sorted by doc_id in code point order, and DOC_IDS, one batch, into an empty folder.
 
-    Texts are streamed; memory holds the doc_ids and a 16-byte hash per row. `files` and `schema` are those of
+    Texts are streamed; memory holds the doc_ids. `files` and `schema` are those of
     `retrievers/corpora/files.py`; `columns` their names in the files; `progress` is called with "read", rows read, rows in
     all.
 
     Raises:
         RetrieverError: There are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.
     """
-    total = sum(pq.read_metadata(open_source(f)).num_rows for f in files)
     staged = folder / "staged.arrow"
     ids: list[pa.Array] = []
-    passages = bytearray()
     content = 0
     rows = without_text = without_title = 0
     with pa.OSFile(str(staged), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for file, batch in _batches(files, schema, columns):
+        for file, batch in _batches(files, schema, progress, columns):
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
                 raise RetrieverError(
@@ -71,13 +65,11 @@ def write_documents(
             content = (content + _content_sum(batch)) % _MODULUS
             without_text += _blank(batch.column("text"))
             without_title += _blank(batch.column("title"))
-            passages += b"".join(map(_passage_hash, joined(batch)))
             ids.append(batch.column("doc_id"))
             writer.write_batch(batch)
             rows += batch.num_rows
-            progress("read", rows, total)
     if not rows:
-        raise RetrieverError("corpus", f"corpus {', '.join(map(str, files[:3]))}: no documents in it; give another")
+        raise RetrieverError("corpus", f"corpus {shown(files)}: no documents in it; give another")
     large = sum(part.nbytes for part in ids) > _MAX_STRING_BYTES
     doc_ids = pa.chunked_array(ids).cast(pa.large_string() if large else pa.string()).combine_chunks()
     # Arrow compares the bytes of strings, and the order of UTF-8 is that of code points
@@ -86,8 +78,7 @@ def write_documents(
     same = pc.equal(doc_ids[1:], doc_ids[:-1])
     if pc.any(same, min_count=0).as_py():
         name = doc_ids[pc.index(same, True).as_py()].as_py()
-        where = files[0] if len(files) == 1 else files[0].parent
-        raise RetrieverError("corpus", f"corpus {where}: doc_id {name!r} is there twice; keep one")
+        raise RetrieverError("corpus", f"corpus {shown(files)}: doc_id {name!r} is there twice; keep one")
     if np.array_equal(order, np.arange(rows)):
         staged.rename(folder / DOCUMENTS)
     else:
@@ -95,11 +86,10 @@ def write_documents(
             for table in _sorted_rows(staged, order):
                 writer.write_table(table, max_chunksize=_ROWS)
         staged.unlink()
-    _write_table(folder / DOC_IDS, pa.table({"doc_id": doc_ids}))
-    duplicates = _duplicates(doc_ids, np.frombuffer(passages, dtype="<u8").reshape(rows, 2)[order])
-    _write_table(folder / DUPLICATES, duplicates)
-    digest = _content_hash(rows, content, schema)
-    return Written(rows, duplicates.num_rows, digest, schema.names, without_text, without_title)
+    ids_table = pa.table({"doc_id": doc_ids}).combine_chunks()
+    with pa.OSFile(str(folder / DOC_IDS), "wb") as sink, pa.ipc.new_file(sink, ids_table.schema) as writer:
+        writer.write_table(ids_table)
+    return Written(rows, _content_hash(rows, content, schema), without_text, without_title)
 
 
 class Content(NamedTuple):
@@ -113,12 +103,10 @@ def content_of(
     files: Sequence[Path | Source], schema: pa.Schema, progress: Progress, columns: CorpusSettings = COLUMNS
 ) -> Content:
     """Returns what `write_documents` would say of a corpus; writes nothing. Arguments and errors are those of it."""
-    total = sum(pq.read_metadata(open_source(f)).num_rows for f in files)
     rows = content = 0
-    for _, batch in _batches(files, schema, columns):
+    for _, batch in _batches(files, schema, progress, columns):
         content = (content + _content_sum(batch)) % _MODULUS
         rows += batch.num_rows
-        progress("read", rows, total)
     return Content(rows, _content_hash(rows, content, schema))
 
 
@@ -136,7 +124,6 @@ def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:
 
 
 def _blank(column: pa.Array) -> int:
-    """Returns how many texts are null or white space."""
     return int(pc.sum(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)).as_py())
 
 
@@ -158,14 +145,24 @@ def open_arrow(path: Path) -> list[pa.RecordBatch]:
     return [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
 
+def slices(documents: Path, size: int = 1024) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a file of `write_documents`, in batches of at most `size`."""
+    for batch in open_arrow(documents):
+        for start in range(0, batch.num_rows, size):
+            yield batch.slice(start, size)
+
+
 def _batches(
-    files: Sequence[Path | Source], schema: pa.Schema, columns: CorpusSettings
+    files: Sequence[Path | Source], schema: pa.Schema, progress: Progress, columns: CorpusSettings
 ) -> Iterator[tuple[Path | Source, pa.RecordBatch]]:
+    rows, total = 0, sum(pq.read_metadata(open_source(file)).num_rows for file in files)
     for file in files:
         with reading(file), pq.ParquetFile(open_source(file), pre_buffer=False, buffer_size=1 << 20) as parquet:
             for batch in parquet.iter_batches(batch_size=_ROWS):
                 if batch.num_rows:
                     yield file, _cast(batch, schema, columns.read_as)
+                    rows += batch.num_rows
+                    progress("read", rows, total)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, read_as: Mapping[str, str | None]) -> pa.RecordBatch:
@@ -195,35 +192,6 @@ def _sorted_rows(staged: Path, order: np.ndarray) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_row)))
 
 
-def group_equal_hashes(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups equal hashes of 16 bytes, shape (n, 2), uint64.
-
-    Returns:
-        An order of the rows, shape (n,), in which equal hashes are adjacent, the smallest row first; and a mask of the
-        positions in this order that begin a group, shape (n,), bool.
-    """
-    order = np.lexsort((np.arange(len(hashes)), hashes[:, 1], hashes[:, 0]))
-    ordered = hashes[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return order, new
-
-
-def _duplicates(doc_ids: pa.StringArray | pa.LargeStringArray, hashes: np.ndarray) -> pa.Table:
-    """Returns the documents whose passage an earlier document has: doc_id, same_as (the first document with it)."""
-    order, new = group_equal_hashes(hashes)
-    first = order[np.flatnonzero(new)][np.cumsum(new) - 1]
-    later = np.flatnonzero(~new)
-    later = later[np.argsort(order[later])]
-    return pa.table({"doc_id": doc_ids.take(pa.array(order[later])), "same_as": doc_ids.take(pa.array(first[later]))})
-
-
-def _passage_hash(text: str) -> bytes:
-    """Returns the hash of a passage's normal form: NFKC, casefold, white space collapsed."""
-    plain = " ".join((text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold().split())
-    return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 def _content_sum(batch: pa.RecordBatch) -> int:
     """Returns the sum of the rows' hashes, which is independent of their order and files."""
     names = batch.schema.names
@@ -234,31 +202,11 @@ def _content_sum(batch: pa.RecordBatch) -> int:
     return total
 
 
-def _write_table(path: Path, table: pa.Table) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-
-
-def rows_of(sorted_ids: pa.StringArray | pa.LargeStringArray, doc_ids: Sequence[str]) -> Iterator[int | None]:
-    """Yields the row of each document, None for one that is not there. Cost: a binary search per document."""
-    ids = _Strings(sorted_ids)
-    for doc_id in doc_ids:
-        row = bisect_left(ids, doc_id.encode("utf-8", "surrogatepass"))
-        yield row if row < len(ids) and sorted_ids[row].as_py() == doc_id else None
-
-
-class _Strings(Sequence[bytes]):
-    """A string array as a sequence of UTF-8 bytes, whose order is that of code points."""
-
-    def __init__(self, array: pa.StringArray | pa.LargeStringArray) -> None:
-        _, offsets, data = array.buffers()
-        width = np.int64 if pa.types.is_large_string(array.type) else np.int32
-        self._offsets = np.frombuffer(offsets, dtype=width)[array.offset :]
-        self._data = memoryview(data or b"")
-        self._length = len(array)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, i: Any) -> Any:
-        return bytes(self._data[self._offsets[i] : self._offsets[i + 1]])
+def rows_of(sorted_ids: pa.StringArray | pa.LargeStringArray, doc_ids: Sequence[str]) -> list[int | None]:
+    """Returns the row of each document, None for one that is not there. Cost: a binary search per document."""
+    if not len(sorted_ids):
+        return [None] * len(doc_ids)
+    places = pc.search_sorted(sorted_ids, pa.array(map(encodable, doc_ids), sorted_ids.type)).to_numpy()
+    rows = np.minimum(places, len(sorted_ids) - 1).tolist()
+    found = sorted_ids.take(pa.array(rows, pa.int64())).to_pylist()
+    return [row if found_id == doc_id else None for row, found_id, doc_id in zip(rows, found, doc_ids, strict=True)]

@@ -33,11 +33,6 @@ class Source(NamedTuple):
         """Returns its name, for messages."""
         return self.name
 
-    @property
-    def parent(self) -> str:
-        """The folder of the file, for messages."""
-        return self.name.rpartition("/")[0]
-
 
 Paths = str | Path | Source | Sequence[str | Path | Source]
 """A corpus: a Parquet file, a folder of them, or a list of these."""
@@ -109,8 +104,7 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
     for file in files:
         with reading(file):
             schema = pq.read_schema(open_source(file))
-        for column, kinds in _ALLOWED_TYPES.items():
-            name = columns.read_as[column]
+        for column, name in columns.read_as.items():
             if name is None or (name == "title" == column and name not in schema.names):
                 continue
             if name not in schema.names:
@@ -121,7 +115,8 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
                     f"corpus {file}: no column {name!r}; it has: {present}; name one of them in the config: {key}",
                 )
             kind = schema.field(name).type
-            if not any(check(kind) for check in kinds) and not pa.types.is_null(kind):
+            integers = column == "doc_id" and pa.types.is_integer(kind)
+            if not (integers or _is_text(kind) or pa.types.is_null(kind)):
                 allowed = "string or integer" if column == "doc_id" else "string"
                 raise RetrieverError("corpus", f"corpus {file}: column {name!r} must be {allowed}, found {kind}; convert it")
         rest = [f for f in schema if f.name not in {*columns.read_as, *columns.read_as.values()}]
@@ -130,9 +125,14 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
         rest_schema = pa.unify_schemas(others, promote_options="permissive")
     except pa.ArrowException as e:
         raise RetrieverError(
-            "corpus", f"corpus {files[0].parent}: its files differ in a column's type: {one_line(e)}; convert them"
+            "corpus", f"corpus {shown(files)}: differ in a column's type: {one_line(e)}; convert them"
         ) from None
     return pa.schema([(name, pa.string()) for name in ("doc_id", "title", "text")] + list(rest_schema))
+
+
+def shown(files: Sequence[Path | Source]) -> str:
+    """Returns the names of the first files of a corpus, for messages."""
+    return ", ".join(map(str, files[:3]))
 
 
 def doc_id_type(files: Sequence[Path | Source], columns: CorpusSettings) -> str:
@@ -150,10 +150,3 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return kind.value_type
     return pa.string() if pa.types.is_string_view(kind) else kind
-
-
-_ALLOWED_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
-    "doc_id": (_is_text, pa.types.is_integer),
-    "text": (_is_text,),
-    "title": (_is_text,),
-}

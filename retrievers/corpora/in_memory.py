@@ -1,4 +1,4 @@
-"""Documents whose texts are in memory: for a retriever whose index is small."""
+"""Documents whose texts are in memory, for a retriever whose index is small; or none, for one without texts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ from retrievers.retriever import Alive, no_heartbeat
 class DocumentsInMemory:
     """Texts by doc_id; implements `retrievers.retriever.DocumentStore`."""
 
-    def __init__(self, where: str, texts: Mapping[str, str]) -> None:
-        """Keeps the texts; `where` is the place in the config, for messages."""
-        self._where, self._texts = where, texts
+    def __init__(self, where: str, texts: Mapping[str, str], remedy: str = "build the index again") -> None:
+        """Keeps the texts; `where` is the place in the config, `remedy` what to do where one is missing, for messages."""
+        self._where, self._texts, self._remedy = where, texts, remedy
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the text of each document.
-
-        Raises:
-            RetrieverError: One is not there.
-        """
+        """Returns the text of each document."""
         missing = next((one for one in doc_ids if one not in self._texts), None)
         if missing is not None:
-            raise RetrieverError("index-other", f"{self._where}: no document {missing!r}; build the index again")
+            raise RetrieverError("index-other", f"{self._where}: no document {missing!r}; {self._remedy}")
         alive()
         return [self._texts[one] for one in doc_ids]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from cluster.errors import RetrieverError
-from cluster.http import shown_name
+from cluster.http import ApiKey
 from retrievers.elastic.settings import ElasticSettings
 
 
@@ -17,13 +17,7 @@ class Access(NamedTuple):
     hosts: list[str]  # without user and password
     api_key: str | None
     basic_auth: tuple[str, str] | None  # user and password
-    keys: list[str]  # names of the variables that hold secrets
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Arguments of Elasticsearch's client."""
-        given = {"api_key": self.api_key, "basic_auth": self.basic_auth}
-        return {name: value for name, value in given.items() if value is not None}
+    variable: str | None  # that holds a secret
 
     @property
     def secrets(self) -> list[str]:
@@ -35,46 +29,31 @@ def read_access(where: str, settings: ElasticSettings) -> Access:
     """Returns addresses and credentials from the environment variables that `settings` name.
 
     `where` is the place in the config, for messages.
-
-    Raises:
-        RetrieverError: A variable is not set or holds no address.
     """
     hosts, user = _hosts(where, settings.url_env)
-    if key := settings.api_key_env:
-        return Access(hosts, _variable(where, "api_key_env", key), None, [key])
-    return Access(hosts, None, user, [settings.url_env] if user else [])
+    try:
+        key = ApiKey(settings.api_key_env)
+    except ValueError as problem:
+        raise RetrieverError("server-access", f"{where}: {problem}") from None
+    if key.value:
+        return Access(hosts, key.value, None, key.source)
+    return Access(hosts, None, user, settings.url_env if user else None)
 
 
 def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
     """Returns the addresses in a variable, and user and password from the first address that has them."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise RetrieverError(
-            "server-access",
-            f"{where}.url_env: the environment has no {name}; set it to the server's address, such as http://host:9200",
-        )
     hosts, user = [], None
-    for one in value.split(","):
+    for address in os.environ.get(name, "").split(","):
         try:
-            url = urlsplit(one.strip())
+            url = urlsplit(address.strip())
             port = url.port or (443 if url.scheme == "https" else 9200)
         except ValueError:
             url, port = urlsplit(""), 0
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise RetrieverError(
-                "server-access", f"{where}.url_env: {name} holds no address; set it to one such as http://host:9200"
-            )
+            found = f"{name} holds no address" if os.environ.get(name, "").strip() else f"the environment has no {name}"
+            raise RetrieverError("server-access", f"{where}.url_env: {found}; set it to one such as http://host:9200")
         if url.username and user is None:
             user = unquote(url.username), unquote(url.password or "")
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         hosts.append(f"{url.scheme}://{host}:{port}{url.path.rstrip('/')}")
     return hosts, user
-
-
-def _variable(where: str, key: str, name: str) -> str:
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise RetrieverError(
-            "server-access", f"{where}.{key}: the environment has no {shown_name(name)}; set it there, never in the config"
-        )
-    return value

@@ -8,29 +8,32 @@ writing is blocked. The index before it is kept for runs that still search it; o
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 
-from cluster.errors import RetrieverError
-from retrievers.corpora.corpus import DOCUMENTS, group_equal_hashes, joined, open_arrow, write_documents
+from cluster.errors import DmqrError, RetrieverError
+from retrievers.analysis.detection import SAMPLE, other_language
+from retrievers.corpora.builds import BuildInputs, Built, CorpusNote
+from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
-from retrievers.elastic.fields import Fields
-from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, find_index, put_note
-from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassLoader, text_hash
-from retrievers.elastic.summary import ElasticSummary
+from retrievers.elastic.fields import Fields, elastic_indexes
+from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, connect, find_index, put_note
+from retrievers.elastic.passages import BatchLoader, LoadCounts, load_here
+from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import encoder_dim, encoder_identity
+from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import error_context
 from retrievers.settings import CorpusSettings
 
@@ -40,24 +43,67 @@ _MERGE_POLL = 0.2  # seconds
 _MERGE_LOST = 30.0  # seconds without a merge: the node has restarted; an index of many segments is correct, only slower
 
 
+class AliasBuild:
+    """An index behind an alias; `retrievers.corpora.builds.IndexBuild`."""
+
+    def __init__(self, url_env: str, alias: str, fields: Fields) -> None:
+        self.name, self.place, self._fields = alias, f"{alias} ({url_env})", fields
+        self.encodes = bool(fields.dense and fields.encoder.loaded)
+
+    def build(self, given: BuildInputs) -> Built:
+        """Builds the index, then points the alias to it."""
+        return build_elastic_index(
+            self._fields, list(given.sources), folder=given.folder, progress=given.progress, load=given.load,
+            columns=given.columns, source=given.source,
+        )  # fmt: skip
+
+
+def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[AliasBuild]:
+    """Returns the indexes of retrievers in Elasticsearch; raises as `elastic_indexes`."""
+    return [AliasBuild(*place, fields) for place, fields in elastic_indexes(retrievers).items()]
+
+
+def noted_corpus(name: str, settings: ElasticSettings) -> CorpusNote | None:
+    """Returns what an index notes of its corpus; None: it was not built here."""
+    connection, index, _ = connect(name, settings, settings.index)
+    connection.close()
+    note = index.note
+    return None if note is None else CorpusNote(note["corpus"], note["documents"], note.get("source"))
+
+
+def note_source(name: str, settings: ElasticSettings, source: str) -> None:
+    """Notes in an index of which files it is; where the server refuses it, rows are compared the next time."""
+    with suppress(DmqrError):
+        connection, index, _ = connect(name, settings, settings.index)
+        with closing(connection):
+            put_note(connection, index, source)
+
+
+@dataclass(frozen=True)
+class ElasticBuilt(Built):
+    """The summary of `build_elastic_index`, with the counts of loading."""
+
+    counts: LoadCounts = field(default_factory=LoadCounts)
+
+
 def build_elastic_index(
     fields: Fields,
     corpus_paths: Paths,
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
-    load: PassLoader | None = None,
+    load: BatchLoader | None = None,
     columns: CorpusSettings = COLUMNS,
     source: str | None = None,
-) -> ElasticSummary:
+) -> ElasticBuilt:
     """Builds the index, resumes its build, or finds it complete; then points the alias to it.
 
     Args:
         fields: The retrievers that share the index; one value of `fields.elastic_indexes`.
-        corpus_paths: A Parquet file, a folder of them, or a list; `columns` are its columns.
+        corpus_paths: Parquet files.
         folder: For temporary files; None: the machine's own.
         progress: Called with the phase ("read", "load"), documents done, documents in all.
-        load: Loads the batches of a pass; None: `InProcessLoader`.
+        load: Loads the batches; None: `load_here`.
         columns: Of the corpus.
         source: What tells its files from others; noted in the index.
 
@@ -65,27 +111,22 @@ def build_elastic_index(
         RetrieverError: What is wrong with the corpus, the model or the server; the alias is unchanged.
     """
     report = progress or (lambda what, done, total: None)
-    load = load or InProcessLoader()
     with (
         tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=folder) as work,
-        contextlib.closing(ElasticBuild(fields, corpus_paths, Path(work), report, columns, source)) as build,
+        closing(ElasticBuild(fields, corpus_paths, Path(work), report, columns, source)) as build,
     ):
         counts = LoadCounts()
-        if build.complete:
-            build.apply_final_settings()
-            build.note_source()
-        else:
+        if not build.find_complete():
             build.create_index()
-            for batches in build.passes():
-                for part in load(build.loader_settings(), batches):
-                    counts = counts.plus(part)
-                    report("load", counts.loaded + counts.present, build.written.documents)
+            for part in (load or load_here)(build.loader_settings(), build.batches()):
+                counts = LoadCounts(*map(sum, zip(counts, part, strict=True)))
+                report("load", counts.loaded + counts.present, build.written.documents)
             build.finish()
         return build.move_alias(counts)
 
 
 class ElasticBuild:
-    """One build, step by step; the caller loads the batches of `passes` as `loader_settings` say."""
+    """One build, step by step; the caller loads the batches as `loader_settings` say."""
 
     def __init__(
         self,
@@ -125,20 +166,22 @@ class ElasticBuild:
         )
         self._index = f"{self._alias}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         self._existing = find_index(self._connection, self._index)
-        self._resumed = self._existing is not None
 
     def close(self) -> None:
         """Closes the connection."""
         self._connection.close()
 
-    @property
-    def complete(self) -> bool:
-        """Whether an earlier build has finished the index."""
-        return self._existing is not None and bool((self._existing.note or {}).get("complete"))
+    def find_complete(self) -> bool:
+        """Returns whether an earlier build has finished the index; applies the final settings, and notes its files of now."""
+        if self._existing is None or not (self._existing.note or {}).get("complete"):
+            return False
+        self._apply_final_settings()
+        put_note(self._connection, self._existing, self._source)
+        return True
 
     def create_index(self) -> None:
         """Creates the index without refresh and replicas, or prepares an unfinished one to be resumed."""
-        if self._resumed:
+        if self._existing is not None:
             self._request("POST", f"/{self._index}/_refresh")  # makes loaded vectors visible to the look-up
             return
         settings = {
@@ -149,21 +192,12 @@ class ElasticBuild:
         mapping = self._fields.mapping(self._dim()) | {"_meta": {NOTE: self._note(complete=False)}}
         self._request("PUT", f"/{quote(self._index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
 
-    def passes(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Yields the passes over the corpus, each as batches to be loaded before the next pass begins.
-
-        With vectors the first pass has one document of each distinct text, and the second takes the vectors of the others
-        from the index.
-        """
-        first = self._first_of_their_text() if self._fields.dense else None
-        yield self._batches(first)
-        if first is not None and not first.all():
-            self._request("POST", f"/{self._index}/_refresh")
-            self._resumed = True
-            yield self._batches(~first)
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Returns the documents."""
+        return slices(self._documents, _BATCH)
 
     def loader_settings(self) -> dict[str, Any]:
-        """Returns the settings of `passages.CorpusLoader` for the current pass, as plain values for any process."""
+        """Returns the settings of `passages.CorpusLoader`, as plain values for any process."""
         return {
             "where": self._where,
             "connection": self._settings,
@@ -174,7 +208,7 @@ class ElasticBuild:
             "encoder": self._fields.encoder if self._fields.dense else None,
             "dim": self._dim(),
             "vector_sources": self._vector_sources(),
-            "resumed": self._resumed,
+            "resumed": self._existing is not None,
         }
 
     def _dim(self) -> int:
@@ -182,18 +216,14 @@ class ElasticBuild:
 
     def _vector_sources(self) -> list[tuple[str, str]]:
         """Returns index and field of stored vectors of this encoder."""
-        places = [(self._index, self._fields.vector_field)] if self._fields.vector_field and self._resumed else []
+        places = [(self._index, self._fields.vector_field)] if self._fields.vector_field and self._existing else []
         note = (self._old.note if self._old else None) or {}
         if self._old is not None and note.get("encoder") and note["encoder"] == self._encoder_identity:
             places.append((self._old.name, note["vector_field"]))
         return [(index, field) for index, field in places if field]
 
     def finish(self) -> None:
-        """Merges the loaded index, checks its number of documents, applies the final settings and notes that it is complete.
-
-        Raises:
-            RetrieverError: Documents are missing.
-        """
+        """Merges the loaded index, checks its number of documents, applies the final settings and notes that it is complete."""
         self._merge()
         self._request("POST", f"/{self._index}/_refresh")
         count = self._request("GET", f"/{self._index}/_count")["count"]
@@ -203,21 +233,16 @@ class ElasticBuild:
                 f"{self._where}: index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}; "
                 f"{self._alias} is as it was; delete {self._index} and build it again",
             )
-        self.apply_final_settings()
+        self._apply_final_settings()
         # Last, since a complete index is not resumed
         self._request("PUT", f"/{self._index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
 
-    def apply_final_settings(self) -> None:
+    def _apply_final_settings(self) -> None:
         """Sets the usual replicas and refresh and blocks writing, where this is not done yet."""
         there = self._existing.settings if self._existing else {}
         if there.get("refresh_interval") is not None or (there.get("blocks") or {}).get("write") != "true":
             wanted = {"number_of_replicas": None, "refresh_interval": None, "blocks.write": True}
             self._request("PUT", f"/{self._index}/_settings", {"index": wanted})
-
-    def note_source(self) -> None:
-        """Notes in a complete index which files it is of now."""
-        if self._existing is not None and self._source is not None:
-            put_note(self._connection, self._existing, self._source)
 
     def _merge(self) -> None:
         """Merges each shard to one segment: each segment costs every search time, kNN most of all.
@@ -235,7 +260,7 @@ class ElasticBuild:
                 merging = time.monotonic()
             time.sleep(_MERGE_POLL)
 
-    def move_alias(self, counts: LoadCounts) -> ElasticSummary:
+    def move_alias(self, counts: LoadCounts) -> ElasticBuilt:
         """Points the alias to the index, in one step, and removes indexes older than the previous one."""
         now = find_index(self._connection, self._alias)
         built = now is None or now.name != self._index
@@ -249,9 +274,10 @@ class ElasticBuild:
                 self._remove_older(now)
         note, written = (now.note if now else None) or {}, self.written
         replaced = note.get("documents", 0) if built and now is not None and note.get("corpus") != written.content else None
-        of_corpus = written.documents, written.duplicates, written.content
-        looks = self._fields.looks(self._documents)
-        return ElasticSummary(built, self._index, *of_corpus, counts, written.without_text, replaced, looks)
+        bm25 = self._fields.bm25
+        looks = other_language(str(bm25[1].analyzer), sampled(self._documents, SAMPLE)) if bm25 else None
+        notes = () if looks is None else (f"warning: {looks}",)
+        return ElasticBuilt(built, written.documents, written.without_text, replaced, notes, self._index, counts)
 
     def _remove_older(self, previous: ElasticIndex) -> None:
         """Removes indexes of this alias that were created before the previous one."""
@@ -265,7 +291,7 @@ class ElasticBuild:
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         try:
-            return self._connection.request(method, path, body).body
+            return self._connection.request(method, path, body)
         except RequestRefused as refused:
             if refused.kind == "resource_already_exists_exception":  # a lost answer, or a concurrent build
                 return None
@@ -274,32 +300,12 @@ class ElasticBuild:
                 f"{self._where}: {self._connection.address} refuses index {self._index}: {refused.said}; correct the config",
             ) from None
 
-    def _batches(self, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
-        row = 0
-        for whole in open_arrow(self._documents):
-            for start in range(0, whole.num_rows, _BATCH):
-                batch = whole.slice(start, _BATCH)
-                chosen = batch if mask is None else batch.filter(pa.array(mask[row : row + batch.num_rows]))
-                row += batch.num_rows
-                if chosen.num_rows:
-                    yield chosen
-
-    def _first_of_their_text(self) -> np.ndarray:
-        hashes = bytearray()  # 16 bytes a document
-        for batch in self._batches(None):
-            hashes += b"".join(bytes.fromhex(text_hash(text)) for text in joined(batch))
-        order, new = group_equal_hashes(np.frombuffer(hashes, dtype="<u8").reshape(-1, 2))
-        mask = np.zeros(len(order), dtype=bool)
-        mask[order[new]] = True
-        return mask
-
     def _note(self, complete: bool) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "alias": self._alias,
             "corpus": self.written.content,
             "documents": self.written.documents,
-            "duplicates": self.written.duplicates,
             "doc_id_type": self._doc_id_type,
             "text_field": self._fields.text_field,
             "vector_field": self._fields.vector_field,

@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadP
 from contextlib import closing, suppress
 from typing import Any
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, error_words
@@ -83,13 +84,7 @@ class BulkLoader:
             self._load(rest[len(rest) // 2 :])
 
     def _send(self, left: dict[str, Action]) -> None:
-        """Sends documents once and removes those that are in the index from `left`.
-
-        Raises:
-            ServerUnavailable: Some are still left.
-            RequestRefused: The server refuses a whole request.
-            RetrieverError: The server refuses a document.
-        """
+        """Sends documents once and removes those that are in the index from `left`."""
         from elasticsearch.helpers import streaming_bulk
 
         said = "an answer that lacks documents"
@@ -107,30 +102,19 @@ class BulkLoader:
                         left.pop(item["_id"])
                     elif item["status"] in BUSY:
                         said = f"documents were answered {item['status']} {kind}"
+                    elif kind == _CLOSED_INDEX:
+                        words = "another process has finished it meanwhile; run the same command again"
+                        raise RetrieverError("run-held", f"{self._where}: {words}")
                     else:
-                        raise self._refusal(item)
+                        kind, why = error_words(item.get("error") or {})
+                        words = f"document {item['_id']!r} is refused: {kind}: {one_line(why, 200)}; correct the corpus"
+                        raise RetrieverError("elastic-refused", f"{self._where}: {words}")
         if left:
             raise ServerUnavailable(said, overloaded=True)
 
-    def _refusal(self, item: dict[str, Any]) -> RetrieverError:
-        """Returns the error for a document that the server refuses."""
-        kind, reason = error_words(item.get("error") or {})
-        reason = " ".join(reason.split())[:200]
-        if kind == _CLOSED_INDEX:
-            return RetrieverError(
-                "run-held", f"{self._where}: another process has finished it meanwhile; run the same command again"
-            )
-        return RetrieverError(
-            "elastic-refused", f"{self._where}: document {item['_id']!r} is refused: {kind}: {reason}; correct the corpus"
-        )
-
 
 def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
-    """Returns the action that creates a document; its body is JSON already, and the library sends bytes as they are.
-
-    Raises:
-        RetrieverError: A `doc_id` that Elasticsearch does not accept.
-    """
+    """Returns the action that creates a document; its body is JSON already, and the library sends bytes as they are."""
     import orjson
 
     size = len(doc_id.encode())

@@ -10,15 +10,16 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
 from cluster.http import Refusals
-from cluster.outages import answered, failed, retried
+from cluster.outages import answered, retried
 from retrievers.elastic.access import read_access
-from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, transport_words
+from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.served.http import reason
 
 PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
@@ -29,13 +30,6 @@ _TEXT = 300  # characters of a server's message that are shown
 T = TypeVar("T")
 
 
-class ServerResponse(NamedTuple):
-    """``body``: JSON as Python values; None where there was none."""
-
-    status: int
-    body: Any
-
-
 class Connection:
     """A server, or several nodes of one cluster. Threads may share it."""
 
@@ -44,9 +38,6 @@ class Connection:
 
         At most `in_flight` requests are sent at a time. Where `patient`, the run's plan has reached the server with this key,
         and even the first request waits for it; otherwise a server that does not answer is refused within seconds.
-
-        Raises:
-            RetrieverError: An environment variable is not set or is no URL; the client is missing.
         """
         self.where = where
         self.timeout, self.patience = settings.timeout_seconds, 60 * settings.patience_minutes
@@ -57,17 +48,16 @@ class Connection:
         self._access = access = read_access(where, settings)
         self.address, self._url_env = ", ".join(access.hosts), settings.url_env
         self._service = f"{PRODUCT} at {self.address}"
-        options = access.options
-        if any(host.startswith("https:") for host in access.hosts):
-            options["ca_certs"] = os.environ.get("SSL_CERT_FILE")
-        self._client = _client(where, access.hosts, options | {"connections_per_node": max(1, in_flight)})
+        secure = any(host.startswith("https:") for host in access.hosts)
+        self._client = _client(
+            where, access.hosts, api_key=access.api_key, basic_auth=access.basic_auth, connections_per_node=max(1, in_flight),
+            ca_certs=os.environ.get("SSL_CERT_FILE") if secure else None,
+        )  # fmt: skip
         self._slots = threading.Semaphore(max(1, in_flight))
 
     @contextmanager
     def client(self, asked: str, *, timeout: float | None = None, allow: Collection[int] = ()) -> Iterator[Any]:
-        """Lends the client for one request (`asked`: method and path) and translates what it raises.
-
-        Error statuses of `allow` are answers.
+        """Lends the client for one request (`asked`: method and path) and translates what it raises, but for `allow`.
 
         Raises:
             ServerUnavailable: Not reached, too busy, broken off.
@@ -81,17 +71,19 @@ class Connection:
             with self._slots:
                 yield self._client.options(request_timeout=timeout or self.timeout, ignore_status=tuple(allow))
         except TlsError as error:
-            raise self._tls_failure(error) from None
+            words = f"no secure connection to {self.address}: {redacted(reason(error), self._access.secrets, _TEXT)}"
+            remedy = f"name its authority's file in SSL_CERT_FILE, or correct {self._url_env}"
+            raise self._error("server-access", f"{words}; {remedy}") from None
         except SerializationError:
             raise self._not_elasticsearch() from None
         except TransportError as error:
-            raise self._unavailable(transport_words(error), overloaded=isinstance(error, ConnectionTimeout)) from None
+            raise ServerUnavailable(reason(error), overloaded=isinstance(error, ConnectionTimeout)) from None
         except UnsupportedProductError:
             raise self._not_elasticsearch() from None
         except ApiError as error:
             raise self._failure(asked, error.status_code, error.body) from None
         except OSError as error:
-            raise self._unavailable(error.strerror or type(error).__name__) from None
+            raise ServerUnavailable(reason(error)) from None
         self._authenticated = True
         self._refusals.answered()
         answered(self._service)
@@ -106,10 +98,11 @@ class Connection:
         params: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         allow: Collection[int] = (),
-    ) -> ServerResponse:
-        """Sends a request once; options and errors are those of `client`.
+    ) -> Any:
+        """Sends a request once; returns the JSON that is answered, None for an error status of `allow`.
 
-        The body is JSON values, or bytes that are sent as they are: with `lines`, lines of JSON (msearch).
+        The body is JSON values, or bytes that are sent as they are: with `lines`, lines of JSON (msearch). Errors are those of
+        `client`.
         """
         headers = {"accept": "application/json"}
         if body is not None:
@@ -118,11 +111,9 @@ class Connection:
             answer = client.perform_request(method, path, params=params, headers=headers, body=body)
         if isinstance(answer.body, str):  # a login page; the client looks at the first answer alone
             raise self._not_elasticsearch()
-        return ServerResponse(answer.meta.status, answer.body)
+        return None if answer.meta.status in allow else answer.body
 
-    def request(
-        self, method: str, path: str, body: Any = None, *, patience: float | None = None, **options: Any
-    ) -> ServerResponse:
+    def request(self, method: str, path: str, body: Any = None, *, patience: float | None = None, **options: Any) -> Any:
         """Sends a request, again while the server is unavailable, for `patience` seconds (None: the connection's own).
 
         Raises:
@@ -132,12 +123,16 @@ class Connection:
         seconds = self.patience if patience is None else patience
         return self.retry(lambda: self.send(method, path, body, **options), seconds)
 
-    def retry(self, send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
-        """Returns what `send` returns, as `retried` does.
+    def search(self, index: str, body: dict[str, Any], shown: str | None = None, *, patience: float | None = None) -> Any:
+        """Returns the answer of all shards to a search, of it only the parts `shown`; options and errors as of `request`."""
+        params = {"allow_partial_search_results": "false"} | ({"filter_path": shown} if shown else {})
+        return (
+            self.request("POST", f"/{index}/_search", {"track_total_hits": False} | body, params=params, patience=patience)
+            or {}
+        )
 
-        Raises:
-            RetrieverError: the server stayed unavailable.
-        """
+    def retry(self, send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
+        """Returns what `send` returns; sends again while the server is unavailable, for `patience` seconds."""
 
         def attempt() -> T:
             try:
@@ -149,111 +144,86 @@ class Connection:
         try:
             return retried(attempt, patience, stop)
         except ServerUnavailable as error:
-            raise self.unavailable(error) from None
-
-    def unavailable(self, error: object) -> RetrieverError:
-        """Returns the error for a server that stayed unavailable."""
-        return RetrieverError(
-            "server-away",
-            f"{self.where}: no good answer from {self.address}: {error}; start the server, or correct {self._url_env}",
-        )
+            words = f"no good answer from {self.address}: {error}; start the server, or correct {self._url_env}"
+            raise self._error("server-away", words) from None
 
     def check(self) -> str | None:
         """Returns the server's version if this client fits it; None where the key may not ask for the version.
 
         Raises:
-            RetrieverError: no answer; the key is refused; not Elasticsearch; neither of the client's major version nor of the
-                next one.
+            RetrieverError: No answer, not Elasticsearch, a key that is refused, or not the client's major version or the next.
         """
         from elasticsearch import __version__ as client
 
         answer = self.request("GET", "/", patience=self.opening_patience, timeout=10, allow=(403,))
-        if answer.status == 403:
+        if answer is None:
             return None
-        version = str((answer.body.get("version") or {}).get("number") or "")
+        version = str((answer.get("version") or {}).get("number") or "")
         major = version.partition(".")[0]
         if not major.isdigit():
-            raise RetrieverError(
-                "elastic-refused", f"{self.where}: {self.address} does not say its version; correct {self._url_env}"
-            )
+            raise self._error("elastic-refused", f"{self.address} does not say its version; correct {self._url_env}")
         if int(major) not in (client[0], client[0] + 1):  # a server answers clients of its own major version and the one before
             raise self._wrong_version(f"Elasticsearch {version}")
         return version
 
-    def _unavailable(self, words: str, *, overloaded: bool = False) -> ServerUnavailable:
-        """The error for a failure after which the same request may succeed."""
-        failed(self._service, words, self.patience)
-        return ServerUnavailable(words, overloaded=overloaded)
-
     def _failure(self, asked: str, status: int, content: Any) -> RetrieverError | ServerUnavailable:
-        """The error for an answer with an error status."""
-        kind, reason = body_words(content)
-        reason = redacted(reason, self._access.secrets, _TEXT)
+        kind, text = body_words(content)
+        text = redacted(text, self._access.secrets, _TEXT)
         if status >= 500 or status in BUSY:
-            return self._unavailable(f"status {status} {kind} {reason}".strip(), overloaded=status in BUSY)
+            return ServerUnavailable(f"status {status} {kind} {text}".strip(), overloaded=status in BUSY)
         if status == 401:
             return self._unauthorized()
         if kind == _OTHER_MAJOR:
             return self._wrong_version("of another major version")
         if status == 403 and kind:
-            return RetrieverError(
-                "server-access",
-                f"{self.where}: {self.address} does not allow {asked} with this key; give it the right: {reason}",
+            return self._error(
+                "server-access", f"{self.address} does not allow {asked} with this key; give it the right: {text}"
             )
         if status == 403 and not self._refusals.refused(status):  # in words that are not Elasticsearch's
-            return RetrieverError(
-                "server-access",
-                f"{self.where}: what stands before {self.address} refuses {asked}: {reason or 'no words'}; have it passed on",
-            )
-        return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, reason)
+            words = f"what stands before {self.address} refuses {asked}: {text or 'no words'}; have it passed on"
+            return self._error("server-access", words)
+        return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, text)
 
     def _wrong_version(self, server: str) -> RetrieverError:
         from elasticsearch import __version__ as client
 
         install = "" if client[0] == _CLIENT_MAJOR else f", or the client of this package: {_INSTALL}"
-        return RetrieverError(
+        return self._error(
             "elastic-refused",
-            f"{self.where}: the server at {self.address} is {server}, the client installed here is "
-            f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x; take such a server{install}",
+            f"the server at {self.address} is {server}, the client installed here is {'.'.join(map(str, client[:3]))}, for "
+            f"servers {client[0]}.x and {client[0] + 1}.x; take such a server{install}",
         )
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """The error for a 401; one to retry if the server has accepted the key before."""
-        if self._authenticated and self._access.keys:
-            return self._unavailable("the key, which was good before, is not accepted")
-        if not self._access.keys:
-            return RetrieverError(
-                "server-access",
-                f"{self.where}: {self.address} asks for a key; name its variable in api_key_env, or put user and password into "
-                f"the address in {self._url_env}",
-            )
-        keys = " and ".join(self._access.keys)
-        return RetrieverError(
-            "server-access", f"{self.where}: {self.address} does not accept the key; correct {keys} in the environment"
-        )
-
-    def _tls_failure(self, error: Any) -> RetrieverError:
-        words = redacted(transport_words(error), self._access.secrets, _TEXT)
-        return RetrieverError(
-            "server-access",
-            f"{self.where}: no secure connection to {self.address}: {words}; name its authority's file in SSL_CERT_FILE, or "
-            f"correct {self._url_env}",
-        )
+        if self._authenticated and self._access.variable:
+            return ServerUnavailable("the key, which was good before, is not accepted")
+        if not self._access.variable:
+            words = "name its variable in api_key_env, or put user and password into the address in"
+            return self._error("server-access", f"{self.address} asks for a key; {words} {self._url_env}")
+        words = f"does not accept the key; correct {self._access.variable} in the environment"
+        return self._error("server-access", f"{self.address} {words}")
 
     def _not_elasticsearch(self) -> RetrieverError | ServerUnavailable:
         """The error for an answer of something else; one to retry if Elasticsearch has answered before."""
         if self._authenticated:
-            return self._unavailable("an answer that is not Elasticsearch's, or was cut short")
-        return RetrieverError(
-            "elastic-refused", f"{self.where}: what answers at {self.address} is not Elasticsearch; correct {self._url_env}"
-        )
+            return ServerUnavailable("an answer that is not Elasticsearch's, or was cut short")
+        return self._error("elastic-refused", f"what answers at {self.address} is not Elasticsearch; correct {self._url_env}")
+
+    def _error(self, code: str, words: str) -> RetrieverError:
+        return RetrieverError(code, f"{self.where}: {words}")
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
 
-def _client(where: str, hosts: list[str], options: Mapping[str, Any]) -> Any:
+def hits_of(answer: Any) -> list[dict[str, Any]]:
+    """Returns the hits of an answer to a search."""
+    return (answer.get("hits") or {}).get("hits") or []
+
+
+def _client(where: str, hosts: list[str], **options: Any) -> Any:
     try:
         from elasticsearch import Elasticsearch
         from elasticsearch.serializer import OrjsonSerializer

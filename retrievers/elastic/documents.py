@@ -5,16 +5,16 @@ from __future__ import annotations
 import fnmatch
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cluster.errors import RetrieverError
-from retrievers.elastic.connection import Connection
+from retrievers.batches import in_threads
+from retrievers.elastic.connection import Connection, hits_of
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.index import ElasticIndex, field_of, gone
 from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
-from retrievers.retriever import PAGE, SOURCE, Alive, distinct, no_heartbeat, place_of
+from retrievers.retriever import PAGE, SOURCE, Alive, no_heartbeat, place_of
 
 _BATCH = 500  # documents per request
 
@@ -25,18 +25,14 @@ def fetch(
     """Returns the `_source` of each document that the index holds and the filter leaves, of it only `fields`.
 
     By a search, which unlike `_mget` heeds a filter, and finds documents that were written with a routing value.
-
-    Raises:
-        RetrieverError: The index is gone; no answer for the connection's patience.
     """
     query = filtered({"ids": {"values": list(dict.fromkeys(doc_ids))}}, only)
-    body = {"query": query, "size": len(doc_ids), "track_total_hits": False, "_source": list(fields) or False, "sort": ["_doc"]}
-    params = {"filter_path": "hits.hits._id,hits.hits._source", "allow_partial_search_results": "false"}
+    body = {"query": query, "size": len(doc_ids), "_source": list(fields) or False, "sort": ["_doc"]}
     try:
-        answer = connection.request("POST", f"/{index}/_search", body, params=params, patience=connection.patience).body or {}
+        answer = connection.search(index, body, "hits.hits._id,hits.hits._source")
     except RequestRefused as refused:
         raise (gone(connection, index, refused.kind) or refused) from None
-    return {hit["_id"]: hit.get("_source") or {} for hit in (answer.get("hits") or {}).get("hits") or []}
+    return {hit["_id"]: hit.get("_source") or {} for hit in hits_of(answer)}
 
 
 class ElasticDocuments:
@@ -52,56 +48,8 @@ class ElasticDocuments:
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns the indexed text of each document, each fetched once, as `DocumentStore.texts`; raises as `fetch`, too."""
-        once, inverse = distinct(doc_ids)
-        parts = [once[start : start + self._batch] for start in range(0, len(once), self._batch)]
-        found: list[str] = []
-        failed = threading.Event()  # else a thread that has waited for the server would begin to wait for the next part
-
-        def texts(part: list[str]) -> list[str]:
-            try:
-                return [] if failed.is_set() else self._part(part)
-            except BaseException:
-                failed.set()
-                raise
-
-        with ThreadPoolExecutor(min(self._in_flight, max(1, len(parts))), "texts") as pool:
-            for part in pool.map(texts, parts):
-                found += part
-                alive()
-        return [found[place] for place in inverse.tolist()]
-
-    def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns where each document is from, as `DocumentStore.places`; raises as `fetch`."""
-        fields = ["columns"] if self._index.note else [SOURCE, PAGE]
-        found: dict[str, Any] = {}
-        for start in range(0, len(doc_ids), self._batch):
-            found |= self._found(doc_ids[start : start + self._batch], *fields)
-        sources = [found.get(doc_id, {}) for doc_id in doc_ids]
-        return [place_of(one.get("columns") or {} if self._index.note else one) for one in sources]
-
-    def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
-        found: set[str] = set()
-        for start in range(0, len(doc_ids), self._batch):
-            found |= self._found(doc_ids[start : start + self._batch]).keys()
-        return [doc_id in found for doc_id in doc_ids]
-
-    def some(self, count: int) -> list[str]:
-        """Returns the indexed texts of the first documents that a search of all gives; raises as `fetch`."""
-        body = {"query": filtered({"match_all": {}}, self._only), "size": min(count, self._index.most_hits)}
-        path, params = f"/{self._index.name}/_search", {"filter_path": "hits.hits._source"}
-        wanted = body | {"_source": [self._field]}
-        answer = self._connection.request("POST", path, wanted, params=params, patience=self._connection.patience).body or {}
-        hits = (answer.get("hits") or {}).get("hits") or []
-        return [_text(hit.get("_source") or {}, self._field) for hit in hits]
-
-    def _found(self, doc_ids: Sequence[str], *fields: str) -> dict[str, Any]:
-        return fetch(self._connection, self._index.name, doc_ids, fields, self._only)
-
-    def _part(self, doc_ids: list[str]) -> list[str]:
-        found = self._found(doc_ids, self._field)
-        missing = next((doc_id for doc_id in doc_ids if doc_id not in found), None)
-        if missing is not None:
+        found = self._found(doc_ids, self._field, alive=alive)
+        if (missing := next((doc_id for doc_id in doc_ids if doc_id not in found), None)) is not None:
             raise RetrieverError(
                 "index-other",
                 f"{self._connection.where}: index {self._index.name} at {self._connection.address}: no document {missing!r}; "
@@ -109,14 +57,41 @@ class ElasticDocuments:
             )
         return [_text(found[doc_id], self._field) for doc_id in doc_ids]
 
+    def places(self, doc_ids: Sequence[str]) -> list[str]:
+        """Returns where each document is from, as `DocumentStore.places`; raises as `fetch`."""
+        found = self._found(doc_ids, *(["columns"] if self._index.note else [SOURCE, PAGE]))
+        sources = [found.get(doc_id, {}) for doc_id in doc_ids]
+        return [place_of(source.get("columns") or {} if self._index.note else source) for source in sources]
+
+    def known(self, doc_ids: Sequence[str]) -> list[bool]:
+        """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
+        found = self._found(doc_ids)
+        return [doc_id in found for doc_id in doc_ids]
+
+    def some(self, count: int) -> list[str]:
+        """Returns the indexed texts of the first documents that a search of all gives; raises as `fetch`."""
+        body = {"query": filtered({"match_all": {}}, self._only), "size": min(count, self._index.most_hits)}
+        answer = self._connection.search(self._index.name, body | {"_source": [self._field]}, "hits.hits._source")
+        return [_text(hit.get("_source") or {}, self._field) for hit in hits_of(answer)]
+
+    def _found(self, doc_ids: Sequence[str], *fields: str, alive: Alive = no_heartbeat) -> dict[str, Any]:
+        """Returns what `fetch` returns, some documents at a time, in several requests."""
+        unique = list(dict.fromkeys(doc_ids))
+        parts = [unique[start : start + self._batch] for start in range(0, len(unique), self._batch)]
+
+        def fetched(part: list[str], _: threading.Event) -> dict[str, Any]:
+            return fetch(self._connection, self._index.name, part, fields, self._only)
+
+        found: dict[str, Any] = {}
+        for part in in_threads(fetched, parts, self._in_flight, alive):
+            found |= part
+        return found
+
 
 def text_field(where: str, settings: ElasticSettings, index: ElasticIndex) -> str:
     """Returns the field with the documents' texts.
 
     An index built here notes it. In any other index it is the field that BM25 searches, for dense search `TEXT_FIELD`.
-
-    Raises:
-        RetrieverError: There is no such field, or the index does not keep it.
     """
     if index.note:
         return str(index.note["text_field"])

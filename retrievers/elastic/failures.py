@@ -22,7 +22,6 @@ class ServerUnavailable(Transient):
     """
 
     def __init__(self, message: str, *, overloaded: bool = False, of_item: bool = False) -> None:
-        """Keeps what happened in a few words."""
         super().__init__(message, "Elasticsearch")
         self.overloaded, self.of_item = overloaded, of_item
 
@@ -37,20 +36,9 @@ class RequestRefused(RetrieverError):
     """
 
     def __init__(self, where: str, status: int, kind: str, reason: str) -> None:
-        """Keeps the server's words."""
         self.status, self.kind = status, kind
         self.said = f"{kind}: {reason}" if reason else kind
         super().__init__("elastic-refused", f"{where}: {self.said}; correct the config")
-
-
-def transport_words(error: Any) -> str:
-    """Returns why there was no answer, in a few words, without memory addresses and class names."""
-    inner: Any = error.errors[0] if getattr(error, "errors", None) else error
-    while cause := inner.__cause__ or next((arg for arg in inner.args if isinstance(arg, OSError)), None):
-        inner = cause
-    reset = str(inner) if isinstance(inner, ConnectionError) else ""
-    words = getattr(inner, "strerror", None) or reset or getattr(error, "message", "") or type(error).__name__
-    return " ".join(str(words).split())[:120]
 
 
 def body_words(content: Any) -> tuple[str, str]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import RetrieverError
-from retrievers.analysis.detection import SAMPLE, other_language
-from retrievers.corpora.corpus import sampled
 from retrievers.elastic.passages import PASSAGE
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.kinds import RetrieverSettings
@@ -54,10 +51,6 @@ class Fields(NamedTuple):
     def analysis(self) -> dict[str, Any]:
         """Returns the index settings of BM25."""
         return {"similarity": {"default": {"type": "BM25"} | self.bm25[1].bm25_constants.model_dump()}} if self.bm25 else {}
-
-    def looks(self, documents: Path) -> str | None:
-        """Returns in words that the corpus is plainly of another language than BM25's analyzer; None: it is not."""
-        return other_language(str(self.bm25[1].analyzer), sampled(documents, SAMPLE)) if self.bm25 else None
 
     def mapping(self, dim: int) -> dict[str, Any]:
         """Returns the mapping of the index, with vectors of length `dim`."""

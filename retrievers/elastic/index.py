@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
-from retrievers.elastic.settings import FOREIGN, MOST_HITS
+from retrievers.elastic.settings import FOREIGN, MOST_HITS, ElasticSettings
 
 FORMAT = 1
 """Version of the indexes built here."""
@@ -63,15 +63,13 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     if not name or name.startswith(("_", "-", "+")) or set(name) & set('*?,"<>|/\\ #:'):
         raise RetrieverError("config-value", f"{connection.where}.index: {name!r} is no name of one index or alias; correct it")
     answer = connection.request("GET", f"/{quote(name, safe='')}", patience=connection.opening_patience, allow=(404,))
-    if answer.status == 404:
+    if answer is None:
         return None
-    if len(answer.body) > 1:
-        several = ", ".join(sorted(answer.body)[:5])
-        raise RetrieverError(
-            "config-value",
-            f"{connection.where}: index {name} stands for {len(answer.body)} indexes ({several}); name one of them",
-        )
-    ((concrete, found),) = answer.body.items()
+    if len(answer) > 1:
+        several = ", ".join(sorted(answer)[:5])
+        words = f"index {name} stands for {len(answer)} indexes ({several}); name one of them"
+        raise RetrieverError("config-value", f"{connection.where}: {words}")
+    ((concrete, found),) = answer.items()
     mappings, settings = found.get("mappings") or {}, found["settings"]["index"]
     note = (mappings.get("_meta") or {}).get(NOTE)
     alias = (found.get("aliases") or {}).get(name) or {} if name != concrete else {}
@@ -86,11 +84,7 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
 
 
 def ready_index(connection: Connection, name: str) -> ElasticIndex:
-    """Returns the index as `find_index`, if it can be searched.
-
-    Raises:
-        RetrieverError: There is none; its build is unfinished; it has another format.
-    """
+    """Returns the index as `find_index`, if it can be searched."""
     found = find_index(connection, name)
     where = f"{connection.where}: index {name} at {connection.address}"
     if found is None:
@@ -105,9 +99,22 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
     return found
 
 
-def put_note(connection: Connection, index: ElasticIndex, source: str) -> None:
-    """Notes in an index that was built here which files it is of, where it does not say so."""
-    if index.note is not None and index.note.get("source") != source:
+def connect(
+    name: str, settings: ElasticSettings, index: str, *, patient: bool = False
+) -> tuple[Connection, ElasticIndex, str | None]:
+    """Returns a checked connection, an index that can be searched, and the server's version; raises as `ready_index`."""
+    connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight, patient=patient)
+    try:
+        version = connection.check()
+        return connection, ready_index(connection, index), version
+    except BaseException:
+        connection.close()
+        raise
+
+
+def put_note(connection: Connection, index: ElasticIndex, source: str | None) -> None:
+    """Notes in an index that was built here which files it is of, where it does not say so; None: that is not known."""
+    if source is not None and index.note is not None and index.note.get("source") != source:
         body = {"_meta": {NOTE: index.note | {"source": source}}}
         connection.request("PUT", f"/{quote(index.name, safe='')}/_mapping", body)
 

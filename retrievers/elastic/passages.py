@@ -1,4 +1,4 @@
-"""Loading a corpus into an Elasticsearch index: documents with their vectors, each distinct text encoded once.
+"""Loads a corpus into an Elasticsearch index: documents with their vectors.
 
 A vector is looked up, by its text's hash, in the index that is being built and in the one that it will replace, and encoded
 only where neither has it: a corpus with one new text in a hundred costs a hundredth, and a resumed build encodes no text
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from retrievers.corpora.corpus import joined
 from retrievers.elastic.bulk import BulkLoader, create_action
-from retrievers.elastic.connection import Connection
+from retrievers.elastic.connection import Connection, hits_of
 from retrievers.elastic.documents import fetch
 from retrievers.encoder import TextEncoder, open_encoder, refusals_named
 from retrievers.retriever import SearchText
@@ -29,8 +29,8 @@ PASSAGE = "passage"
 Encode = Callable[[Sequence[str]], np.ndarray]
 """Texts to vectors, shape (n, dim); raises as `TextEncoder.encode`."""
 
-PassLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[LoadCounts]"]
-"""Loads the batches of one pass into an index, as `build.ElasticBuild.loader_settings` say."""
+BatchLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[LoadCounts]"]
+"""Loads batches into an index, as `build.ElasticBuild.loader_settings` say."""
 
 
 class LoadCounts(NamedTuple):
@@ -40,10 +40,6 @@ class LoadCounts(NamedTuple):
     present: int = 0  # documents that were in the index already
     encoded: int = 0  # texts
     reused: int = 0  # vectors of an index
-
-    def plus(self, other: LoadCounts) -> LoadCounts:
-        """Returns the sums."""
-        return LoadCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class CorpusLoader:
@@ -61,11 +57,7 @@ class CorpusLoader:
         self._bulk = BulkLoader(self._connection, self._index, settings["in_flight"])
 
     def add(self, batch: pa.RecordBatch) -> LoadCounts:
-        """Queues the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks.
-
-        Raises:
-            RetrieverError: A document is refused; the server stayed unavailable.
-        """
+        """Queues the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks."""
         rows = batch.num_rows
         if self._resumed:
             batch = self._missing(batch)
@@ -128,12 +120,9 @@ class CorpusLoader:
             # before 8.19 refuse
             "_source": False,
             "fields": [field, PASSAGE],
-            "track_total_hits": False,
         }
-        params = {"filter_path": "hits.hits.fields", "allow_partial_search_results": "false"}
-        answer = self._connection.request("POST", f"/{index}/_search", body, params=params).body or {}
         found = {}
-        for hit in (answer.get("hits") or {}).get("hits") or []:
+        for hit in hits_of(self._connection.search(index, body, "hits.hits.fields")):
             fields = hit["fields"]
             vector = np.array(fields.get(field) or [], dtype=np.float32)
             if vector.shape == (self._dim,):
@@ -145,7 +134,6 @@ class PassageEncoder:
     """Encodes passages, one thread at a time; loads the model with the first call."""
 
     def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
-        """Keeps the config's `encoder` block and the device."""
         self._settings, self._device = settings, device
         self._encoder: TextEncoder | None = None
         self._lock = threading.Lock()
@@ -158,24 +146,22 @@ class PassageEncoder:
             return self._encoder.encode([SearchText(text, "passage") for text in texts])
 
 
-class InProcessLoader:
-    """A `PassLoader` in this process: encodes the next batch while requests with earlier ones are in flight."""
+def load_here(
+    settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch], encode: Encode | None = None
+) -> Iterator[LoadCounts]:
+    """Loads batches as a `BatchLoader` in this process: encodes the next one while requests with earlier ones are in flight.
 
-    def __init__(self, encode: Encode | None = None) -> None:
-        """Loads no model yet; `encode` replaces the encoder of the config, which runs on the CPU."""
-        self._encode = encode
-
-    def __call__(self, settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
-        """Loads the batches; yields the counts of each; raises as `CorpusLoader.add`."""
-        if self._encode is None and settings["encoder"]:
-            self._encode = PassageEncoder(settings["encoder"])  # kept for the next pass
-        loader = CorpusLoader(settings, self._encode)
-        try:
-            for batch in batches:
-                yield loader.add(batch)
-            loader.drain()
-        finally:
-            loader.close()
+    `encode` replaces the encoder of the config, which runs on the CPU.
+    """
+    if encode is None and settings["encoder"]:
+        encode = PassageEncoder(settings["encoder"])
+    loader = CorpusLoader(settings, encode)
+    try:
+        for batch in batches:
+            yield loader.add(batch)
+        loader.drain()
+    finally:
+        loader.close()
 
 
 def text_hash(text: str) -> str:

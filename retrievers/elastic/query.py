@@ -147,11 +147,7 @@ def knn_query(
 
 
 def cosines(scores: np.ndarray, similarity: str) -> np.ndarray:
-    """Returns cosines for Elasticsearch's scores of vectors of length 1, rounded to 6 decimals as in local dense search.
-
-    Raises:
-        ValueError: Not one of Elasticsearch's four similarities.
-    """
+    """Returns cosines for Elasticsearch's scores of vectors of length 1, rounded to 6 decimals as in local dense search."""
     if similarity in ("dot_product", "cosine"):  # (1 + x) / 2
         values = 2 * scores - 1
     elif similarity == "max_inner_product":  # x + 1, or 1 / (1 - x) below 0

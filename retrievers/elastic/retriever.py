@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import ElasticDocuments, text_field
 from retrievers.elastic.failures import RequestRefused
-from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
+from retrievers.elastic.index import BUILD, ElasticIndex, connect, field_of
 from retrievers.elastic.query import (
     FORM,
     SLACK,
@@ -44,6 +43,7 @@ from retrievers.retriever import (
     check_planned,
     distinct,
     error_context,
+    lists_of,
     no_heartbeat,
 )
 
@@ -51,8 +51,6 @@ BATCH = 64  # searches per request; of dense ones half as many
 
 
 class _ElasticSearch:
-    """The base of both searches of an index."""
-
     def __init__(
         self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any], batch: int
     ) -> None:
@@ -130,14 +128,10 @@ def open_retriever(
     """Opens BM25, or dense search where `encoder` is given; see `retrievers.retriever.open_retriever`.
 
     With `expect_identity` it opens the concrete index named there, wherever the alias points now.
-
-    Raises:
-        RetrieverError: The server is unavailable, refuses the key or is of another major version; no index; of another
-            encoder or analyzer; replaced since `expect_identity` was noted.
     """
     patient = expect_identity is not None
     planned = str((expect_identity or {}).get("index") or settings.index)
-    connection, index, _ = _connect(name, settings, planned, patient=patient)
+    connection, index, _ = connect(name, settings, planned, patient=patient)
     identity = _identity(name, settings, index, connection, patient=patient)
     check_planned(f"retrieve.retrievers.{name}: index {index.name}", expect_identity, identity)
     if settings.encoder is None:
@@ -155,25 +149,25 @@ def open_retriever(
 
 def open_documents(name: str, settings: ElasticSettings, *, patient: bool = False) -> ElasticDocuments:
     """Opens the documents of an index that keeps their texts; raises as `open_retriever`."""
-    connection, index, _ = _connect(name, settings, settings.index, patient=patient)
+    connection, index, _ = connect(name, settings, settings.index, patient=patient)
     field = text_field(f"retrieve.retrievers.{name}", settings, index)
     return ElasticDocuments(connection, index, field, settings.max_in_flight, _only(settings, index))
 
 
 def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
     """Returns the identity of a retriever without opening it; raises as `open_retriever`."""
-    connection, index, _ = _connect(name, settings, settings.index)
+    connection, index, _ = connect(name, settings, settings.index)
     with contextlib.closing(connection):
         return _identity(name, settings, index, connection)
 
 
 def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns facts for the run's record that are no part of the identity; see `retrievers.retriever.retriever_facts`."""
-    connection, index, version = _connect(name, settings, str(identity["index"]))
+    connection, index, version = connect(name, settings, str(identity["index"]))
     only = identity.get("filter")
     with contextlib.closing(connection):
         body = None if only is None else {"query": only}
-        count = connection.request("POST", f"/{index.name}/_count", body, patience=connection.opening_patience).body["count"]
+        count = connection.request("POST", f"/{index.name}/_count", body, patience=connection.opening_patience)["count"]
         state = index_state(connection, index, only)
     return {
         "named": settings.index,
@@ -185,19 +179,6 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
         "state": state,
         "most_hits": index.most_hits,
     }
-
-
-def _connect(
-    name: str, settings: ElasticSettings, index: str, *, patient: bool = False
-) -> tuple[Connection, ElasticIndex, str | None]:
-    """Returns a checked connection, an index that can be searched, and the server's version."""
-    connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight, patient=patient)
-    try:
-        version = connection.check()
-        return connection, ready_index(connection, index), version
-    except BaseException:
-        connection.close()
-        raise
 
 
 def _identity(
@@ -272,15 +253,9 @@ def _check_query_fields(connection: Connection, index: ElasticIndex, settings: E
 
 
 def _try_query(connection: Connection, index: ElasticIndex, key: str, query: dict[str, Any]) -> None:
-    """Sends the query of a key of the config once, before a run begins; asks for no hits.
-
-    Raises:
-        RetrieverError: The server refuses it.
-    """
-    body = {"query": query, "size": 0, "track_total_hits": False}
-    params = {"allow_partial_search_results": "false"}
+    """Sends the query of a key of the config once, before a run begins; asks for no hits."""
     try:
-        connection.request("POST", f"/{index.name}/_search", body, params=params, patience=connection.opening_patience)
+        connection.search(index.name, {"query": query, "size": 0}, patience=connection.opening_patience)
     except RequestRefused as refused:
         what = f"index {index.name}: {connection.address} refuses the {key}: {refused.said}"
         raise RetrieverError("elastic-refused", f"{connection.where}: {what}; correct {key}") from None
@@ -293,7 +268,6 @@ def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | No
 
 
 def _lines(text: str, search: dict[str, Any]) -> bytes:
-    """Returns header and body of a search as two lines of JSON."""
     import orjson
 
     option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -301,20 +275,10 @@ def _lines(text: str, search: dict[str, Any]) -> bytes:
 
 
 def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
-    """Returns hits as ranked lists: best first, equal scores by doc_id, cut at the depth."""
-    doc_ids: list[str] = []
-    scores: list[np.ndarray] = []
+    """Returns hits as ranked lists; scores of vectors as cosines, by the index's `similarity`."""
+    lists = []
     for hits in found:
-        given = np.array(hits.scores, dtype=np.float64)
-        values = given if similarity is None else cosines(given, similarity)
-        ids = hits.doc_ids
-        rows = list(range(len(ids)))
-        if np.any(values[1:] >= values[:-1]):  # equal scores, some only after rounding
-            listed = values.tolist()
-            rows.sort(key=lambda row: (-listed[row], ids[row]))
-        rows = rows[: max(0, depth)]
-        doc_ids += [ids[row] for row in rows]
-        scores.append(values[rows])
-    offsets = np.cumsum([0, *map(len, scores)], dtype=np.int64)
-    flat = np.concatenate(scores) if scores else np.empty(0)
-    return RankedLists(offsets, pa.array(doc_ids, pa.string()), flat)
+        scores = np.array(hits.scores, dtype=np.float64)
+        values = scores if similarity is None else cosines(scores, similarity)
+        lists.append(zip(hits.doc_ids, values.tolist(), strict=True))
+    return lists_of(lists, depth)

@@ -10,20 +10,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
-from retrievers.elastic.connection import Connection
+from cluster.cause import one_line
+from retrievers.batches import in_threads
+from retrievers.elastic.connection import Connection, hits_of
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, error_words
 from retrievers.elastic.index import gone
 from retrievers.retriever import Alive, no_heartbeat
 
 _TRIES = 5  # of an item that is answered 500, or 429 even alone: the cause is usually the node, sometimes this very search
 _TOO_LARGE = "circuit_breaking_exception"  # 429 like a full queue, but for the memory that this one search needs
-_ALIVE_SECONDS = 5.0  # between two heartbeats while the server is waited for
-_PARTS = (
-    "status", "error", "timed_out", "_shards.failed", "_shards.failures", "hits.hits.sort", "hits.hits._id", "hits.hits._score",
-)  # fmt: skip
+_PARTS = ("status", "error", "timed_out", "_shards.failed", "_shards.failures")
 
 
 class SearchRefused(Exception):
@@ -44,11 +42,10 @@ class MultiSearch:
     """
 
     def __init__(self, connection: Connection, index: str, in_flight: int, batch: int, ordered: bool) -> None:
-        """Sends nothing."""
         self._connection, self._index, self._in_flight, self._batch = connection, index, in_flight, batch
         self._ordered = ordered
-        unused = ("hits.hits._id", "hits.hits._score") if ordered else ("hits.hits.sort",)
-        self._filter = ",".join(f"responses.{part}" for part in _PARTS if part not in unused)
+        parts = [*_PARTS, *(["hits.hits.sort"] if ordered else ["hits.hits._id", "hits.hits._score"])]
+        self._filter = ",".join(f"responses.{part}" for part in parts)
 
     def run(self, searches: Sequence[bytes], alive: Alive = no_heartbeat) -> list[SearchHits]:
         """Returns the hits of each search (two lines of JSON); calls `alive` now and then.
@@ -58,18 +55,8 @@ class MultiSearch:
             RetrieverError: No answer for the connection's patience; the index is gone.
         """
         found: dict[int, SearchHits] = {}
-        stop = threading.Event()  # else a thread that has waited for the server would begin to wait for the next part
         parts = [range(start, min(start + self._batch, len(searches))) for start in range(0, len(searches), self._batch)]
-        with ThreadPoolExecutor(max(1, min(self._in_flight, len(parts))), "search") as pool:
-            left = {pool.submit(self._search, searches, part, found, stop) for part in parts}
-            try:
-                while left:
-                    done, left = wait(left, _ALIVE_SECONDS, FIRST_COMPLETED)
-                    alive()
-                    for one in done:
-                        one.result()
-            finally:
-                stop.set()
+        in_threads(lambda part, stop: self._search(searches, part, found, stop), parts, self._in_flight, alive)
         return [found[place] for place in range(len(searches))]
 
     def _search(self, searches: Sequence[bytes], part: range, found: dict[int, SearchHits], stop: threading.Event) -> None:
@@ -113,21 +100,16 @@ class MultiSearch:
                 half = len(lines) // 2
                 return self._send(lines[:half]) + self._send(lines[half:])
             raise (gone(self._connection, self._index, refused.kind) or SearchRefused(refused.said)) from None
-        items = (answer.body or {}).get("responses")
+        items = (answer or {}).get("responses")
         if not isinstance(items, list) or len(items) != len(lines):
             raise ServerUnavailable("an answer that lacks searches")
         return items
 
     def _hits(self, item: dict[str, Any]) -> SearchHits:
-        """Returns the hits of one item.
-
-        Raises:
-            ServerUnavailable: No capacity, the server failed on it, or some shards failed, so that hits are missing.
-            SearchRefused: The server refuses it.
-        """
+        """Returns the hits of one item."""
         if "error" in item:
             kind, reason = error_words(item["error"]) if isinstance(item["error"], dict) else ("", str(item["error"]))
-            status, reason = int(item.get("status", 500)), " ".join(reason.split())[:200]
+            status, reason = int(item.get("status", 500)), one_line(reason, 200)
             said = f"a search was answered {status} {kind}".strip()
             if status in BUSY:
                 raise ServerUnavailable(said, overloaded=True, of_item=kind == _TOO_LARGE)
@@ -141,7 +123,7 @@ class MultiSearch:
             raise ServerUnavailable(f"a search failed on {shards['failed']} shards {kind}".strip())
         if item.get("timed_out"):
             raise ServerUnavailable("a search ran into its time limit on some shards", overloaded=True)
-        hits = (item.get("hits") or {}).get("hits") or []
+        hits = hits_of(item)
         if self._ordered:
             return SearchHits([hit["sort"][1] for hit in hits], [hit["sort"][0] for hit in hits])
         return SearchHits([hit["_id"] for hit in hits], [hit["_score"] for hit in hits])

@@ -39,7 +39,7 @@ class ElasticSettings(RetrieverSettings):
     """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
 
     opener: ClassVar[str] = "retrievers.elastic.retriever"
-    builder: ClassVar[str] = "retrievers.elastic.builds"
+    builder: ClassVar[str] = "retrievers.elastic.build"
     foreign: ClassVar[bool] = True
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""

@@ -33,17 +33,10 @@ def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any
     """
     if index.note is not None and closed_to_writing(index):
         return None
-    body = {
-        "size": 0,
-        "track_total_hits": False,
-        "query": filtered({"match_all": {}}, only),
-        "aggs": {"written": {"stats": {"field": "_seq_no"}}},
-    }
-    params = {"allow_partial_search_results": "false"}
-    path = f"/{index.name}/_search"
+    written = {"written": {"stats": {"field": "_seq_no"}}}
+    body = {"size": 0, "query": filtered({"match_all": {}}, only), "aggs": written}
     try:
-        answer = connection.request("POST", path, body, params=params, patience=connection.opening_patience).body
-        found = answer["aggregations"]["written"]
+        found = connection.search(index.name, body, patience=connection.opening_patience)["aggregations"]["written"]
         sets = _synonym_sets(connection, index)
     except (RequestRefused, KeyError, TypeError):
         return {"unknown": uuid.uuid4().hex}
@@ -51,18 +44,13 @@ def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any
 
 
 def _synonym_sets(connection: Connection, index: ElasticIndex) -> dict[str, str]:
-    """Returns a hash of the rules of each synonym set that the index's analysis names.
-
-    Raises:
-        RequestRefused: There is no such set.
-        KeyError: The key may not read them, or the answer does not hold all rules.
-    """
+    """Returns a hash of the rules of each synonym set that the index's analysis names."""
     filters = ((index.settings.get("analysis") or {}).get("filter") or {}).values()
     found: dict[str, str] = {}
     for name in sorted({one["synonyms_set"] for one in filters if "synonyms_set" in one}):
         path, params = f"/_synonyms/{quote(name, safe='')}", {"size": str(_MOST_RULES)}
         try:
-            answer = connection.request("GET", path, params=params, patience=connection.opening_patience).body
+            answer = connection.request("GET", path, params=params, patience=connection.opening_patience)
         except RetrieverError as error:
             if error.code != "server-access":
                 raise

@@ -8,7 +8,7 @@ of 300 tokens on an H200: 3.6 s padded (2.6 % of it padding), 2.3 s unpadded, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,31 +23,8 @@ _KINDS = ("bert", "roberta", "xlm-roberta")  # those that hand all arguments on 
 _CAPABILITY = (8, 0)  # Ampere: the first that FlashAttention has kernels for
 
 
-class Passes(Protocol):
-    """Forward passes of one network."""
-
-    def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields the positions of the texts of each batch; `lengths` are the tokens of each text, shape (n,)."""
-        ...
-
-    def logits(self, encoded: Encoded, part: np.ndarray) -> Any:
-        """Returns the one logit of each text of a batch, a float32 tensor of shape (n,)."""
-        ...
-
-    def pooled(self, encoded: Encoded, part: np.ndarray, pooling: str) -> Any:
-        """Returns the vector of each text of a batch ("cls", "last" or "mean"), a float32 tensor of shape (n, dim)."""
-        ...
-
-
-def open_passes(network: Any, tokenizer: Any, device: str, tokens: int) -> Passes:
-    """Returns the passes of a network: unpadded where it and its device can do so, else padded.
-
-    Args:
-        network: A model of transformers, on the device.
-        tokenizer: Its tokenizer.
-        device: "cpu" or "cuda:0".
-        tokens: The most tokens of a pass.
-    """
+def open_passes(network: Any, tokenizer: Any, device: str, tokens: int) -> Padded | Unpadded:
+    """Returns the passes of a network on its device: unpadded where both can do so, else padded; of so many tokens at most."""
     if device != "cpu" and _fits_unpadded(network):
         import torch
 
@@ -74,7 +51,6 @@ class Padded:
     """Texts of similar length side by side, the shorter ones filled up with padding; for every network."""
 
     def __init__(self, network: Any, tokenizer: Any, device: str, tokens: int) -> None:
-        """Keeps them, as `open_passes` has them."""
         self._network, self._tokenizer, self._device, self._tokens = network, tokenizer, device, tokens
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
@@ -104,12 +80,8 @@ class Unpadded:
     def __init__(self, network: Any, device: str, tokens: int, attention: Attention | None = None) -> None:
         """Sets the network's attention; it takes no padded batches afterwards.
 
-        Args:
-            network: As `open_passes` has it.
-            device: As `open_passes` has it.
-            tokens: As `open_passes` has it.
-            attention: Of query, key and value, each of shape (tokens, heads, size), the bounds of the texts, shape (n + 1,),
-                the longest text and the scale: states of shape (tokens, heads, size). None: FlashAttention.
+        `attention` makes states of shape (tokens, heads, size) of query, key and value, each of this shape, the bounds of the
+        texts, shape (n + 1,), the longest text and the scale; None: FlashAttention.
         """
         import transformers
 

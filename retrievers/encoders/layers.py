@@ -48,11 +48,7 @@ def pooled_states(states: Any, bounds: Any, pooling: str) -> Any:
 def open_layers(
     model: str, folder: Path, layers: Sequence[Layer], device: str, dim: int
 ) -> tuple[list[Callable[..., Any]], int]:
-    """Returns the layers after pooling as functions of float32 vectors of length `dim`, and the length of their output.
-
-    Raises:
-        RetrieverError: A layer does what is not done here, or its weights do not fit.
-    """
+    """Returns the layers after pooling as functions of float32 vectors of length `dim`, and the length of their output."""
     import torch
 
     opened: list[Callable[..., Any]] = []
@@ -66,11 +62,7 @@ def open_layers(
 
 
 def dense_dim(model: str, folder: Path, layer: Layer) -> int:
-    """Returns the length of the vectors that a Dense layer makes, by its config.json.
-
-    Raises:
-        RetrieverError: It does not say so.
-    """
+    """Returns the length of the vectors that a Dense layer makes, by its config.json."""
     found = read_json(folder / layer.path / "config.json").get("out_features")
     if not isinstance(found, int):
         raise RetrieverError("model", f"encoder {model}: {layer.path}/config.json is not here; fetch the whole model")

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,12 +67,7 @@ class Recipe(NamedTuple):
 
 
 def read_recipe(settings: EncoderSettings) -> Recipe:
-    """Returns how the config and the model's files want its vectors made; reads JSON files only.
-
-    Raises:
-        RetrieverError: There is no such model, its files want what is not done here, or the pooling gives one vector for
-            all texts.
-    """
+    """Returns how the config and the model's files want its vectors made; reads JSON files only."""
     model = settings.model
     folder = description(model)
     own, layers, whole_text = _modules(model, folder, settings.pooling is None)
@@ -90,7 +85,11 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     pooling = settings.pooling or own or "cls"
     recipe = Recipe(pooling, query_prefix, passage_prefix, layers, own == pooling)
     check_pooling(settings, recipe)
-    notes = list(_pooling_notes(settings, own))
+    notes = []
+    if own is None and settings.pooling is None:
+        notes.append("its files do not say how the vectors of tokens become one, so pooling cls is taken; set pooling")
+    if own is not None and settings.pooling not in (None, own):
+        notes.append(f"pooling is {settings.pooling} by the config, and {own} by the model")
     named = [name for name, text in prompts.items() if text]
     if settings.query_prefix is None and named and not query:
         notes.append(
@@ -104,7 +103,9 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     similarity = str(said.get("similarity_fn_name") or "cosine")
     if similarity != "cosine" and not (similarity == "dot" and layers[-1:] and layers[-1].kind == "Normalize"):
         notes.append(f"the model was made for the similarity {similarity!r}; here vectors have length 1, and the cosine counts")
-    return recipe._replace(layers=_without_last_scaling(layers), notes=tuple(notes))
+    while layers and layers[-1].kind == "Normalize":  # all vectors are scaled at the end
+        layers = layers[:-1]
+    return recipe._replace(layers=layers, notes=tuple(notes))
 
 
 def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
@@ -140,14 +141,6 @@ def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | N
         settings.model, f"it is a causal model ({kind}), whose first token knows nothing of the others, and its pooling would "
         f"be {recipe.pooling}, {why}; set pooling: last if it was trained so, or name another",
     )  # fmt: skip
-
-
-def _pooling_notes(settings: EncoderSettings, own: str | None) -> Sequence[str]:
-    if own is None and settings.pooling is None:
-        return ["its files do not say how the vectors of tokens become one, so pooling cls is taken; set pooling"]
-    if own is not None and settings.pooling not in (None, own):
-        return [f"pooling is {settings.pooling} by the config, and {own} by the model"]
-    return []
 
 
 def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[Layer, ...], bool]:
@@ -200,13 +193,6 @@ def _pooling(model: str, folder: Path, needed: bool) -> tuple[str, bool]:
             f"its pooling is {' + '.join(map(str, modes))}, which is not done here ({', '.join(_MODES)} are); name another",
         )
     return _MODES[modes[0]], bool(said.get("include_prompt", True))
-
-
-def _without_last_scaling(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """Returns the layers without those that scale what is scaled at the end anyway."""
-    while layers and layers[-1].kind == "Normalize":
-        layers = layers[:-1]
-    return layers
 
 
 def _content(model: str, layer: Layer) -> str:

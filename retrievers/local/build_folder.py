@@ -24,11 +24,7 @@ _LOCK = ".lock"
 
 @contextmanager
 def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
-    """Yields a temporary folder and the current index.json, under a lock; removes the files of killed builds.
-
-    Raises:
-        RetrieverError: It is no folder of an index, cannot be written, or is being built by another process.
-    """
+    """Yields a temporary folder and the current index.json, under a lock; removes the files of killed builds."""
     is_new = not target.exists()
     if target.exists() and not target.is_dir():
         raise RetrieverError("storage-refused", f"index {target}: there is a file of this name; give the index a folder")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow, rows_of
+from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, joined, open_arrow, rows_of
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
@@ -38,11 +37,6 @@ class LocalDocuments:
     """The documents of a local index; implements `retrievers.retriever.DocumentStore`."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the documents of the index in a folder.
-
-        Raises:
-            RetrieverError: There is no index, or it is damaged.
-        """
         self.path = path
         entry = read_intact_index(path)
         try:
@@ -57,16 +51,6 @@ class LocalDocuments:
         self._batches = open_arrow(data / DOCUMENTS)
         self._ends = np.cumsum([batch.num_rows for batch in self._batches])
         self.doc_ids: pa.StringArray | pa.LargeStringArray = open_arrow(data / DOC_IDS)[0].column(0)
-        self._duplicates = open_arrow(data / DUPLICATES)
-
-    def __len__(self) -> int:
-        """Returns the number of documents."""
-        return len(self.doc_ids)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the documents and their types; none where there are no documents."""
-        return self._batches[0].schema if self._batches else pa.schema([])
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns the indexed text of each document, as `DocumentStore.texts`. Cost: a binary search per document."""
@@ -74,7 +58,7 @@ class LocalDocuments:
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
         """Returns where each document is from, as `DocumentStore.places`."""
-        columns = [name for name in (SOURCE, PAGE) if name in self._batches[0].schema.names] if self._batches else []
+        columns = [name for name in (SOURCE, PAGE) if name in self._batches[0].schema.names]
         return self._read(doc_ids, columns, lambda part: map(place_of, part.to_pylist())) if columns else [""] * len(doc_ids)
 
     def _read(self, doc_ids: Sequence[str], columns: list[str], read: Callable[[pa.RecordBatch], Iterable[str]]) -> list[str]:
@@ -92,11 +76,7 @@ class LocalDocuments:
         return found
 
     def rows(self, doc_ids: Sequence[str]) -> list[int]:
-        """Returns the row number of each document.
-
-        Raises:
-            RetrieverError: A `doc_id` is not in the index.
-        """
+        """Returns the row number of each document."""
         rows = []
         for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
             if row is None:
@@ -113,18 +93,9 @@ class LocalDocuments:
 
     def some(self, count: int) -> list[str]:
         """Returns the indexed texts of documents that are spread evenly over the index."""
-        size = len(self)
+        size = len(self.doc_ids)
         rows = sorted({place * size // count for place in range(count)}) if size > count else range(size)
         return self.texts(self.doc_ids.take(pa.array(rows, pa.int64())).to_pylist())
-
-    @cached_property
-    def duplicates(self) -> dict[str, str]:
-        """Each duplicate -> the first doc_id, in code point order, with the same normalised passage."""
-        return {
-            doc_id: first
-            for batch in self._duplicates
-            for doc_id, first in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        }
 
 
 def open_retriever(
@@ -162,51 +133,40 @@ def index_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def index_path(index: str) -> Path:
-    """Returns the folder of an index on this machine.
-
-    Raises:
-        RetrieverError: The index is a URL (`s3://`).
-    """
+    """Returns the folder of an index on this machine."""
     if "://" in index:
         raise RetrieverError("storage-refused", f"index {index}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")
     return Path(index).expanduser()
 
 
 def read_index(path: Path) -> dict[str, Any]:
-    """Returns the content of an index's index.json.
-
-    Raises:
-        RetrieverError: There is none, it cannot be read, or it has another format.
-    """
+    """Returns the content of an index's index.json."""
     try:
         data = (path / INDEX).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise RetrieverError("index-missing", f"index {path}: there is no index; {MISSING}") from None
     except OSError as e:
-        raise RetrieverError(
-            "index-other", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
-        ) from None
+        raise _unreadable(path, e) from None
     return parse_index(path, data)
 
 
 def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
-    """Returns the content of an index.json, of its bytes; `path` is the folder or URL of the index, for messages.
-
-    Raises:
-        RetrieverError: It cannot be parsed, or has another format.
-    """
+    """Returns the content of an index.json, of its bytes; `path` is the folder or URL of the index, for messages."""
     try:
         entry: dict[str, Any] = json.loads(data.decode("utf-8"))
     except ValueError as e:
-        raise RetrieverError(
-            "index-other", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
-        ) from None
+        raise _unreadable(path, e) from None
     if entry.get("format") != FORMAT:
         raise RetrieverError(
             "index-other",
             f"index {path}: has format {entry.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}",
         )
     return entry
+
+
+def _unreadable(path: Path | str, error: Exception) -> RetrieverError:
+    words = f"{INDEX} cannot be read ({type(error).__name__}); build it again: {BUILD}"
+    return RetrieverError("index-other", f"index {path}: {words}")
 
 
 def read_intact_index(path: Path) -> dict[str, Any]:

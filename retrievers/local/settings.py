@@ -22,7 +22,7 @@ class LocalSettings(RetrieverSettings):
     """An index in a folder: BM25 (`analyzer`) or, with `encoder`, exact dense search."""
 
     opener: ClassVar[str] = "retrievers.local.index"
-    builder: ClassVar[str] = "retrievers.local.builds"
+    builder: ClassVar[str] = "retrievers.local.build"
     kind: Literal["local"]
     """This kind."""
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.FILE]

@@ -36,11 +36,7 @@ class Passages(NamedTuple):
 
 
 def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Path, progress: Progress) -> Passages:
-    """Writes the passages of documents to a Parquet file; `progress` hears "split", documents done, documents in all.
-
-    Raises:
-        RetrieverError: A document cannot be read, or none has a text.
-    """
+    """Writes the passages of documents to a Parquet file; `progress` hears "split", documents done, documents in all."""
     without_text: list[str] = []
     title = columns.title_column
     texts = [name for name in (columns.id_column, title, columns.text_column, SOURCE) if name is not None]
@@ -71,11 +67,7 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
 
 
 def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, path: Path, progress: Progress) -> Passages:
-    """Writes the passages of documents that are rows of Parquet files, as `write_passages` does; their other columns stay.
-
-    Raises:
-        RetrieverError: A file cannot be read, or has a column with the name of one of ours.
-    """
+    """Writes the passages of documents that are rows of Parquet files, as `write_passages` does; their other columns stay."""
     names = columns.read_as
     schema = corpus_schema(files, columns)
     if CHUNK in schema.names:
@@ -129,7 +121,6 @@ def _spans(text: str, settings: SplitSettings | None) -> Iterable[tuple[int, int
 
 
 def _write(rows: Iterator[dict[str, Any]], schema: pa.Schema, path: Path) -> int:
-    """Writes rows and returns their number."""
     written, waiting = 0, list[dict[str, Any]]()
     with pq.ParquetWriter(path, schema) as writer:
         for row in rows:

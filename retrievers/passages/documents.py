@@ -28,11 +28,7 @@ class PlainDocument(NamedTuple):
 
 
 def read_document(name: str, data: bytes) -> PlainDocument:
-    """Returns the title and the pages of a document, by the ending of its file's name.
-
-    Raises:
-        RetrieverError: Its bytes are not what the ending says, or it is encrypted.
-    """
+    """Returns the title and the pages of a document, by the ending of its file's name."""
     return READERS[ending(name)](name, data)
 
 

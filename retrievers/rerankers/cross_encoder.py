@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, in_order, made_a
 from retrievers.encoders.causal import is_causal
 from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.flag_models import open_transformer
-from retrievers.models import description, max_positions, model_config, model_identity, read_json, resolved_dtype
+from retrievers.models import description, max_positions, model_identity, read_json, resolved_dtype
 from retrievers.retriever import distinct, error_context
 from retrievers.settings import RerankSettings
 
@@ -41,13 +40,9 @@ def checked_architecture(settings: RerankSettings) -> str:
     """Returns the architecture of a reranker, encoder, llm or qwen3, after a check of its settings.
 
     Reads only the model's config.json.
-
-    Raises:
-        RetrieverError: There is no such model, it is no reranker or has more than one label, a setting belongs to another
-            architecture, or the model does not have the length.
     """
     with error_context("rerank.model"):
-        config = model_config(settings.model)
+        config = read_json(description(settings.model) / "config.json")
     architecture = _architecture(settings.model, config)
     if settings.prompt is not None and architecture == "encoder":
         raise RetrieverError(
@@ -78,13 +73,6 @@ def _architecture(model: str, config: Mapping[str, Any]) -> str:
         return "qwen3"
     if classifies and not is_causal(config):
         return "encoder"
-    for begin, kind in (("LayerWise", "layerwise"), ("CostWise", "lightweight")):
-        if any(name.startswith(begin) for name in names):
-            raise RetrieverError(
-                "model",
-                f"rerank: model {model} is {kind}, and FlagEmbedding has the code of those for transformers 4 alone, found "
-                f"{importlib.metadata.version('transformers')}; name another, such as BAAI/bge-reranker-v2-gemma",
-            )
     if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
         return "llm"
     raise RetrieverError(
@@ -109,11 +97,7 @@ def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
 
 
 def check_labels(model: str, labels: int) -> None:
-    """Checks the number of labels of a model.
-
-    Raises:
-        RetrieverError: There is not exactly one: the model is a classifier.
-    """
+    """Checks the number of labels of a model."""
     if labels != 1:
         raise RetrieverError("model", f"rerank: model {model} has {labels} labels, a reranker has 1; name another")
 
@@ -139,17 +123,8 @@ class LoadedReranker:
         """Keeps the settings, as `checked_architecture` accepts them, and the device, "cpu" or "cuda:0"."""
         self._settings, self._device = settings, device
 
-    def identity(self) -> dict[str, Any]:
-        """Returns `cross_encoder_identity`."""
-        return cross_encoder_identity(self._settings, self._device)
-
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once, `CHUNK` of them at a time.
-
-        Raises:
-            ValueError: The numbers of queries and passages differ.
-            RetrieverError: The device fails even for a batch of one pair, or a score is not finite: the precision overflows.
-        """
+        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once, `CHUNK` of them at a time."""
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
         chunks = (unique[start : start + CHUNK] for start in range(0, len(unique), CHUNK))
         scores = np.concatenate([np.empty(0), *map(self._forward, made_ahead(self._encoded, chunks))])
@@ -177,11 +152,7 @@ class CrossEncoder(LoadedReranker):
     """
 
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
-        """Loads the model. A query gets three quarters of `max_length` at most; the passage is truncated to the rest.
-
-        Raises:
-            RetrieverError: The model cannot be loaded, has more than one label, or the device does not exist.
-        """
+        """Loads the model. A query gets three quarters of `max_length` at most; the passage is truncated to the rest."""
         super().__init__(settings, device)
         dtype = resolved_dtype(settings.dtype, device)
         self._opened = open_transformer(

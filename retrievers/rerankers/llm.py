@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import io
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from typing import Any, TextIO, cast
 
 import numpy as np
 
@@ -27,11 +26,6 @@ class LlmReranker(LoadedReranker):
     """An LLM that scores pairs by the logit of "Yes" after the prompt."""
 
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
-        """Loads the model.
-
-        Raises:
-            RetrieverError: The model cannot be loaded, the device does not exist, or it does not support the precision.
-        """
         super().__init__(settings, device)
         dtype = resolved_dtype(settings.dtype, device)
         if dtype == "float16" and device == "cpu":  # FlagEmbedding would silently use float32
@@ -47,7 +41,7 @@ class LlmReranker(LoadedReranker):
 
     def _forward(self, encoded: list[tuple[str, str]]) -> np.ndarray:
         try:
-            with redirect_stderr(cast("TextIO", _WithoutBars(sys.stderr))):
+            with redirect_stderr(io.StringIO()):  # progress bars, which cannot be disabled
                 return np.array(self._opened.compute_score(encoded, batch_size=self._batch))
         except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
             raise RetrieverError(
@@ -55,20 +49,3 @@ class LlmReranker(LoadedReranker):
                 f"rerank: model {self._settings.model} scores not even one pair at a time on {self._device} "
                 f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device",
             ) from e
-
-
-class _WithoutBars:
-    """A stream that drops progress bars; those of FlagEmbedding cannot be disabled."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._after_bar = False
-
-    def write(self, text: str) -> int:
-        """Writes a text, unless it is a progress bar or the end of its line."""
-        bar = text.startswith("\r") or (self._after_bar and text == "\n")
-        self._after_bar = text.startswith("\r")
-        return len(text) if bar else self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

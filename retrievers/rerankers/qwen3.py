@@ -16,7 +16,7 @@ from cluster.errors import RetrieverError
 from retrievers.batches import PAIR_TOKENS, device_kind, in_order, length_batches
 from retrievers.flag_models import open_transformer
 from retrievers.models import description, read_json, resolved_dtype
-from retrievers.rerankers.cross_encoder import LoadedReranker, check_labels, cross_encoder_identity
+from retrievers.rerankers.cross_encoder import LoadedReranker, check_labels
 from retrievers.settings import RerankSettings
 
 TEMPLATE_VERSION = 1
@@ -31,11 +31,6 @@ _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer
 _LEAST_ROOM = 16  # tokens for query and passage
 
 
-def qwen3_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
-    """Returns the identity of the scores, with the template."""
-    return cross_encoder_identity(settings, device) | {"architecture": "qwen3", "template": TEMPLATE_VERSION}
-
-
 class Qwen3Reranker(LoadedReranker):
     """A Qwen3-Reranker. Cost: one tokenizer call per `CHUNK` pairs, one forward pass per length-sorted batch."""
 
@@ -44,9 +39,6 @@ class Qwen3Reranker(LoadedReranker):
 
         `max_length` counts the template, too; of what is left a query gets three quarters at most, and the passage is cut to
         the rest.
-
-        Raises:
-            RetrieverError: The model cannot be loaded, has no such tokens or more than one label, or the device does not exist.
         """
         super().__init__(settings, device)
         names = read_json(description(settings.model) / "config.json").get("architectures") or []
@@ -75,10 +67,6 @@ class Qwen3Reranker(LoadedReranker):
                 f"{settings.max_length - self._query_room + 2 * _LEAST_ROOM} or more",
             )
         self._tokens = PAIR_TOKENS[device_kind(device)]
-
-    def identity(self) -> dict[str, Any]:
-        """Returns `qwen3_identity`."""
-        return qwen3_identity(self._settings, self._device)
 
     def _begins(self, queries: Sequence[str]) -> dict[str, str]:
         """Returns the text before the passage for each query, the query cut where it would leave the passage no room."""

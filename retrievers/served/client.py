@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from cluster.errors import nearest
+from retrievers.batches import in_threads
 from retrievers.served.server import Server, TextRefused
 from retrievers.settings import ServerSettings
 
@@ -28,16 +28,10 @@ class ModelServer(Server):
     waits_patience = True
 
     def __init__(self, what: str, settings: ServerSettings, *, patient: bool = False) -> None:
-        """Reads the key from the environment; sends nothing.
+        """Reads the key from the environment; sends nothing. `what` is the model's use, for messages.
 
-        Args:
-            what: The model's use, for messages: "encoder", "rerank".
-            settings: With a base_url.
-            patient: The run's plan has reached the server, so that a worker waits for it when it opens; otherwise a server
-                that is away is refused within seconds.
-
-        Raises:
-            RetrieverError: The variable of the key is not set, or the proxy of the environment cannot be used.
+        Where `patient`, the run's plan has reached the server, so that a worker waits for it when it opens; otherwise a server
+        that is away is refused within seconds.
         """
         base = settings.base_url
         assert base is not None, "a config without one is refused"
@@ -50,22 +44,12 @@ class ModelServer(Server):
         self._refused: dict[Hashable, str] = {}  # a block is halved until its bad rows are found: ask once for each
 
     def probe(self, url: str, body: Any, read: Callable[[Any], Result], gives: str, does: str) -> Result:
-        """Returns what ``read`` makes of the answer to a first request, which shows what the model is for.
+        """Returns what `read` makes of the answer to a first request, which shows what the model is for.
 
-        Args:
-            url: To which it is posted.
-            body: Of the request.
-            read: As that of `ask`.
-            gives: What the model must give, for the message: "vectors".
-            does: What the server must do with it: "embeds".
-
-        Raises:
-            RetrieverError: The server refuses such requests, is away, or refuses the key.
+        `gives` and `does` say what the model must give, and what the server must do with it, for messages: vectors, embeds.
         """
         try:
-            result = self.ask(url, body, read, patience=self.opening_patience, fatal=False)
-            self._probe = lambda: self.ask(url, body, read, fatal=False)
-            return result
+            return self.ask(url, body, read, patience=self.opening_patience, fatal=False)
         except TextRefused as refused:
             if refused.of_all is not None and (self.listed is None or refused.of_all.code == "server-access"):
                 raise refused.of_all from None
@@ -91,20 +75,11 @@ class ModelServer(Server):
             send: Returns a result for each item of a batch, or of a part of one; it gives up when the event is set.
 
         Raises:
-            TextRefused, RetrieverError: Of the first batch that fails, with its item; the others are given up.
+            TextRefused, RetrieverError: Of a batch that fails, with its item; the others are given up.
         """
         for item in (item for batch in batches for item in batch if item in self._refused):
             raise TextRefused(self.what, self._refused[item], item=item)
-        stop = threading.Event()
-        with ThreadPoolExecutor(max(1, min(self._settings.max_in_flight, len(batches)))) as threads:
-            futures = [threads.submit(self._halved, batch, send, stop) for batch in batches]
-            try:
-                return [future.result() for future in futures]
-            except BaseException:
-                stop.set()
-                for future in futures:
-                    future.cancel()
-                raise
+        return in_threads(lambda batch, stop: self._halved(batch, send, stop), batches, self._settings.max_in_flight)
 
     def _halved(
         self, items: Sequence[Item], send: Callable[[Sequence[Item], threading.Event], list[Result]], stop: threading.Event
@@ -113,21 +88,12 @@ class ModelServer(Server):
             return send(items, stop)
         except TextRefused as refused:
             if len(items) == 1:
-                if refused.of_all is not None and not self._answers_others():
-                    raise refused.of_all from None
                 if not stop.is_set():
                     self._refused[items[0]] = refused.words
                 refused.item = items[0]
                 raise
             middle = len(items) // 2
             return self._halved(items[:middle], send, stop) + self._halved(items[middle:], send, stop)
-
-    def _answers_others(self) -> bool:
-        """Returns whether the server still answers the first request, so that a refusal is of one text: a firewall's, say."""
-        try:
-            return self._probe is not None and self._probe() is not None
-        except TextRefused:
-            return False
 
 
 def in_order(listed: Any, count: int, what: str) -> list[dict[str, Any]]:

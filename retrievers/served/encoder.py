@@ -24,9 +24,6 @@ class OpenaiEncoder:
         """Asks the server for the model, and for one vector.
 
         Where `patient`, the run's plan has reached the server: it is waited for.
-
-        Raises:
-            RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no vectors.
         """
         self.settings = settings
         self._server = server = ModelServer("encoder", settings, patient=patient)

@@ -32,9 +32,6 @@ def served_facts(server: ModelServer, use: Use) -> ServedFacts:
     """Returns the facts that `GET /info` (text-embeddings-inference) or `GET /v1/models` tells of the server's model.
 
     Where it refuses these or fails on them, or does not list the model, its answer to the first request decides.
-
-    Raises:
-        RetrieverError: The server is away, or text-embeddings-inference has another model, or has it for another use.
     """
     info = _told(server, f"{server.root}/info")  # only text-embeddings-inference has it
     if isinstance(info, dict) and isinstance(info.get("model_type"), dict) and "model_id" in info:

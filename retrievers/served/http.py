@@ -13,11 +13,7 @@ _WORDS = 200  # characters of a reason
 
 
 def connections(base: str, in_flight: int) -> urllib3.PoolManager:
-    """Returns kept connections to a server, through the proxy of the environment if it names one.
-
-    Raises:
-        ValueError: The proxy cannot be used.
-    """
+    """Returns kept connections to a server, through the proxy of the environment if it names one."""
     proxy = proxy_of(base)
     if proxy is None:
         return urllib3.PoolManager(maxsize=in_flight)
@@ -27,8 +23,8 @@ def connections(base: str, in_flight: int) -> urllib3.PoolManager:
 
 
 def reason(error: BaseException) -> str:
-    """Returns why there was no answer, in the system's words."""
-    inner, seen = error, {id(error)}
+    """Returns why there was no answer, in the system's words; `error` is of urllib3, or of a client that uses it."""
+    inner, seen = next(iter(getattr(error, "errors", ())), error), {id(error)}
     while (cause := inner.__cause__ or next((arg for arg in inner.args if isinstance(arg, Exception)), None)) is not None:
         if id(cause) in seen:
             break

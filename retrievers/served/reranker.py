@@ -27,9 +27,6 @@ class ServerReranker:
         """Asks the server for the model, and for one score.
 
         Where `patient`, the run's plan has reached the server: it is waited for.
-
-        Raises:
-            RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no scores.
         """
         self._settings = settings
         self._server = server = ModelServer("rerank: model", settings, patient=patient)
@@ -50,13 +47,7 @@ class ServerReranker:
         return {"kind": "server", "model": settings.model, **raw, **self._facts.identity, **length}
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once.
-
-        Raises:
-            ValueError: The numbers of queries and passages differ.
-            TextRefused: The server does not take one of the pairs.
-            RetrieverError: The server gives no good answer for `patience_minutes`, or refuses the key.
-        """
+        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once."""
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
         if not unique:
             return np.empty(0)
@@ -90,7 +81,6 @@ class ServerReranker:
             self._sent[query] += 1
 
     def _body(self, query: str, passages: Sequence[str]) -> dict[str, Any]:
-        """Returns the body of a request."""
         settings = self._settings
         query, texts = query or " ", [passage or " " for passage in passages]  # TEI refuses an empty text
         if self._facts.api == "tei":

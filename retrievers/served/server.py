@@ -17,7 +17,7 @@ from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
-from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, may_repeat, meant_status, parsed_json, retry_after
+from cluster.http import FATAL, ApiKey, Refusals, fatal_status, may_repeat, meant_status, parsed_json, retry_after
 from cluster.outages import LONGEST_PAUSE, answered, failed, pause
 from retrievers.served.http import connections, error_text, reason
 
@@ -33,21 +33,10 @@ Result = TypeVar("Result")
 class ReachedBy(Protocol):
     """The settings of a server: how it is reached, and how long it is waited for."""
 
-    @property
-    def api_key_env(self) -> str | None:
-        """Returns the name of the environment variable with the key."""
-
-    @property
-    def max_in_flight(self) -> int:
-        """Returns the requests at a time."""
-
-    @property
-    def timeout_seconds(self) -> float:
-        """Returns the longest time of an attempt."""
-
-    @property
-    def patience_minutes(self) -> float:
-        """Returns how long a request waits while the server is overloaded or away."""
+    api_key_env: str | None
+    max_in_flight: int
+    timeout_seconds: float
+    patience_minutes: float
 
 
 class TextRefused(Exception):
@@ -77,7 +66,6 @@ class ServerAway(RetrieverError):
     """
 
     def __init__(self, code: str, line: str, reason: str = "unavailable", answers: bool = False) -> None:
-        """Sets the attributes."""
         super().__init__(code, line)
         self.reason, self.answers = reason, answers
 
@@ -119,9 +107,6 @@ class Server:
             settings: How it is reached.
             key_header: Returns the header with a key.
             wait: Returns the seconds that the headers of a refusal ask to wait; None: they do not say.
-
-        Raises:
-            RetrieverError: The variable of the key is not set, or the proxy of the environment cannot be used.
         """
         self.base, self.what, self._service, self._settings = base, what, service, settings
         self.patience = 60 * settings.patience_minutes
@@ -135,7 +120,7 @@ class Server:
             self._pool = connections(self.base, settings.max_in_flight)
         except ValueError as problem:
             raise self.error("engine-setting", str(problem)) from None
-        self._probe: Callable[[], object] | None = None  # sends the first request, which was answered well, once more
+        self._refusals = Refusals()
         self._lock = threading.Lock()
         self._failing = (0.0, float("-inf"))  # times of the first and the latest failure since the latest good answer
 
@@ -205,6 +190,7 @@ class Server:
                     raise TextRefused(self.what, f"HTTP {status}, but {words}") from None
                 raise _Failure(f"HTTP {status}, but {words}", "bad_answer", uses_attempt=True) from None
             self._answered()
+            self._refusals.answered()
             return result
         said = f"HTTP {status}: {redacted(error_text(content), self._key.sent, _TEXT) or 'no more words'}"
         if status in _BUSY:
@@ -216,13 +202,9 @@ class Server:
         error = None
         if status in FATAL or status < 400:
             error = self.error(*fatal_status(status, url, said, self._key))
-            if fatal and (status not in OF_ONE or not self._may_be_of_one(status)):
+            if fatal and not self._refusals.refused(status):
                 raise error
         raise TextRefused(self.what, said, error)
-
-    def _may_be_of_one(self, status: int) -> bool:
-        """Returns whether a status of `OF_ONE` may be of this request alone."""
-        return self._probe is not None
 
     def _send(self, url: str, body: Any) -> tuple[int, Mapping[str, str], bytes]:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

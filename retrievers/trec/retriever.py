@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.no_documents import NoDocuments
+from retrievers.corpora.corpus import rows_of
+from retrievers.corpora.in_memory import DocumentsInMemory
 from retrievers.retriever import (
     Alive,
     DocumentStore,
@@ -61,9 +61,8 @@ class GivenLists:
 
     def list_of(self, text: str) -> RankedList | None:
         """Returns the list of a query, by its text as `plain` returns it; None: it has none."""
-        place = bisect_left(range(len(self.texts)), text, key=lambda number: self.texts[number].as_py())
-        found = place < len(self.texts) and self.texts[place].as_py() == text
-        return self.run.list_at(int(self.places[place])) if found else None
+        (row,) = rows_of(self.texts, [text])
+        return None if row is None else self.run.list_at(int(self.places[row]))
 
 
 def plain(text: str) -> str:
@@ -75,7 +74,6 @@ class TrecLists:
     """Lists made elsewhere; implements `retrievers.retriever.Retriever`."""
 
     def __init__(self, lists: GivenLists) -> None:
-        """Copies nothing."""
         self._lists = lists
 
     def identity(self) -> dict[str, Any]:
@@ -106,8 +104,8 @@ def open_retriever(
 
 def open_documents(name: str, settings: TrecSettings, *, patient: bool = False) -> DocumentStore:
     """Returns a store without documents; see `retrievers.retriever.open_documents`."""
-    words = "a run file has ids alone; name an index of its corpus beside it, or set rerank.kind: none"
-    return NoDocuments(f"retrieve.retrievers.{name}", words)
+    words = "a run file has ids alone: name an index of its corpus beside it, or set rerank.kind: none"
+    return DocumentsInMemory(f"retrieve.retrievers.{name}", {}, words)
 
 
 def retriever_identity(name: str, settings: TrecSettings) -> dict[str, Any]:

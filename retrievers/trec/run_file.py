@@ -65,7 +65,9 @@ class RunFile:
 
     def list_at(self, place: int) -> RankedList:
         """Returns the list of a topic, by its place."""
-        return list_between(self.doc_ids, self.scores, int(self.begins[place]), int(self.begins[place + 1]))
+        begin, end = int(self.begins[place]), int(self.begins[place + 1])
+        chunks = self.doc_ids.slice(begin, end - begin).chunks
+        return RankedList(next((one for one in chunks if len(one)), pa.array([], pa.string())), self.scores[begin:end])
 
     def of(self, places: Sequence[int]) -> RunFile:
         """Returns the lists of some topics, by their places in ascending order."""
@@ -78,12 +80,6 @@ class RunFile:
         begins = np.append(0, np.cumsum(sizes[kept]))
         doc_ids = self.doc_ids.filter(pa.array(rows))
         return RunFile([self.topics[place] for place in places], begins, doc_ids, self.scores[rows], self.counts)
-
-
-def list_between(doc_ids: pa.ChunkedArray, scores: npt.NDArray[np.float64], begin: int, end: int) -> RankedList:
-    """Returns the list between two rows of the columns of a run file."""
-    chunks = doc_ids.slice(begin, end - begin).chunks
-    return RankedList(next((one for one in chunks if len(one)), pa.array([], pa.string())), scores[begin:end])
 
 
 def read_run(lines: Iterable[str], where: str) -> RunFile:

@@ -16,16 +16,12 @@ from retrievers.served.server import bearer
 from retrievers.web.hits import WebPage
 from retrievers.web.settings import WebSettings
 
-_CHARACTERS = 400  # of a text: Tavily's and Brave's limit
+CHARACTERS = 400  # of a text: Tavily's and Brave's limit
 _BRAVE_WORDS = 50
 _MARKS = re.compile(r"</?strong>")
 
-
-class WebRequest(NamedTuple):
-    """A request of a search: path with its query, and the JSON that is posted; None: it is gotten."""
-
-    path: str
-    body: dict[str, Any] | None = None
+Request = tuple[str, dict[str, Any] | None]
+"""Path with its query, and the JSON that is posted; None: it is gotten."""
 
 
 class Provider(NamedTuple):
@@ -37,24 +33,22 @@ class Provider(NamedTuple):
         words: Of a text at most; None: no limit.
         key_header: Returns the header with a key.
         wait: Returns the seconds that the headers of a refusal ask to wait.
-        characters: Of a text at most.
         forbidden: What a 403 means where no key is asked for; empty: that one is.
         silent: Returns the search engines that the server asked in vain, in words; "": none.
     """
 
-    request: Callable[[WebSettings, str], WebRequest]
+    request: Callable[[WebSettings, str], Request]
     pages: Callable[[Any], list[WebPage]]
     words: int | None = None
     key_header: Callable[[str], dict[str, str]] = bearer
     wait: Callable[[Mapping[str, str]], float | None] = retry_after
-    characters: int = _CHARACTERS
     forbidden: str = ""
     silent: Callable[[Any], str] = lambda _: ""
 
 
-def _searxng(settings: WebSettings, text: str) -> WebRequest:
+def _searxng(settings: WebSettings, text: str) -> Request:
     asked = {"q": text, "format": "json"}
-    return WebRequest(f"/search?{_query(asked | settings.args)}")
+    return f"/search?{_query(asked | settings.args)}", None
 
 
 def _searxng_pages(answer: Any) -> list[WebPage]:
@@ -70,9 +64,9 @@ def _searxng_silent(answer: Any) -> str:
     return ", ".join(" ".join(map(str, one)) for one in engines)
 
 
-def _tavily(settings: WebSettings, text: str) -> WebRequest:
+def _tavily(settings: WebSettings, text: str) -> Request:
     asked = {"query": text, "max_results": settings.results}
-    return WebRequest("/search", {name: value for name, value in (asked | settings.args).items() if value is not None})
+    return "/search", {name: value for name, value in (asked | settings.args).items() if value is not None}
 
 
 def _tavily_pages(answer: Any) -> list[WebPage]:
@@ -83,9 +77,9 @@ def _tavily_pages(answer: Any) -> list[WebPage]:
     return found
 
 
-def _brave(settings: WebSettings, text: str) -> WebRequest:
+def _brave(settings: WebSettings, text: str) -> Request:
     asked = {"q": text, "count": settings.results, "text_decorations": "false"}
-    return WebRequest(f"/res/v1/web/search?{_query(asked | settings.args)}")
+    return f"/res/v1/web/search?{_query(asked | settings.args)}", None
 
 
 def _brave_pages(answer: Any) -> list[WebPage]:

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from cluster.http import Refusals
-from retrievers.corpora.no_documents import NoDocuments
+from retrievers.corpora.in_memory import DocumentsInMemory
 from retrievers.retriever import (
     Alive,
     DocumentStore,
@@ -28,7 +27,7 @@ from retrievers.retriever import (
 )
 from retrievers.served.server import Server, ServerAway, TextRefused
 from retrievers.web.hits import WebHit, WebPage, cut, hits_of
-from retrievers.web.providers import PROVIDERS
+from retrievers.web.providers import CHARACTERS, PROVIDERS
 from retrievers.web.settings import WebSettings
 
 
@@ -54,31 +53,15 @@ WebAnswer = tuple[WebHit, ...] | FailedSearch
 Sending = Callable[[str], object]
 
 
-class SearchServer(Server):
-    """The server of a search engine: a probe would be paid for, so what was answered before tells refusals apart."""
-
-    def __init__(self, *of: Any) -> None:
-        """Sends nothing; see `Server`."""
-        super().__init__(*of)
-        self.refusals = Refusals()
-
-    def _may_be_of_one(self, status: int) -> bool:
-        return self.refusals.refused(status)
-
-
 class Web:
     """A search engine of the web; implements `retrievers.retriever.Retriever`. Cost: a request for each different text."""
 
     def __init__(self, key: str, settings: WebSettings) -> None:
-        """Reads the key from the environment; sends nothing. `key` is its place in the config, for messages.
-
-        Raises:
-            RetrieverError: The variable is not set.
-        """
+        """Reads the key from the environment; sends nothing. `key` is its place in the config, for messages."""
         self.settings, self._provider = settings, PROVIDERS[settings.provider]
         where = f"{key}: {settings.provider}"
         self.base = str(settings.base_url)
-        self._server = SearchServer(
+        self._server = Server(
             f"{where} at {self.base}", f"web search at {self.base}", self.base, settings, self._provider.key_header,
             self._provider.wait,
         )  # fmt: skip
@@ -95,7 +78,7 @@ class Web:
     def sent(self, text: SearchText | JoinedText) -> str:
         """Returns the text of a search as it is sent: in one line, and cut where the provider takes no more."""
         parts = (text,) if isinstance(text, SearchText) else text.texts
-        return cut(" ".join(part.text for part in parts), self._provider.characters, self._provider.words)
+        return cut(" ".join(part.text for part in parts), CHARACTERS, self._provider.words)
 
     def is_cut(self, text: SearchText | JoinedText) -> bool:
         """Returns whether a text is longer than what is sent of it."""
@@ -140,12 +123,7 @@ class Web:
             raise error
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the `depth` best pages of each text.
-
-        Raises:
-            TextRefused: A search failed.
-            RetrieverError: As `find`.
-        """
+        """Returns the `depth` best pages of each text."""
         sent = [self.sent(text) for text in texts]
         found: dict[str, tuple[WebHit, ...]] = {}
         for text, answer in self.find(list(dict.fromkeys(sent))):
@@ -156,7 +134,7 @@ class Web:
         return joined_lists([ranked_list(found[text][: max(0, depth)]) for text in sent])
 
     def _ask(self, text: str, sending: Sending, stop: threading.Event) -> WebAnswer:
-        request = self._provider.request(self.settings, text)
+        path, body = self._provider.request(self.settings, text)
 
         def before() -> None:
             if stop.is_set():
@@ -164,7 +142,7 @@ class Web:
             sending(text)
 
         try:
-            pages, silent = self._server.ask(f"{self.base}{request.path}", request.body, self._read, stop=stop, sending=before)
+            pages, silent = self._server.ask(f"{self.base}{path}", body, self._read, stop=stop, sending=before)
         except TextRefused as refused:
             return FailedSearch(refused.reason, refused.words)
         except ServerAway as away:
@@ -172,7 +150,6 @@ class Web:
         except RetrieverError as error:
             stop.set()  # before this thread takes the next text
             raise self._of_all(error) from None
-        self._server.refusals.answered()
         hits = hits_of(pages, self.settings.results)
         if silent:
             hits = PartialAnswer(hits)
@@ -209,7 +186,7 @@ def open_retriever(
 
 def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -> DocumentStore:
     """Returns a store without documents; see `retrievers.retriever.open_documents`."""
-    return NoDocuments(f"retrieve.retrievers.{name}", "the web has no index; read the run's table web/")
+    return DocumentsInMemory(f"retrieve.retrievers.{name}", {}, "the web has no index: read the run's table web/")
 
 
 def retriever_identity(name: str, settings: WebSettings) -> dict[str, Any]:

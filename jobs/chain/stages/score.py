@@ -27,7 +27,7 @@ from jobs.chain.users import Users
 from jobs.chain.web.texts import document_pages
 from jobs.tables import nested, with_appended, with_columns
 from retrievers.ranking import offsets_of, ranks
-from retrievers.reranker import OfPlugin, Reranker, open_reranker
+from retrievers.reranker import Reranker, open_reranker
 from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
@@ -177,7 +177,7 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
 
     A call that raises tells none, so they are told when its queries are scored in smaller blocks.
     """
-    return reranker.requests(queries) if isinstance(reranker, ServerReranker | OfPlugin) else Counter()
+    return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
 
 
 def _score(

@@ -37,7 +37,7 @@ from retrievers.corpora.corpus import joined
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import Fields, elastic_indexes
-from retrievers.elastic.passages import InProcessLoader
+from retrievers.elastic.passages import load_here
 from retrievers.elastic.retriever import BATCH
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 from tests.support.jobs.workers import job as job_work
@@ -139,7 +139,7 @@ def contests(searches: int) -> list[Contest]:
     texts = list(dict.fromkeys(corpus.column("title").to_pylist()))[:searches]
     blocks = sizes("search", {"type": "int8_hnsw"})
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    build_elastic_index(fields, shared() / "data" / "scifact" / "corpus.parquet", load=InProcessLoader(encode=random_vectors))
+    build_elastic_index(fields, shared() / "data" / "scifact" / "corpus.parquet", load=lambda *a: load_here(*a, random_vectors))
     block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS}}
     settings = typed(block["bm25"])
     opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}
@@ -177,9 +177,9 @@ def documents(corpus: Path, vectors: bool) -> list[dict[str, Any]]:
 def build(corpus: Path, vectors: bool) -> Spent:
     """Ours, from Parquet to the switched alias."""
     began, used = time.perf_counter(), time.process_time()
-    made = build_elastic_index(fields_of(vectors), corpus, load=InProcessLoader(encode=random_vectors))
+    made = build_elastic_index(fields_of(vectors), corpus, load=lambda *a: load_here(*a, random_vectors))
     spent = Spent(time.perf_counter() - began, time.process_time() - used)
-    client().indices.delete(index=made.name)
+    client().indices.delete(index=made.concrete)
     return spent
 
 

@@ -47,7 +47,7 @@ def build(alias: str, tmp_path: Path) -> Callable[[dict[str, str]], str]:
     def made(documents: dict[str, str]) -> str:
         pq.write_table(pa.table({"doc_id": list(documents), "text": list(documents.values())}), tmp_path / "corpus.parquet")
         (fields,) = elastic_indexes({"bm25": typed({"kind": "elastic", "index": alias})}).values()
-        return build_elastic_index(fields, tmp_path / "corpus.parquet").name
+        return build_elastic_index(fields, tmp_path / "corpus.parquet").concrete
 
     return made
 
@@ -159,10 +159,10 @@ def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
 
     def made(fields: Any, corpus: Any, folder: Path, **more: Any) -> Any:
         seen.append(folder)
-        return SimpleNamespace(name="docs-1", documents=1, built=True, without_text=0, replaced=None, notes=())
+        return SimpleNamespace(concrete="docs-1", documents=1, built=True, without_text=0, replaced=None, notes=())
 
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("retrievers.elastic.builds.build_elastic_index", made)
+    monkeypatch.setattr("retrievers.elastic.build.build_elastic_index", made)
     Path("job.yaml").write_text(yaml.safe_dump(job))
     index(load_config("job.yaml"), ["log.parquet"], LiveDisplay(io.StringIO()))
     assert [folder.parent for folder in seen] == [tmp_path / "cache" / "work"]

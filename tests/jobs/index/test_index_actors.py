@@ -53,7 +53,7 @@ def test_actors_build_the_index(
     config = a_config(values, blocks)
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
     made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=ActorLoader(config))
-    assert made.counts == (16, 0, 12, 4)
+    assert made.counts == (16, 0, 12, 0)
     found = open_retriever("dense", typed(blocks["dense"])).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
     assert found.doc_ids.to_pylist()[:2] == ["d00", "d03"]
     assert found.doc_ids.to_pylist()[2:6:2] == ["d01", "d02"]

@@ -31,7 +31,7 @@ from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.runs.tally import Tally
 from retrievers.elastic import connection as elastic
-from retrievers.elastic.connection import Connection, ServerResponse
+from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
 from retrievers.rerankers.llm import LlmReranker
 from retrievers.retriever import retriever_identity
@@ -93,15 +93,15 @@ def identity(patch: Patch, url: str | None = "http://127.0.0.1:9", **block: Any)
     return retriever_identity("bm25", typed(BLOCK | block))
 
 
-def answered(found: Any, status: int = 200, root: Any = VERSION, search: Any = None, **block: Any) -> Callable[[Patch], object]:
+def answered(found: Any, root: Any = VERSION, search: Any = None, **block: Any) -> Callable[[Patch], object]:
     """An index is opened: GET / is answered with `root`, a search refused as `search`, all else answered with `found`."""
 
-    def send(self: Connection, method: str, path: str, *_: Any, **more: Any) -> ServerResponse:
+    def send(self: Connection, method: str, path: str, *_: Any, **more: Any) -> Any:
         if path == "/":
-            return ServerResponse(200, root)
+            return root
         if search and path.endswith("/_search"):
             raise RequestRefused("here", 400, "query_shard_exception", search)
-        return ServerResponse(status, found)
+        return found
 
     def call(patch: Patch) -> object:
         patch.setattr(Connection, "send", send)
