@@ -197,7 +197,7 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
         log.max_chars,
         log.context_column,
         values=rewriting.columns,
-        classify=rewriting.rules if rewriting.select.typed_by == "rules" else None,
+        classify=rewriting.rules.types if rewriting.rules and rewriting.select.typed_by == "rules" else None,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,14 +25,6 @@ _REMEDY = "convert it, or name another column"
 CHECKS_IN_FLIGHT = 16  # files; one by one, a thousand take minutes on an object store, by its latency
 
 
-class Classifier(Protocol):
-    """Tells the types of queries; a frozen value that can be pickled, since it goes to the machines that deduplicate."""
-
-    def types(self, queries: list[str]) -> list[str]:
-        """Returns the type of each query."""
-        ...
-
-
 @dataclass(frozen=True)
 class LogColumns:
     """The columns to read (the config's `log:`), the limits of their texts, and what is made of them."""
@@ -44,7 +36,7 @@ class LogColumns:
     context_column: str | None = None
     max_context_chars: int = MAX_CONTEXT_CHARS  # code points of a context that count, the newest
     values: tuple[str, ...] = ()  # columns of which each query gets its most frequent value
-    classify: Classifier | None = None  # gives each query its `query_type`
+    classify: Callable[[list[str]], list[str]] | None = None  # gives queries their `query_type`; a worker is sent it
 
 
 class RowGroup(NamedTuple):
@@ -130,7 +122,7 @@ _ID = rf"{_TEXT}|u?int\d+|decimal\d+\(.*|date\d+.*|timestamp.*|extension<arrow\.
 _VALUE = rf"{_CONTEXT}|{_ID}|float|double|bool|time\d+.*"
 _USED = "used by a prompt or a selection"
 _PLAIN = ("log.query_column", "log.id_column", "log.count_column")
-_KINDS: dict[type, str] = {dict: "object", list: "array"}
+_ODD: dict[type, str] = {dict: "an object", list: "an array", float: "a number with a fraction"}
 
 
 def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, str]]:
@@ -154,9 +146,8 @@ def _check_columns(file: LogFile, table: ParquetTable | TextTable | MemoryTable,
         if not _fits(types, kind):
             raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
         for line, row in table.head if use in _PLAIN else ():
-            odd = row.get(column)
-            if isinstance(odd, dict | list) or (isinstance(odd, float) and use != "log.query_column"):
-                what = "a number with a fraction" if isinstance(odd, float) else f"an {_KINDS[type(odd)]}"
+            what = _ODD.get(type(row.get(column)))
+            if what is not None and not (use == "log.query_column" and isinstance(row[column], float)):
                 words = f"column {column!r} ({use}) holds {what}, wanted text or whole numbers; name another column"
                 raise file.error("log-column", words, f", line {line}")
 

@@ -99,7 +99,8 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         every = files_at(one)
         inside = [file for file in every if file.path == one or (form_of(file.name) and not is_hidden(file.name))]
         if not inside:
-            content = f"found {_first_names([file.name for file in every])}" if every else "it is empty"
+            names = [file.name for file in every[:5]] + [f"{len(every) - 5} more"] * (len(every) > 5)
+            content = f"found {', '.join(names)}" if every else "it is empty"
             raise LogError("log-files", f"{where}: no {_WANTED} in this folder, {content}; name another")
         try:
             inside = of_one_form(inside)
@@ -123,10 +124,6 @@ def _nearest_path(path: str) -> str:
     if not os.path.isdir(parent):
         return f", and no folder {parent}; correct log.path"
     return nearest(name, sorted(os.listdir(parent)))
-
-
-def _first_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def log_files(log: LogSettings) -> list[LogFile]:

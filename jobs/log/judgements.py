@@ -18,7 +18,7 @@ from cluster.storage import is_there, remote
 from jobs.log.sets import irds
 from jobs.log.sets.beir import HEADER, split_of
 from jobs.log.sets.names import set_name
-from jobs.log.table_file import TableFault, TextTable, form_of, lines_of, open_table
+from jobs.log.table_file import TableFault, TextTable, form_of, open_table, text_lines
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
@@ -235,10 +235,9 @@ def _records(
         # lines are parted by tabs whatever the name, and then need no header
         table = None if re.search(r"\.tsv(\.\w+)?$", path.lower()) or form_of(path) is None else open_table(path)
         if table is None or (isinstance(table, TextTable) and table.delimiter == "\t"):
-            for number, raw in enumerate(lines_of(path), 1):
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            for number, line in text_lines(path):
                 fields = split(line)
-                if line.strip() and (number > 1 or tuple(fields) not in (columns, HEADER)):
+                if number > 1 or tuple(fields) not in (columns, HEADER):
                     yield f"line {number}", line, fields
             return
         names = table.names
@@ -249,9 +248,6 @@ def _records(
         for batch in table.batches(columns if named else names, _ROWS):
             texts = (column.cast(pa.string()).fill_null("").to_pylist() for column in batch.columns)
             yield from ((f"row {next(numbers)}", ", ".join(fields), list(fields)) for fields in zip(*texts, strict=True))
-    except UnicodeDecodeError as error:
-        words = f"cannot be read: it is not UTF-8 text ({error.reason}); convert it"
-        raise ConfigError("judgements", f"{where}: {path}: {words}") from error
     except UnavailableError:
         raise
     except TableFault as fault:

@@ -116,7 +116,11 @@ def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
     counts = np.zeros(size, np.int64)
     np.add.at(counts, codes, n)
     rejected = np.flatnonzero(places < 0)
-    why = [groups.rejections[code] for code in codes[rejected].tolist()]
+    faults = rows.column("fault").take(pa.array(rejected)).to_pylist()
+    why = [
+        Rejection("malformed", fault, None) if fault else groups.rejections[code]
+        for code, fault in zip(codes[rejected].tolist(), faults, strict=True)
+    ]
     values: dict[str, Any] = {field: [getattr(one, field) for one in why] for field in Rejection._fields}
     values |= {
         "log_id": rows.column("log_id").take(pa.array(rejected)),
@@ -208,7 +212,7 @@ def merge_range(task: DedupTask, forms: list[str], range_: tuple[tuple[str, str]
     if task.columns.context_column is not None:
         columns["context"] = shown[0]
     if task.columns.classify is not None:
-        columns["query_type"] = pa.array(task.columns.classify.types(texts.to_pylist()), pa.string())
+        columns["query_type"] = pa.array(task.columns.classify(texts.to_pylist()), pa.string())
     if task.columns.values:
         columns["values"] = _maps(task.columns.values, shown[CONTEXT:])
     head, rest = divided(pa.table(columns), cut)

@@ -13,7 +13,12 @@ import pyarrow.compute as pc
 
 from rewriters.normalise import ID_BYTES, PLAIN, id_bytes, normalise
 
-REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8"}
+REASONS = {
+    "empty": "null or only white space",
+    "too_long": "over {max_chars:,} characters",
+    "not_utf8": "not UTF-8",
+    "malformed": "no record of the file's form",
+}
 RAW_SHOWN = 200  # code points of a rejected text kept in errors/
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cluster.cause import one_line
 from jobs.log.check import LogColumns, RowGroup, opened
 from jobs.log.files import LogFile
+from jobs.log.table_file import FAULT
 
 TURNS = "\n"  # joins the turns of a context
 ITEMS = "; "  # joins the items of a value
@@ -62,7 +63,7 @@ def _newest(raw: bytes, most: int) -> bytes:
         return raw  # its row will be rejected
 
 
-ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64())])
+ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64()), ("fault", pa.string())])
 BATCH_ROWS = 1 << 16  # read at a time
 WIDE_BATCH_ROWS = 1 << 11  # with more columns than ROWS: contexts of 42 KB took 2.0 GB with 1 << 13 of them, 0.7 GB so
 PIECE_BYTES = 48 << 20  # of ROWS held in memory and grouped at a time; about a million rows of a web log
@@ -78,8 +79,8 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
     """Yields the rows of row groups as `rows_schema` has them, in order, about PIECE_BYTES at a time.
 
     `log_id` is never null: it is the id column as text, or `<file name>#<row from 0>` if there is no id. `text` is as in the
-    file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count. Contexts and values are
-    as `jobs/log/rows.py` makes them.
+    file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count. `fault` says what is
+    wrong with a record of which nothing else can be read.
 
     Raises:
         LogError: a file cannot be read to its end, or was replaced, or a count is negative.
@@ -117,7 +118,8 @@ def _read(batch: pa.RecordBatch, file: LogFile, columns: LogColumns, start: int)
     """Returns rows as `rows_schema` has them, of which the first is number `start` of the file."""
     texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
     log_ids = _log_ids(batch, file, start, columns.id_column)
-    read = [log_ids, texts, _counts(batch, file, start, columns.count_column)]
+    faults = batch.column(FAULT) if FAULT in batch.schema.names else pa.nulls(len(batch), pa.string())
+    read = [log_ids, texts, _counts(batch, file, start, columns.count_column), faults]
     if columns.context_column is not None:
         read.append(contexts(_column(batch, file, columns.context_column), columns.max_context_chars))
     read += [values(_column(batch, file, name)) for name in columns.values]

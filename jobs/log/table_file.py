@@ -48,6 +48,7 @@ FORMS: dict[Form, tuple[str, ...]] = {
 }
 """How a file holds rows -> endings of the names of such files."""
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of lines of JSON, which tell the columns
+FAULT = "\0fault"  # the column that says what is wrong with a record: no file has one of this name
 LINE_BYTES = 1 << 24  # of a line or record, at most
 _CSV_HEAD_BYTES = 1 << 16
 _BUFFER_BYTES = 1 << 25  # of DuckDB's CSV reader: 16 records of the longest kind, 256 MB, unless it is said
@@ -87,18 +88,27 @@ def lines_of(path: str, etag: str | None = None) -> Iterator[bytes]:
         TableFault: A line is longer than LINE_BYTES.
         OSError, pa.ArrowException: It cannot be read to its end.
     """
-    rest: list[bytes] = []
-    with open_file(path, etag) as opened:
-        stream = unpacked(opened, path)
-        while piece := stream.read(1 << 16):
-            *ends, last = piece.split(b"\n")
-            for end in ends:
-                yield b"".join((*rest, end, b"\n"))
-                rest = []
-            rest.append(last)
-            if sum(map(len, rest)) > LINE_BYTES:
+    with open_file(path, etag) as opened, io.BufferedReader(unpacked(opened, path), 1 << 16) as stream:
+        while line := stream.readline(LINE_BYTES + 1):
+            if len(line) > LINE_BYTES:
                 raise TableFault(f"has a line longer than {LINE_BYTES >> 20} MiB; look for a line break that is missing")
-    yield b"".join(rest)
+            yield line
+
+
+def text_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yields number and text of the lines of a file, here or on S3, that are not blank.
+
+    Raises:
+        TableFault: A line is not UTF-8, or as of `lines_of`.
+        OSError, pa.ArrowException: It cannot be read to its end.
+    """
+    for number, raw in enumerate(lines_of(path), 1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise TableFault(f"is not UTF-8 text ({error.reason}); convert it", number) from error
+        if line.strip():
+            yield number, line
 
 
 class MemoryTable:
@@ -189,11 +199,13 @@ class TextTable(NamedTuple):
             columns: Names; without any, batches have one column of nulls. Values of JSON that are no text are their JSON.
             rows: At a time.
             lists: Those of JSON that are read as lists of text; what is no list is a list of one.
-            any_bytes: Texts need not be UTF-8, and an empty field in quotes is null, too; else it is the empty text.
+            any_bytes: Texts need not be UTF-8, and an empty field in quotes is null, too; else it is the empty text. Of a
+                record that has more or fewer fields than the header, or a line that is no object, all is null but FAULT, a
+                column that comes where there may be such.
 
         Raises:
-            TableFault: A record has more or fewer fields than the header, a wrong quote, or is too long or not UTF-8; a line is
-                no object; or the file cannot be read to its end.
+            TableFault: A record has such a fault and not `any_bytes`, a wrong quote, or is too long or not UTF-8; or the file
+                cannot be read to its end.
         """
         read = 0
         try:
@@ -205,11 +217,11 @@ class TextTable(NamedTuple):
         except (duckdb.Error, OSError, pa.ArrowException) as error:  # Arrow's reader passes DuckDB's errors on as its own
             reason(error)  # the storage may be away
         try:
-            lists = lists if self.head else ()
+            lists, names = lists if self.head else (), [*columns, *([FAULT] if any_bytes else [])]
             records = islice(self.records(columns, lists, any_bytes), read, None)
             while some := list(islice(records, rows)):
-                texts = [_texts([one[place] for one in some], name in lists) for place, name in enumerate(columns)]
-                batch = pa.record_batch(texts or [pa.nulls(len(some))], list(columns) or ["nothing"])
+                texts = [_texts(values, name in lists) for name, values in zip(names, zip(*some, strict=True), strict=True)]
+                batch = pa.record_batch(texts, names)
                 self._check_unquoted(batch, read)
                 yield batch
                 read += len(batch)
@@ -219,28 +231,39 @@ class TextTable(NamedTuple):
     def records(self, columns: Sequence[str], lists: Sequence[str] = (), any_bytes: bool = False) -> Iterator[tuple[Any, ...]]:
         """Yields columns of each record as bytes, or lists of bytes, by Python, which says in which line a fault is.
 
+        With `any_bytes` what is wrong with a record stands behind them, or None; else it is raised.
+
         Raises:
             TableFault: As of `batches`.
         """
         errors: Any = "surrogateescape" if any_bytes else "strict"
         for number, record in self._rows_of_json() if self.head else self._rows_of_csv():
+            if isinstance(record, TableFault):
+                if not any_bytes:
+                    raise record
+                yield (*[None] * len(columns), f"line {number:,}: {record.words}".encode())
+                continue
             try:
-                yield tuple(_encoded(record.get(name), name in lists, errors) for name in columns)
+                values = [_encoded(record.get(name), name in lists, errors) for name in columns]
             except UnicodeEncodeError as error:
                 raise TableFault(_WRITE_UTF8, number) from error
+            yield (*values, None) if any_bytes else tuple(values)
 
-    def _rows_of_json(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Yields line and fields of each object; of a key that it has twice, the last value holds."""
+    def _rows_of_json(self) -> Iterator[tuple[int, Mapping[str, Any] | TableFault]]:
+        """Yields line and fields of each object, or what is wrong with the line; of a key twice, the last value holds."""
         for number, line in enumerate(lines_of(self.path, self.etag), 1):
             if line.strip():
-                found = _object(number, line)
-                inside = (found.get("_source") or {}) if self.wrapped else found
-                if not isinstance(inside, dict):
-                    raise TableFault(f"a JSON value in _source, wanted an object; {_ONE_A_LINE}", number)
-                yield number, inside
+                try:
+                    yield number, _object(number, line, self.wrapped)
+                except TableFault as fault:
+                    yield number, fault
 
-    def _rows_of_csv(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Yields line and fields of each record of CSV, whose empty fields are null."""
+    def _rows_of_csv(self) -> Iterator[tuple[int, Mapping[str, Any] | TableFault]]:
+        """Yields line and fields of each record, whose empty fields are null, or what is wrong with it.
+
+        Raises:
+            TableFault: A quote is wrong, which may have taken any number of lines.
+        """
         lines = (raw.decode("utf-8-sig", "surrogateescape") for raw in lines_of(self.path, self.etag))
         records = _csv_records(lines, self.delimiter, self.quote)
         next(records)
@@ -254,10 +277,13 @@ class TextTable(NamedTuple):
                 raise TableFault(_QUOTES, number) from None
             if len(fields) == len(self.names):
                 yield number, {name: field or None for name, field in zip(self.names, fields, strict=True)}
-            elif fields:
+            elif fields:  # of several lines, a quote may be wrong
                 remedy = "put a field in quotes" if self.quote else "name the file .csv, if its fields are in quotes"
                 what = f"has {len(fields):,} fields, and the header {len(self.names):,}"
-                raise TableFault(f"{what}; correct it, or {remedy}", number)
+                fault = TableFault(f"{what}; correct it, or {remedy}", number)
+                if records.line_num > number:
+                    raise fault
+                yield number, fault
             elif len(self.names) == 1:
                 yield number, {self.names[0]: None}
 
@@ -315,7 +341,7 @@ def _encoded(value: Any, as_list: bool, errors: Literal["strict", "surrogateesca
     return text.encode("utf-8", errors)
 
 
-def _texts(values: list[Any], as_lists: bool) -> pa.Array:
+def _texts(values: Sequence[Any], as_lists: bool) -> pa.Array:
     """Returns bytes, or lists of bytes, as texts, which need not be UTF-8."""
     if as_lists:
         return pa.array(values, pa.list_(pa.binary())).view(pa.list_(pa.string()))
@@ -333,8 +359,8 @@ def _as_list(name: str) -> str:
     return f"CASE WHEN json_type({column}) = 'ARRAY' THEN {column}->>'$[*]' ELSE [{column}->>'$'] END"
 
 
-def _object(number: int, line: bytes) -> dict[str, Any]:
-    """Returns the object of a line; text that is not UTF-8 has half surrogates."""
+def _object(number: int, line: bytes, wrapped: bool = False) -> dict[str, Any]:
+    """Returns the object of a line, or what it wraps; text that is not UTF-8 has half surrogates."""
     try:
         found = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
@@ -349,7 +375,10 @@ def _object(number: int, line: bytes) -> dict[str, Any]:
         raise TableFault(f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", number)
     if len(found) == 1 and _BULK.issuperset(found) and isinstance(next(iter(found.values())), dict):
         raise TableFault("an action of the bulk API; export the documents alone", number)
-    return found
+    inside = (found.get("_source") or {}) if wrapped else found
+    if not isinstance(inside, dict):
+        raise TableFault(f"a JSON value in _source, wanted an object; {_ONE_A_LINE}", number)
+    return inside
 
 
 def _other_version(error: Exception) -> bool:
@@ -364,7 +393,12 @@ def _open_json(path: str, etag: str | None) -> TextTable | None:
         read += len(line)
         if not line.strip():
             continue
-        found = _object(number, line)
+        try:
+            found = _object(number, line)
+        except TableFault:
+            if wrapped is None:
+                raise  # the file is none of JSON lines
+            continue
         inside = isinstance(found.get("_source"), dict)
         if wrapped not in (None, inside):
             raise TableFault("some objects are wrapped in _source, some are not; write all in one way", number)
@@ -398,11 +432,8 @@ def _open_csv(path: str, etag: str | None) -> TextTable | None:
         raise TableFault("is blank; let it name the columns", 1)
     if any("\ud800" <= character <= "\udfff" for name in names for character in name):
         raise TableFault(_WRITE_UTF8, 1)
-    try:
-        follows = len(head) >= _CSV_HEAD_BYTES or any(records)
-    except csv.Error:  # told when it is read, with its line
-        follows = True
-    return TextTable(path, etag, names, follows, 1 << 6, delimiter=delimiter, quote=quote)
+    has_rows = bool(text[len(first) :].strip())
+    return TextTable(path, etag, names, has_rows, 1 << 6, delimiter=delimiter, quote=quote)
 
 
 _OPENERS: dict[Form, Any] = {"parquet": ParquetTable, "json": _open_json, "csv": _open_csv}

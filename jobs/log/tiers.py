@@ -24,28 +24,18 @@ class Cut(NamedTuple):
     border: int
     ties: int
 
-    def of_head(self, counts: np.ndarray) -> np.ndarray:
-        """Returns whether each query of the range is of the head; `counts` say how often each was asked, in order of ids."""
-        tied = counts == self.border
-        found: np.ndarray = (counts > self.border) | (tied & (np.cumsum(tied) <= self.ties))
-        return found
 
+def tiers(ranges: Sequence[Mapping[int, int]]) -> tuple[int, list[Cut | None]]:
+    """Returns how often queries were asked, all together, and the cut of each range of ids; None: there is one tier.
 
-class Tiers(NamedTuple):
-    """How the queries of a log are divided."""
-
-    traffic: int  # how often they were asked, all together
-    cuts: list[Cut | None]  # of each range of ids; None: there is one tier
-
-
-def tiers(ranges: Sequence[Mapping[int, int]]) -> Tiers:
-    """Returns how queries are divided; `ranges` has for each range of ids: times asked -> how many queries were."""
+    `ranges` has for each range: times asked -> how many queries were.
+    """
     found: Counter[int] = Counter()
     for one in ranges:
         found.update(one)
     traffic = sum(count * queries for count, queries in found.items())
     if len(found) < 2:
-        return Tiers(traffic, [None] * len(ranges))
+        return traffic, [None] * len(ranges)
     before, border = 0, 0
     for border in sorted(found, reverse=True):
         if 2 * (before + border * found[border]) >= traffic:
@@ -57,12 +47,14 @@ def tiers(ranges: Sequence[Mapping[int, int]]) -> Tiers:
         taken = min(ties, one.get(border, 0))
         ties -= taken
         cuts.append(Cut(border, taken))
-    return Tiers(traffic, cuts)
+    return traffic, cuts
 
 
 def divided(queries: pa.Table, cut: Cut | None) -> tuple[pa.Table, pa.Table]:
     """Returns the queries of a range that are the head's, and the rest; both in order of their ids."""
     if cut is None:
         return queries.slice(0, 0), queries
-    head = pa.array(cut.of_head(queries.column("log_count").to_numpy()))
+    counts = queries.column("log_count").to_numpy()
+    tied = counts == cut.border
+    head = pa.array((counts > cut.border) | (tied & (np.cumsum(tied) <= cut.ties)))
     return queries.filter(head), queries.filter(pc.invert(head))

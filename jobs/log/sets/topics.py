@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import LogError
-from jobs.log.sets.rows import table_of, text_lines
+from jobs.log.sets.rows import table_of
+from jobs.log.table_file import text_lines
 
 Topic = dict[str, str | None]
 _TAGS = {"desc": "description", "narr": "narrative", "con": "concepts", "smry": "summary", "dom": "domain"}

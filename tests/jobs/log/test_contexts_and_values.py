@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -58,12 +57,14 @@ def test_the_same_words_after_other_turns_are_another_query(tmp_path: Path) -> N
     assert schema.names == [*STORED["queries"].names, "context"]
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2)])
-def test_a_list_of_turns_is_joined_oldest_first(tmp_path: Path, kind: pa.DataType) -> None:
-    said = [["any trains?", "yes"], None, [None, "any trains?"], [None, None]]
-    log = write(tmp_path / "log.parquet", {"query": ["q"] * 4, "turns": pa.array(said, kind)})
-    _, found = run(log, tmp_path / "out", AFTER)
-    assert {row["context"] for row in found["queries"]} == {"any trains?\nyes", None, "any trains?"}
+KINDS = [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2), pa.list_(pa.string_view())]
+
+
+@pytest.mark.parametrize("kind", KINDS)  # Polars writes the last
+def test_lists_of_text_are_joined(kind: pa.DataType) -> None:
+    column = pa.array([["any trains?", "yes"], None, [None, "any trains?"], [None, None]], kind)
+    assert contexts(column, 100).to_pylist() == [b"any trains?\nyes", None, b"any trains?", None]
+    assert values(column).to_pylist() == ["any trains?; yes", None, "any trains?", None]
 
 
 def test_of_a_long_context_the_newest_characters_count(tmp_path: Path) -> None:
@@ -123,45 +124,20 @@ def test_values_of_every_kind_become_text(tmp_path: Path) -> None:
     assert found["queries"][0]["values"] == {name: text for name, (_, text) in kinds.items()}
 
 
-def test_a_partition_is_a_column_too(tmp_path: Path) -> None:
-    for market, times in (("de", 1), ("is", 2)):
-        write(tmp_path / "log" / f"market={market}" / "part.parquet", {"query": ["q"] * times, "turns": ["t"] * times})
-    _, found = run(tmp_path / "log", tmp_path / "out", LogColumns("query", values=("market",)))
-    assert [row["values"] for row in found["queries"]] == [{"market": "is"}]
-    _, found = run(tmp_path / "log", tmp_path / "other", LogColumns("query", context_column="market"))
-    assert {(row["context"], row["log_count"]) for row in found["queries"]} == {("de", 1), ("is", 2)}
-
-
 # ---------------------------------------------------------------- types
 
 
-@dataclass(frozen=True)
-class ByLength:
-    """Queries by the number of their words."""
-
-    long: int
-
-    def types(self, queries: list[str]) -> list[str]:
-        """Returns short or long for each query."""
-        return ["long" if len(query.split()) >= self.long else "short" for query in queries]
+def by_length(queries: list[str]) -> list[str]:
+    return ["long" if len(query.split()) >= 3 else "short" for query in queries]
 
 
 def test_a_classifier_tells_the_type_of_the_shown_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 2)
     rows = {"query": ["sea", "why is the sea salt", "Sea", "tides", "SEA  "], "market": ["de"] * 5}
-    columns = LogColumns("query", values=("market",), classify=ByLength(3))
+    columns = LogColumns("query", values=("market",), classify=by_length)
     summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", columns)
     assert {row["query"]: row["query_type"] for row in found["queries"]} == {
         "why is the sea salt": "long", "SEA  ": "short", "tides": "short"
     }  # fmt: skip
     schema = pq.read_schema(tmp_path / "out" / summary.tables["queries"][0].key)
     assert schema.names == [*STORED["queries"].names, "query_type", "values"]
-
-
-def test_lists_of_string_views_are_read_as_lists_of_text() -> None:
-    """Polars writes them; Arrow has no `take` for them."""
-    rows = [["a", "b"], None, ["c", None], []]
-    for kind in (pa.list_, pa.large_list):
-        column = pa.array(rows, kind(pa.string_view()))
-        assert values(column).to_pylist() == values(pa.array(rows, kind(pa.string()))).to_pylist()
-        assert contexts(column, 100).to_pylist() == contexts(pa.array(rows, kind(pa.string())), 100).to_pylist()

@@ -286,30 +286,23 @@ def read_first_column(path: str) -> list[pa.RecordBatch]:
 
 QUOTE = "a quote that is not closed, or text behind one that is"
 FAULTS = [
-    ("a.csv", "query,id\ntea,1\nmilk\n", 3, "has 1 fields, and the header 2; correct it, or put a field in quotes"),
-    ("a.csv", "query,id\ntea,1\nmilk,hot,2\n", 3, "has 3 fields, and the header 2"),
     ("a.csv", 'query,id\ntea,1\n"milk" hot,2\n', 3, QUOTE),
     ("a.csv", 'query,id\ntea,1\n"milk,2\ncoffee,3\n', 3, QUOTE),
     ("a.csv", 'query,"id\ntea,1\n', 1, "a quote that is not closed"),
     ("a.csv", "\nquery,id\n", 1, "is blank; let it name the columns"),
     ("a.csv", "\ufeffquery,id\n".encode("utf-16").decode("latin-1"), None, "is UTF-16; write it as UTF-8"),
     ("a.csv", "qu\xe9ry,id\ntea,1\n", 1, "is not UTF-8; write the file as UTF-8"),
-    ("a.csv", "query,id\n\xe9,1\nmilk\n", 3, "has 1 fields, and the header 2"),
     ("a.csv", 'query,id\n\xe9,1\n"milk" x,2\n', 3, "a quote that is not closed"),
     ("a.tsv", 'query\tid\ntea\t1\n"milk ""hot"""\t2\n', 3, "has a field in the quotes of CSV; name the file .csv"),
     ("a.tsv", 'query\tid\ntea\t1\n""\t2\n', 3, "has a field in the quotes of CSV"),
     ("a.tsv", 'query\tid\n\xe9\t1\n"milk ""hot"""\t2\n', 3, "has a field in the quotes of CSV"),
-    ("a.tsv", 'query\tid\n"milk\nhot"\t2\n', 2, "has 1 fields, and the header 2; correct it, or name the file .csv, if its"),
-    ("a.tsv", 'query\tid\n\xe9\t1\n"milk\thot"\t2\n', 3, "has 3 fields, and the header 2; correct it, or name the file .csv"),
     ("a.json", "query,id\nx,1\n", 1, "no JSON: it begins with 'query,id'; write an object a line"),
     ("a.json", '{\n "query": "x"\n}\n', 1, "an object or array over several lines"),
     ("a.json", '[{"query": "x"}]', 1, "a JSON array, wanted an object"),
     ("a.json", '{"took": 3, "hits": {"hits": []}}', 1, "a whole answer of a search; write an object a line"),
     ("a.json", '{"index": {"_index": "q"}}\n{"query": "x"}', 1, "an action of the bulk API"),
     ("a.json", '{"query": "x"}\n{"_source": {"query": "y"}}', 2, "some objects are wrapped in _source, some"),
-    ("a.json", '{"query": "x"}\n\n{"que', 3, "no JSON: it begins with '{\"que'"),
-    ("a.json", '{"query": "x"}\n' * 3000 + '\n{"que', 3002, "no JSON: it begins with '{\"que'"),
-    ("a.json", '{"query": "x"}\n' * 3000 + "[1]\n", 3001, "a JSON array, wanted an object"),
+    ("a.csv", 'query,id\ntea,1\n"milk\nhot",2,3\n', 3, "has 3 fields, and the header 2"),  # a quote may be wrong
     ("a.parquet", "", None, "not a Parquet file: it is empty (0 bytes)"),
     ("a.pq", "id,query\n", None, "is it text or compressed?"),
     ("a.json.gz", '{"query": "x"}\n', None, "cannot be read (zlib inflate failed: incorrect header check); make it readable"),
@@ -330,6 +323,35 @@ def test_a_table_that_is_wrong_is_refused_with_its_line(
     assert str(error).startswith(f"log file {path}{fault.value.at}: {fault.value.words}")
     assert error.code == "log-files"
     assert "\n" not in str(error)
+
+
+MALFORMED = [
+    ("a.csv", "query,id\ntea,1\nmilk\n", 1, 3, "has 1 fields, and the header 2; correct it, or put a field in quotes"),
+    ("a.csv", "query,id\ntea,1\na,b,2\nrye,3", 1, 3, "has 3 fields, and the header 2; correct it, or put a field in quotes"),
+    ("a.csv", "query,id\n\xe9,1\nmilk\ntea,2", 1, 3, "has 1 fields, and the header 2; correct it, or put a field in quotes"),
+    ("a.tsv", 'query\tid\ntea\t1\n"milk\thot"\t2\n', 1, 3,
+     "has 3 fields, and the header 2; correct it, or name the file .csv, if its fields are in quotes"),
+    ("a.json", '{"query": "x"}\n\n{"que', 1, 3, "no JSON: it begins with '{\"que'; write an object a line, as jq -c does"),
+    ("a.json", '{"query": "x"}\n' * 3000 + '\n[1]\n{"query": "y"}', 3000, 3002,
+     "a JSON array, wanted an object; write an object a line, as jq -c does"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "row", "line", "words"), MALFORMED)
+def test_a_line_of_a_log_that_is_no_record_is_rejected_alone(
+    name: str, text: str, row: int, line: int, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    found = tables(str(tmp_path / name), tmp_path / "out", QUERY)
+    assert [(one["log_id"], one["message"]) for one in found["errors"] if one["reason"] == "malformed"] == [
+        (f"{name}#{row}", f"line {line:,}: {words}")
+    ]
+    records = len([one for one in text.splitlines() if one]) - (not name.endswith("json"))
+    assert [one["log_id"] for one in found["query_map"]] == [f"{name}#{number}" for number in range(records)]
+    table = open_table(str(tmp_path / name))
+    assert table is not None
+    with pytest.raises(TableFault):  # of what is no log
+        list(table.batches(table.names, 1000))
 
 
 @pytest.mark.parametrize(

@@ -97,13 +97,13 @@ def test_a_file_that_holds_nothing_or_is_not_there(qrels: Qrels, tmp_path: Path)
     with pytest.raises(ConfigError, match=r"none\.tsv: no such file or folder; give"):
         read_qrels(str(tmp_path / "none.tsv"))
     (tmp_path / "bytes.tsv").write_bytes(b"l1\t\xff\t1\n")
-    with pytest.raises(ConfigError, match=r"bytes\.tsv: cannot be read: it is not UTF-8 text"):
+    with pytest.raises(ConfigError, match=r"bytes\.tsv, line 1: is not UTF-8 text \(invalid start byte\); convert it"):
         read_qrels(str(tmp_path / "bytes.tsv"))
 
 
 def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
     for name, text, words in (
-        ("q.jsonl", '{"a": 1}\n[1]\n', "q.jsonl, line 2: a JSON array, wanted an object"),
+        ("q.jsonl", "[1]\n", "q.jsonl, line 1: a JSON array, wanted an object"),
         ("q.parquet", "text", "q.parquet: not a Parquet file: it starts with 'text'"),
     ):
         (tmp_path / name).write_text(text)

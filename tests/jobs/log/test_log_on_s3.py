@@ -168,16 +168,6 @@ def test_nothing_is_left_on_s3_of_a_log_that_is_refused(both: tuple[Path, Storag
     assert list(out.list()) == []
 
 
-def test_a_log_that_is_replaced_after_it_was_listed_is_not_read(both: tuple[Path, Storage]) -> None:
-    here, there = both
-    files = find_log_files(there.root)
-    groups = check_log(files, COLUMNS)
-    there.upload(next(here.rglob("date=2026-01-31/*/part-0.parquet")), "date=2026-01-30/tld=%2Eorg/part-0.parquet")
-    for reads in (lambda: check_log(files, COLUMNS), lambda: list(read_rows(groups, COLUMNS))):
-        with pytest.raises(LogError, match=r"2026-01-30/.*: was replaced since it was listed; start again"):
-            reads()
-
-
 def test_a_file_of_the_log_is_opened_once_to_be_checked(
     both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
