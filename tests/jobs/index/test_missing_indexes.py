@@ -77,23 +77,18 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.index.index.passages", None)
 
 
-def test_a_missing_index_is_built_and_then_left_alone(
+def test_a_missing_index_is_built_and_rows_are_compared_once(
     config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready(config())
-    assert read_index(tmp_path / "index")["documents"] == 2
-    unread(monkeypatch)
-    ready(config())  # by the files' names, sizes and times alone
-
-
-def test_the_same_rows_in_another_file_are_compared_once(
-    config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ready(config())
-    built = (tmp_path / "index" / "index.json").read_bytes()
+    built = read_index(tmp_path / "index")
+    assert built["documents"] == 2
+    with monkeypatch.context() as patch:
+        unread(patch)
+        ready(config())  # by the files' names, sizes and times alone
     other = config(f"corpus.path={write(tmp_path / 'elsewhere' / 'corpus.csv', ROWS)}")
-    ready(other)
-    assert (tmp_path / "index" / "index.json").read_bytes() == built
+    ready(other)  # the same rows in another file
+    assert read_index(tmp_path / "index") == built
     unread(monkeypatch)
     ready(other)
 
@@ -108,6 +103,8 @@ def test_an_index_of_another_corpus_is_refused_and_stays(config: Callable[..., A
     )
     assert [refusal(config()) for _ in range(2)] == [line] * 2
     assert (tmp_path / "index" / "index.json").read_bytes() == built
+    write(Path(corpus), ROWS | {"body": ["x", "y"]})
+    assert "was built from another corpus" in refusal(config("corpus.text_column=body"))
     write(Path(corpus), ROWS)
     os.utime(corpus, ns=(1, 1))
     ready(config())
@@ -125,12 +122,6 @@ def test_an_edited_file_that_is_read_is_noticed_wherever_it_lies(config: Callabl
     ready(config(f"corpus.path={folder}"))
     write(folder / name, OTHER)
     assert "was built from another corpus (3 documents)" in refusal(config(f"corpus.path={folder}"))
-
-
-def test_other_columns_of_the_same_file_are_another_corpus(config: Callable[..., Any], corpus: str) -> None:
-    write(Path(corpus), ROWS | {"body": ["x", "y"]})
-    ready(config())
-    assert "was built from another corpus" in refusal(config("corpus.text_column=body"))
 
 
 def test_an_index_of_before_there_were_notes_is_compared(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
@@ -404,14 +395,3 @@ def test_the_verb_index_drops_vectors_only_if_it_is_told_to(
     assert read_index(tmp_path / "index")["fields"]["dense"] is not None
     assert main(["index", path, "--replace"]) == 0
     assert read_index(tmp_path / "index")["fields"]["dense"] is None
-
-
-def test_the_verb_index_builds_those_of_arms(
-    config: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config()
-    arms = {
-        "german": {"retrieve.retrievers.bm25.analyzer": "german", "retrieve.retrievers.bm25.index": str(tmp_path / "german")}
-    }
-    assert main(["index", str(tmp_path / "config.yaml"), "--set", f"ablate.arms={json.dumps(arms)}", "--json"]) == 0
-    assert [one["index"] for one in json.loads(capsys.readouterr().out)] == [str(tmp_path / "index"), str(tmp_path / "german")]

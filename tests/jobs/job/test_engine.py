@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError, RetrieverError, RewriterError
-from cluster.run.pool_sizes import PoolRequest
-from jobs.config.load import load_config
 from jobs.job.engine import MAX_BLOCKS, blocks_in_flight, check, resolve
-from jobs.job.pools import requested_pools
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
 
-CONFIGS = sorted(path for path in (Path(__file__).parents[3] / "configs").glob("*.yaml") if path.name != "prices.yaml")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -45,23 +41,18 @@ def test_a_folder_is_identified_by_what_it_holds_not_by_where_it_lies(folder: Pa
     assert (settings.model, settings.weights, settings.commit) == ("./model", str(folder), None)
     assert identity["weights"].startswith("sha256:")
     assert str(folder) not in repr(identity)
-    (folder / "model.safetensors").write_bytes(b"others!")
-    assert resolve(VllmSettings(kind="vllm", model="./model"))[1] != identity
+    for name, content in (("model.safetensors", b"others!"), ("chat_template.jinja", b"{{ messages }}")):
+        before = resolve(VllmSettings(kind="vllm", model="./model"))[1]
+        (folder / name).write_bytes(content)
+        assert resolve(VllmSettings(kind="vllm", model="./model"))[1] != before
+    with pytest.raises(RetrieverError, match=r"\./nowhere: no such folder"):
+        resolve(VllmSettings(kind="vllm", model="./nowhere"))
 
 
-def test_the_chat_template_is_part_of_a_model(folder: Path) -> None:
-    _, before = resolve(VllmSettings(kind="vllm", model=str(folder)))
-    (folder / "chat_template.jinja").write_text("{{ messages }}")
-    assert resolve(VllmSettings(kind="vllm", model=str(folder)))[1] != before
-
-
-def test_a_branch_is_resolved_to_the_commit_that_it_is_now(hub: None) -> None:
+def test_a_branch_is_resolved_to_the_commit_that_it_is_now_and_has_its_own_key(hub: None) -> None:
     settings, identity = resolve(VllmSettings(kind="vllm", model="maker/small"))
     assert (settings.weights, settings.commit) == ("maker/small", COMMIT)
     assert identity["weights"] == f"commit:{COMMIT}"
-
-
-def test_a_revision_has_its_own_key(hub: None) -> None:
     with pytest.raises(ConfigError, match=r"put it into rewrite\.engine\.revision"):
         resolve(VllmSettings(kind="vllm", model="maker/small@main"))
 
@@ -74,11 +65,6 @@ def test_an_adapter_is_part_of_the_identity(folder: Path, tmp_path: Path) -> Non
     settings, identity = resolve(VllmSettings(kind="vllm", model=str(folder), lora=str(adapter)))
     assert (settings.lora, settings.lora_name) == (str(adapter), str(adapter))
     assert identity["lora_weights"].startswith("sha256:")
-
-
-def test_a_folder_that_is_not_there_is_named() -> None:
-    with pytest.raises(RetrieverError, match=r"\./nowhere: no such folder"):
-        resolve(VllmSettings(kind="vllm", model="./nowhere"))
 
 
 def test_neither_address_nor_key_decide_what_comes_out() -> None:
@@ -116,17 +102,3 @@ def test_where_vllm_is_missing_it_is_said_how_to_install_it(folder: Path, monkey
 )
 def test_a_worker_has_enough_shards_to_keep_its_engine_busy(engine: Any, shard_size: int, expected: int) -> None:
     assert blocks_in_flight(engine, shard_size) == expected
-
-
-def rewriting(settings: list[str]) -> PoolRequest:
-    return requested_pools(load_config("configs/quickstart.yaml", settings, None))["rewrite"]
-
-
-def test_each_kind_of_engine_has_its_pool() -> None:
-    assert rewriting([]) == PoolRequest()
-    assert rewriting(["rewrite.engine={kind: openai, model: m, base_url: 'http://a/v1'}"]) == PoolRequest(workers=1)
-    vllm = "rewrite.engine={kind: vllm, model: m, args: {tensor_parallel_size: 2, pipeline_parallel_size: 2}}"
-    assert rewriting([vllm]) == PoolRequest(gpus=4, can_use_gpu=True, takes_spare_gpus=True)
-    assert rewriting([vllm, "cluster.rewrite={gpus: 0, workers: 3}"]) == PoolRequest(
-        3, gpus=0, can_use_gpu=True, takes_spare_gpus=True
-    )

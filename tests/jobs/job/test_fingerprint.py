@@ -13,9 +13,6 @@ from pydantic.fields import FieldInfo
 from cluster.settings import Kinds
 from jobs.config.config import Config
 from jobs.job.keys import VERSIONS, fingerprint, identity, identity_fields
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.local.settings import LocalSettings
-from retrievers.settings import EncoderSettings
 from rewriters.engines.settings import AnthropicSettings, OpenaiSettings, RecordedSettings, VllmSettings
 from rewriters.pool import load
 
@@ -151,15 +148,6 @@ def test_weights_of_fields_count_unless_they_are_one(values: dict[str, Any]) -> 
     assert of(fields={"title": 3})["retrieve"]["retrievers"]["bm25"] == {"kind": "local", "fields": {"title": 3}}
 
 
-def test_guards_that_only_count_rename_no_run(values: dict[str, Any]) -> None:
-    plain = identity_fields(a_config(values))
-    rewrite = values["rewrite"]
-    counting = {"preserve": "count", "near_duplicates": "count", "mask": []}
-    assert identity_fields(a_config(values, rewrite=rewrite | {"guards": counting})) == plain
-    changed = identity_fields(a_config(values, rewrite=rewrite | {"guards": {"preserve": "drop"}}))
-    assert changed["rewrite"]["guards"] == {"preserve": "drop"}
-
-
 def test_a_version_of_an_algorithm_counts(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     config = a_config(values)
     before = fingerprint(identity(config, {}, {}, {}))
@@ -167,17 +155,6 @@ def test_a_version_of_an_algorithm_counts(values: dict[str, Any], monkeypatch: p
         with monkeypatch.context() as patch:
             patch.setitem(VERSIONS, name, VERSIONS[name] + 1)
             assert fingerprint(identity(config, {}, {}, {})) != before
-
-
-def test_what_resolves_counts_by_what_it_resolves_to() -> None:
-    assert identity_fields(RecordedSettings(kind="recorded", path="a")) == identity_fields(
-        RecordedSettings(kind="recorded", path="b")
-    )
-    assert identity_fields(VllmSettings(kind="vllm", model="a")) == {"kind": "vllm"}
-    assert identity_fields(OpenaiSettings(kind="openai", model="a", base_url="http://x")) == {"kind": "openai", "model": "a"}
-    assert identity_fields(LocalSettings(kind="local", index="a")) == {"kind": "local"}
-    dense = ElasticSettings(kind="elastic", index="a", encoder=EncoderSettings(model="m", pooling="mean"))
-    assert identity_fields(dense) == {"kind": "elastic", "encoder": {"pooling": "mean"}}
 
 
 ENGINES = (AnthropicSettings, OpenaiSettings, RecordedSettings, VllmSettings)

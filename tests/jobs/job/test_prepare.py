@@ -93,6 +93,11 @@ def rewrite_recording(values: Values) -> None:
     Path("recorded.jsonl").write_text(Path("recorded2.jsonl").read_text())
 
 
+def replace_index() -> None:
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
+    build_local_index("index", "corpus.parquet", index_fields("english"))
+
+
 # ---------------------------------------------------------------- the fingerprint
 
 
@@ -102,6 +107,7 @@ def rewrite_recording(values: Values) -> None:
         ("a key of a section", put("fuse.k", 1)),
         ("the recording's content", rewrite_recording),
         ("the name of a retriever", rename_retriever),
+        ("the content of an index", lambda _: replace_index()),
         ("a joint prompt", own_prompt),
     ],
     ids=lambda item: item if isinstance(item, str) else "",
@@ -129,13 +135,6 @@ def test_the_text_of_a_joint_prompt_is_in_it_and_its_name_is_not(job: Values) ->
 def test_where_files_lie_and_keys_that_are_not_used_are_not_in_it(job: Values, change: Change) -> None:
     before = fingerprint(job)
     assert fingerprint(job, change) == before
-
-
-def test_the_content_of_the_index_is_in_it(job: Values, tmp_path: Path) -> None:
-    before = fingerprint(job)
-    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
-    build_local_index("index", "corpus.parquet", index_fields("english"))
-    assert fingerprint(job) != before
 
 
 @pytest.mark.slow
@@ -179,11 +178,6 @@ def begin(found: Prepared) -> None:
     found.storage.put("run.json", json.dumps({"identity": found.identity, "status": "running"}).encode())
 
 
-def replace_index() -> None:
-    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
-    build_local_index("index", "corpus.parquet", index_fields("english"))
-
-
 def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> None:
     before = prepared(job)
     begin(before)
@@ -225,6 +219,7 @@ def test_the_same_run_and_finished_ones_and_other_configs_are_no_obstacle(job: V
     before = prepared(job)
     begin(before)
     check_indexes_unchanged(before)
+    begin(prepared(job | {"name": f"{job['name']}-test"}))  # which begins alike
     replace_index()
     other = copy.deepcopy(job)
     put("fuse.k", 7)(other)
@@ -248,14 +243,6 @@ def test_a_label_is_in_the_folder_and_not_in_the_fingerprint(job: Values) -> Non
     dated = job | {"log": job["log"] | {"date": "2026-01-31"}}
     assert prepared(dated).run_id == f"{name}-2026-01-31-{fingerprint}"
     assert prepared(dated | {"label": "again"}).run_id == f"{name}-again-{fingerprint}"
-
-
-def test_a_job_whose_name_begins_alike_is_no_obstacle(job: Values) -> None:
-    other = copy.deepcopy(job)
-    other["name"] = f"{job['name']}-test"
-    begin(prepared(other))
-    replace_index()
-    check_indexes_unchanged(prepared(job))
 
 
 def test_a_model_of_a_server_without_a_price_is_told(values: dict[str, Any]) -> None:

@@ -3,41 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import DmqrError, RetrieverError, RewriterError
+from cluster.errors import DmqrError
 from dmqr.testing import engine_settings_of, reranker_settings_of, settings_of
 from jobs.job.engine import check, open_worker_engine, resolve
 from retrievers.corpora.builds import BuildInputs, index_builds
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.retriever import open_retriever
 from retrievers.settings import CorpusSettings
-from tests.support.plugins import forget, page_file
-
-Raised = Callable[[], object]
-
-
-def line_of(call: Raised, refusal: type[DmqrError]) -> str:
-    with pytest.raises(refusal) as raised:
-        call()
-    assert raised.value.code == "plugin"
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
-
-
-def broken(folder: Path, name: str, old: str, new: str) -> None:
-    """Writes a file of the page with one change."""
-    text = page_file(name)
-    assert old in text
-    (folder / name).write_text(text.replace(old, new, 1))
-
+from tests.support.plugins import page_file
 
 NO = '{}["no"]\n'
+FAILED = "failed: KeyError: 'no'; correct it"
+OPENER = '    opener: ClassVar[str] = ":EchoEngine"\n'
+GIVE_IT = 'give it `opener: ClassVar[str] = ":Engine"`, with the name of the class of the engine'
+
+
+def opened() -> object:
+    return open_retriever("own", settings_of("overlap:OverlapSettings", index="overlap.json"))
+
+
+def built() -> object:
+    (build,) = index_builds({"own": settings_of("overlap:OverlapSettings", index="new.json")}).builds
+    return build.build(BuildInputs(["corpus.parquet"], CorpusSettings(), Path.cwd(), lambda *_: None))
+
+
+def of_engine(call: Callable[..., object]) -> Callable[[], object]:
+    return lambda: call(engine_settings_of("echo:Echo"))
+
+
+def of_reranker(call: Callable[..., object]) -> Callable[[], object]:
+    return lambda: call(reranker_settings_of("shares:Coverage"))
+
+
+CASES: list[tuple[str, str, str, Callable[[], object], str]] = [
+    ("overlap.py", "    return Overlap(", f"    {NO}    return Overlap(", opened,
+     f"retrieve.retrievers.own: overlap: open_retriever {FAILED}"),
+    ("overlap.py", "    return Overlap(", "    Overlap(", opened,
+     "/overlap.py: open_retriever gives NoneType, and should give what has search and identity; correct it"),
+    ("overlap.py", "    texts = {}\n", f"    texts = {NO}", built, f"retrieve.retrievers.own: overlap: build_index {FAILED}"),
+    ("overlap.py", "return corpus.built()", "corpus.built()", built,
+     "/overlap.py: build_index gives NoneType; return corpus.built() or corpus.there()"),
+    ("echo.py", "        self._model = settings.model\n", f"        {NO}", of_engine(open_worker_engine),
+     f"echo: EchoEngine.__init__ {FAILED}"),
+    ("echo.py", '        """Raises RewriterError where no request can succeed."""\n', f"        {NO}",
+     of_engine(partial(check, local=True)), f"echo: EchoEngine.check {FAILED}"),
+    ("echo.py", '        return {"kind": self.kind, "model": self._model}\n', f"        {NO}", of_engine(resolve),
+     f"echo: EchoEngine.identity {FAILED}"),
+    ("echo.py", OPENER, OPENER.replace("Engine", "Engin"), of_engine(open_worker_engine),
+     f"/echo.py: has no class EchoEngin; {GIVE_IT}"),
+    ("echo.py", OPENER, "", of_engine(open_worker_engine), f"/echo.py: Echo names no engine; {GIVE_IT}"),
+    ("shares.py", "    def score(", f"    def open(self, device):\n        {NO}\n    def score(", of_reranker(open_reranker),
+     f"rerank: shares: Coverage.open {FAILED}"),
+    ("shares.py", "    def score(", f"    def check(self):\n        {NO}\n    def score(", of_reranker(reranker_identity),
+     f"rerank: shares: Coverage.check {FAILED}"),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -48,74 +74,22 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_retriever_that_cannot_be_opened(at: Path) -> None:
-    broken(at, "overlap.py", "    return Overlap(", f"    {NO}    return Overlap(")
-    settings = settings_of("overlap:OverlapSettings", index="overlap.json")
-    assert line_of(lambda: open_retriever("own", settings), RetrieverError) == (
-        "retrieve.retrievers.own: overlap: open_retriever failed: KeyError: 'no'; correct it"
-    )
+def broken(folder: Path, name: str, old: str, new: str) -> None:
+    """Writes a file of the page with one change."""
+    text = page_file(name)
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
 
 
-def test_what_is_opened_is_a_retriever(at: Path) -> None:
-    (at / "overlap.py").write_text(page_file("overlap.py").replace("    return Overlap(", "    Overlap("))
-    settings = settings_of("overlap:OverlapSettings", index="overlap.json")
-    line = line_of(lambda: open_retriever("own", settings), RetrieverError)
-    assert line.endswith("overlap.py: open_retriever gives NoneType, and should give what has search and identity; correct it")
-
-
-def built(at: Path) -> object:
-    (build,) = index_builds({"own": settings_of("overlap:OverlapSettings", index="new.json")}).builds
-    return build.build(BuildInputs(["corpus.parquet"], CorpusSettings(), at, lambda *_: None))
-
-
-def test_an_index_that_cannot_be_built(at: Path) -> None:
-    broken(at, "overlap.py", "    texts = {}\n", f"    texts = {NO}")
-    assert line_of(lambda: built(at), RetrieverError) == (
-        "retrieve.retrievers.own: overlap: build_index failed: KeyError: 'no'; correct it"
-    )
-    (at / "overlap.py").write_text(page_file("overlap.py").replace("return corpus.built()", "corpus.built()"))
-    forget("overlap")
-    line_ = line_of(lambda: built(at), RetrieverError)
-    assert line_.endswith("build_index gives NoneType; return corpus.built() or corpus.there()")
-
-
-@pytest.mark.parametrize(
-    ("old", "what", "call"),
-    [
-        ("        self._model = settings.model\n", "__init__", open_worker_engine),
-        (
-            '        """Raises RewriterError where no request can succeed."""\n',
-            "check",
-            lambda settings: check(settings, local=True),
-        ),
-        ('        return {"kind": self.kind, "model": self._model}\n', "identity", resolve),
-    ],
-)
-def test_an_engine_that_cannot_be_used(at: Path, old: str, what: str, call: Callable[[Any], object]) -> None:
-    broken(at, "echo.py", old, f"        {NO}")
-    settings = engine_settings_of("echo:Echo")
-    assert line_of(lambda: call(settings), RewriterError) == (f"echo: EchoEngine.{what} failed: KeyError: 'no'; correct it")
-
-
-@pytest.mark.parametrize(
-    ("opener", "wrong"),
-    [('    opener: ClassVar[str] = ":EchoEngin"\n', "has no class EchoEngin"), ("", "Echo names no engine")],
-)
-def test_an_engine_whose_class_is_not_there(at: Path, opener: str, wrong: str) -> None:
-    (at / "echo.py").write_text(page_file("echo.py").replace('    opener: ClassVar[str] = ":EchoEngine"\n', opener))
-    line = line_of(lambda: open_worker_engine(engine_settings_of("echo:Echo")), RewriterError)
-    assert line.endswith(
-        f'/echo.py: {wrong}; give it `opener: ClassVar[str] = ":Engine"`, with the name of the class of the engine'
-    )
-
-
-@pytest.mark.parametrize(("method", "call"), [("open(self, device)", open_reranker), ("check(self)", reranker_identity)])
-def test_a_reranker_that_cannot_be_opened(at: Path, method: str, call: Callable[[Any], object]) -> None:
-    broken(at, "shares.py", "    def score(", f"    def {method}:\n        {NO}\n    def score(")
-    settings = reranker_settings_of("shares:Coverage")
-    assert line_of(lambda: call(settings), RetrieverError) == (
-        f"rerank: shares: Coverage.{method.partition('(')[0]} failed: KeyError: 'no'; correct it"
-    )
+@pytest.mark.parametrize(("name", "old", "new", "call", "line"), CASES)
+def test_code_that_fails_is_named_in_one_line(
+    at: Path, name: str, old: str, new: str, call: Callable[[], object], line: str
+) -> None:
+    broken(at, name, old, new)
+    with pytest.raises(DmqrError) as raised:
+        call()
+    assert raised.value.code == "plugin"
+    assert str(raised.value) == line or (line.startswith("/") and str(raised.value).endswith(line))
 
 
 def test_settings_whose_own_check_fails(at: Path) -> None:

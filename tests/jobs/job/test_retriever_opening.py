@@ -26,7 +26,6 @@ from jobs.log.check import LogColumns
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.local.settings import LocalSettings
 from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import OpenaiEncoderSettings
 from tests.support.jobs.one_arm import one_arm
@@ -43,29 +42,35 @@ def test_every_worker_has_its_share_and_the_concrete_index() -> None:
     assert retriever.at({}).for_worker({None: 10}).max_in_flight == 1
 
 
-def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Config:
+def a_config(values: Values, **more: Any) -> Config:
     values["retrieve"]["retrievers"] = {"bm25": {"kind": "elastic", "index": "docs"} | more}
-    return Config.model_validate(values | {"rerank": {"kind": rerank}})
+    return Config.model_validate(values)
 
 
-def test_the_gate_shares_the_requests_in_flight_of_its_retriever(values: Values) -> None:
-    values["rewrite"]["gate"] = {"by": "bm25", "below": 1}
-    assert shared_limits(a_config(values, "none")) == {None: (8, ["retrieve", "gate"])}
-    values["retrieve"]["retrievers"] = {"local": {"kind": "local", "index": "i"}, "bm25": {"kind": "elastic", "index": "docs"}}
-    values["rewrite"]["gate"] = {"by": "local", "below": 1}
-    assert shared_limits(Config.model_validate(values)) == {None: (8, ["retrieve"])}
+LOCAL, ELASTIC = {"kind": "local", "index": "i"}, {"kind": "elastic", "index": "docs"}
+RERANKED = {"kind": "cross_encoder"}
 
 
-def test_who_asks_elasticsearch(values: Values) -> None:
-    assert shared_limits(a_config(values)) == {None: (8, ["retrieve", "rerank"])}
-    assert shared_limits(a_config(values, "none")) == {None: (8, ["retrieve"])}
-    values["retrieve"]["retrievers"] = {
-        "local": {"kind": "local", "index": "i"},
-        "elastic": {"kind": "elastic", "index": "docs"},
-    }
-    assert shared_limits(Config.model_validate(values)) == {None: (8, ["retrieve"])}  # texts come from the first one's index
-    del values["retrieve"]["retrievers"]["elastic"]
-    assert shared_limits(Config.model_validate(values)) == {}
+@pytest.mark.parametrize(
+    ("retrievers", "more", "limits"),
+    [
+        ({"bm25": ELASTIC}, {"rerank": RERANKED}, {None: (8, ["retrieve", "rerank"])}),
+        ({"bm25": ELASTIC}, {}, {None: (8, ["retrieve"])}),
+        (
+            {"bm25": LOCAL, "far": ELASTIC},
+            {"rerank": RERANKED},
+            {None: (8, ["retrieve"])},
+        ),  # texts are of the first one's index
+        ({"bm25": LOCAL}, {"rerank": RERANKED}, {}),
+        ({"bm25": ELASTIC}, {"gate": "bm25"}, {None: (8, ["retrieve", "gate"])}),
+        ({"bm25": LOCAL, "far": ELASTIC}, {"gate": "bm25"}, {None: (8, ["retrieve"])}),
+    ],
+)
+def test_who_asks_elasticsearch(values: Values, retrievers: Values, more: Values, limits: dict[None, Any]) -> None:
+    if "gate" in more:
+        values["rewrite"]["gate"] = {"by": more["gate"], "below": 1}
+    values |= {"retrieve": {"retrievers": retrievers}, "rerank": more.get("rerank", {"kind": "none"})}
+    assert shared_limits(Config.model_validate(values)) == limits
 
 
 def with_servers(values: Values, kind: str = "server", **more: Any) -> Config:
@@ -101,14 +106,7 @@ def test_an_encoder_that_retrieves_and_reranks_is_shared_by_both_pools(values: V
     check_shares(config, pools)
 
 
-def test_more_workers_than_requests_are_refused(values: Values) -> None:
-    config = a_config(values, max_in_flight=8)
-    check_shares(config, {"retrieve": Pool(6, 1, 0), "rerank": Pool(2, 1, 0)})
-    with pytest.raises(ConfigError, match=r"9 workers cannot share 8 requests in flight \(retrieve 6, rerank 3\); take fewer"):
-        check_shares(config, {"retrieve": Pool(6, 1, 0), "rerank": Pool(3, 1, 0)})
-
-
-def test_of_a_pool_that_grows_the_most_workers_share_the_requests(values: Values) -> None:
+def test_more_workers_than_requests_are_refused_of_a_pool_that_grows_the_most(values: Values) -> None:
     values["cluster"] = {"rewrite": {"workers": {"min": 1, "max": 3}}, "retrieve": {"workers": {"max": 6}}}
     config = a_config(values, max_in_flight=8)
     pools = size_pools(requested_pools(config), [NodeGroup(50, 16, 0)], local=False)
@@ -162,19 +160,3 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda one: one(), work))
         assert 4 < proxy.most_at_once <= 8
-
-
-def test_a_local_index_is_opened_as_the_config_has_it() -> None:
-    retriever = LocalSettings(kind="local", index="idx")
-    assert retriever.at({"index": "other"}).for_worker({None: 4}) == retriever
-
-
-def test_defaults_of_elastic(values: Values) -> None:
-    values["retrieve"]["retrievers"] = {
-        "bm25": {"kind": "elastic", "index": "docs"},
-        "dense": {"kind": "elastic", "index": "docs", "encoder": {"model": "m"}, "vector": {"type": "flat"}},
-    }
-    retrievers = Config.model_validate(values).retrieve.retrievers
-    assert isinstance(retrievers["bm25"], ElasticSettings)
-    assert (retrievers["bm25"].analyzer, retrievers["bm25"].url_env) == ("english", "ELASTICSEARCH_URL")
-    assert retrievers["dense"].analyzer is None

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.job.rewriting import read_rewriting
 from rewriters.query import Query
@@ -19,13 +18,6 @@ Values = dict[str, Any]
 
 def rewriting(values: Values, **rewrite: Any) -> Rewriting:
     return read_rewriting(Config.model_validate(values | {"rewrite": values["rewrite"] | rewrite}))
-
-
-def refused(values: Values, **rewrite: Any) -> str:
-    with pytest.raises(ConfigError) as error:
-        rewriting(values, **rewrite)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 # ---------------------------------------------------------------- the joint prompt
@@ -54,14 +46,6 @@ def test_earlier_turns_are_shown_where_the_log_has_them(values: Values) -> None:
     (request,) = Rewriter(rewriting(turned)).requests(Query("id1", "and then?", "who was first"))
     assert "who was first" in request.prompt
     assert rewriting(values).context is False
-
-
-@pytest.mark.parametrize("change", [{"strategies": []}, {"select": "never"}, {"strategies": [], "select": "random_k"}])
-def test_without_strategies_nothing_is_asked(values: Values, change: Values) -> None:
-    made = rewriting(values, **change)
-    assert made.pool == ()
-    assert not made.selects
-    assert Rewriter(made).requests(Query("id1", "tea")) == []
 
 
 # ---------------------------------------------------------------- the selection

@@ -49,7 +49,8 @@ def night(tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_f
         server: FakeServer, count: int, shards: int, usd: float, *settings: str,
         in_flight: int = 16, own: FakeServer | None = None, prices: str = "{completion: 100}", **rewrite: Any,
     ) -> Prepared:  # fmt: skip
-        pq.write_table(pa.table({"query": [f"question {n}" for n in range(count)]}), tmp_path / "log.parquet")
+        if not (tmp_path / "log.parquet").exists():  # a log that was written again is another
+            pq.write_table(pa.table({"query": [f"question {n}" for n in range(count)]}), tmp_path / "log.parquet")
         (tmp_path / "prices.yaml").write_text(f"tokens: {{tiny: {prices}, dear: {{completion: 1000}}}}\n")
         engine = {"kind": "openai", "model": "tiny", "base_url": server.address, "max_in_flight": in_flight}
         strategies: list[Any] = ["keyword"]

@@ -15,7 +15,7 @@ from cluster.errors import UnavailableError
 from cluster.outages import Outage
 from cluster.run.lease import STALE_SECONDS, Lease
 from cluster.run.shards import Plan, Shard, put_plan
-from cluster.storage import Storage, open_storage
+from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
 from jobs.run import progress
@@ -23,7 +23,6 @@ from jobs.run.limits import Stopped
 from jobs.run.progress import progress_file
 from jobs.runs.starts import PROGRESS
 from jobs.terminal.state import StageState, State
-from tests.support.cluster.s3_server import S3Server
 
 RUN = "night-0123456789ab"
 
@@ -93,11 +92,6 @@ def test_a_run_at_work(folder: FileStorage, status: Callable[..., str]) -> None:
     assert line(page, "cost") == "$0.500, 40 requests"
 
 
-def test_a_driver_whose_clock_is_ahead(folder: FileStorage, status: Callable[..., str]) -> None:
-    leased(folder, began=time.time() + 40, beat=time.time() + 60)
-    assert line(status(folder.root), "state") == "running on far (process 4711) for 0 s, last heartbeat 0 s ago"
-
-
 def test_values_for_programs(folder: FileStorage, status: Callable[..., str]) -> None:
     values = json.loads(status(folder.root, "--json"))
     assert (values["state"], values["host"], values["pid"], values["start"]) == ("running", "far", 4711, 1)
@@ -108,13 +102,29 @@ def test_values_for_programs(folder: FileStorage, status: Callable[..., str]) ->
     assert values["usd"] == 0.5
 
 
-def test_a_driver_that_is_gone(folder: FileStorage, status: Callable[..., str]) -> None:
-    leased(folder, beat=time.time() - STALE_SECONDS - 10)
-    said = "stale: last heartbeat 2 min 40 s ago, far (process 4711) is gone; run it again"
+Put = Callable[[FileStorage], object]
+STATES: list[tuple[str, Put, str]] = [
+    ("clock ahead", lambda run: leased(run, began=time.time() + 40, beat=time.time() + 60),
+     "running on far (process 4711) for 0 s, last heartbeat 0 s ago"),
+    ("gone", lambda run: leased(run, beat=time.time() - STALE_SECONDS - 10),
+     "stale: last heartbeat 2 min 40 s ago, far (process 4711) is gone; run it again"),
+    ("stopped", lambda run: (leased(run, released=True), published(run, state="stopped", reason="interrupted: 2 of 10")),
+     "stopped: interrupted: 2 of 10"),
+    ("the last progress could not be put",
+     lambda run: (leased(run, released=True), run.put("run.json", b'{"status": "failed"}')), "failed"),
+    ("finished", lambda run: (leased(run, released=True), run.put("_SUCCESS.json", b"{}")), "finished"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "state"), [case[1:] for case in STATES], ids=[case[0] for case in STATES])
+def test_other_states(folder: FileStorage, status: Callable[..., str], change: Put, state: str) -> None:
+    change(folder)
+    before = {path: path.stat().st_mtime_ns for path in Path(folder.root).rglob("*")}
     page = status(folder.root)
-    assert line(page, "state") == said
-    assert "ETA" not in page
+    assert line(page, "state") == state
     assert line(page, "errors") == "1 query: truncated 1"
+    assert ("ETA" in page) == ("phase" in page) == state.startswith("running")
+    assert {path: path.stat().st_mtime_ns for path in Path(folder.root).rglob("*")} == before  # nothing is written
 
 
 @pytest.mark.parametrize("released", [True, False])
@@ -148,44 +158,12 @@ def test_a_run_that_waits_has_no_eta(folder: FileStorage, status: Callable[..., 
     assert json.loads(status(folder.root, "--json"))["queries"]["eta_seconds"] is None
 
 
-def test_a_run_that_was_stopped_says_why(folder: FileStorage, status: Callable[..., str]) -> None:
-    leased(folder, released=True)
-    published(folder, state="stopped", reason="interrupted: 2 of 10 shards are committed")
-    assert line(status(folder.root), "state") == "stopped: interrupted: 2 of 10 shards are committed"
-    folder.put("run.json", b'{"status": "failed"}')
-    published(folder)  # the last one could not be put
-    assert line(status(folder.root), "state") == "failed"
-
-
-def test_a_finished_run(folder: FileStorage, status: Callable[..., str]) -> None:
-    leased(folder, released=True)
-    published(folder, state="finished")
-    folder.put("_SUCCESS.json", b"{}")
-    page = status(folder.root)
-    assert line(page, "state") == "finished"
-    assert "phase" not in page
-
-
 def test_what_an_earlier_start_has_put_is_not_this_ones_progress(folder: FileStorage, status: Callable[..., str]) -> None:
     leased(folder, 2)
     page = status(folder.root)
     assert line(page, "state").startswith("running on far")
     assert line(page, "shards") == "2 of a number not known yet committed"
     assert "queries" not in page
-
-
-def test_nothing_is_written(folder: FileStorage, status: Callable[..., str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in Path(folder.root).rglob("*")}
-    status(folder.root)
-    assert {path: path.stat().st_mtime_ns for path in Path(folder.root).rglob("*")} == before
-
-
-def test_on_s3(s3: S3Server, status: Callable[..., str]) -> None:
-    storage = open_storage(f"{s3.fresh('out')}/{RUN}")
-    leased(storage)
-    published(storage)
-    assert line(status(storage.root), "state").startswith("running on far (process 4711)")
-    assert line(status(storage.root), "shards") == "0 of 10 committed"
 
 
 # ---------------------------------------------------------------- what the driver puts
@@ -235,27 +213,16 @@ def test_the_end_has_its_reason(tmp_path: Path, error: Exception, state: str) ->
     assert (body(storage)["state"], body(storage)["reason"]) == (state, str(error))
 
 
-def test_a_store_that_is_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PUT_SECONDS", 0.02)
-    storage = FileStorage(str(tmp_path))
-    lease, put, failures = Lease.acquire(storage), storage.put, [UnavailableError(5, "away"), OSError(5, "away")]
-
-    def away(key: str, data: bytes) -> None:
-        if key == PROGRESS and failures:
-            raise failures.pop()
-        put(key, data)
-
-    monkeypatch.setattr(storage, "put", away)
-    with progress_file(storage, lease, State(), lambda: None):
-        until(lambda: body(storage))
-    lease.release()
-    assert body(storage)["state"] == "finished"
-
-
 def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(progress, "PUT_SECONDS", 0.02)
     storage, state = FileStorage(str(tmp_path)), working()
-    lease, failures, ends = Lease.acquire(storage), [ZeroDivisionError("of the state")] * 3, [KeyError("of the log")]
+    lease, put, away = Lease.acquire(storage), storage.put, [UnavailableError(5, "away"), OSError(5, "away")]
+    failures, ends = [ZeroDivisionError("of the state")] * 3, [KeyError("of the log")]
+
+    def failing(key: str, data: bytes) -> None:
+        if key == PROGRESS and away:
+            raise away.pop()
+        put(key, data)
 
     def spent() -> dict[str, Any]:
         if failures:
@@ -266,6 +233,7 @@ def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if ends:
             raise ends.pop()
 
+    monkeypatch.setattr(storage, "put", failing)
     with progress_file(storage, lease, state, after_write, spent):
         until(lambda: body(storage).get("words") == "cut: ?")
     lease.release()

@@ -104,12 +104,16 @@ def test_paths_of_arms_are_told_by_the_kind_that_they_change_to(
     (place / "rules.yaml").write_text("x")
     (place / "weights").mkdir()
     values["rewrite"]["select"] = select
-    vllm = {"kind": "vllm", "model": "weights"}
+    values["retrieve"]["retrievers"] = {"bm25": {"kind": "local", "index": "i"}, "far": {"kind": "elastic", "index": "docs"}}
+    vllm, name = {"kind": "vllm", "model": "weights"}, "retrieve.retrievers"
     retriever = {"kind": "local", "index": "index", "encoder": {"model": "weights"}}
     arms = {
         "apart": {"rewrite.select.kind": "classified", "rewrite.select.rules": "rules.yaml"},
         "whole": {"rewrite.select": {"kind": "classified", "rules": "rules.yaml"}, "rewrite.engine": vllm},
-        "other": {"retrieve.retrievers": {"dense": retriever, "far": {"kind": "elastic", "index": "docs"}}},
+        "other": {name: {"dense": retriever, "far": {"kind": "elastic", "index": "docs"}}},
+        "new": {f"{name}.dense.kind": "local", f"{name}.dense.index": "other"},
+        "to_local": {f"{name}.far.kind": "local", f"{name}.far.index": "other"},
+        "to_elastic": {f"{name}.bm25.kind": "elastic", f"{name}.bm25.index": "docs"},
     }
     values["ablate"] = {"arms": arms}
     found, files = sent(values, config_file)
@@ -127,6 +131,9 @@ def test_paths_of_arms_are_told_by_the_kind_that_they_change_to(
                 "far": {"kind": "elastic", "index": "docs"},
             }
         },
+        "new": arms["new"] | {f"{name}.dense.index": f"{place}/other"},
+        "to_local": arms["to_local"] | {f"{name}.far.index": f"{place}/other"},
+        "to_elastic": arms["to_elastic"],
     }
 
 
@@ -228,25 +235,3 @@ def test_requirements_that_cannot_be_sent(place: Path, text: str, words: str) ->
     (place / "some.txt").write_text(text)
     with pytest.raises(ConfigError, match=words):
         package_lists(None, ["some.txt"])
-
-
-def test_an_arm_that_changes_the_kind_of_a_retriever_apart_has_paths_of_that_kind(
-    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
-) -> None:
-    values["retrieve"]["retrievers"] = {
-        "bm25": {"kind": "local", "index": "index"},
-        "far": {"kind": "elastic", "index": "docs"},
-    }
-    name = "retrieve.retrievers"
-    arms = {
-        "new": {f"{name}.dense.kind": "local", f"{name}.dense.index": "other"},
-        "to_local": {f"{name}.far.kind": "local", f"{name}.far.index": "other"},
-        "to_elastic": {f"{name}.bm25.kind": "elastic", f"{name}.bm25.index": "docs"},
-    }
-    values["ablate"] = {"arms": arms}
-    found, _ = sent(values, config_file)
-    assert found["ablate"]["arms"] == {
-        "new": arms["new"] | {f"{name}.dense.index": f"{place}/other"},
-        "to_local": arms["to_local"] | {f"{name}.far.index": f"{place}/other"},
-        "to_elastic": arms["to_elastic"],
-    }
