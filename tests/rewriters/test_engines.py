@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from dmqr.testing import EngineContract
-from rewriters.engines import Completion
 from rewriters.engines.settings import EngineSettings, OpenaiSettings, RecordedSettings
 
 
@@ -62,10 +61,6 @@ class TestEveryEngine(EngineContract):
 
     def test_its_identity_names_its_kind(self) -> None:
         assert self.opened().identity()["kind"] == self.opened().kind == self.settings().kind
-
-
-def test_a_completion_says_nothing_unless_told() -> None:
-    assert Completion("x", "stop", "m") == Completion("x", "stop", "m", 0, 0, 0, None, 0.0, 1, None, None)
 
 
 def test_the_provider_is_the_host_without_credentials() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriters.engines import Completion, Request
+from rewriters.engines import Completion
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.reasons import FLAGS, GUARDED
@@ -17,8 +17,8 @@ from rewriters.results import Guarded, Rewritten
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import GuardSettings
 from rewriters.strategy import Strategy
+from tests.support.rewriters.pools import FOUR, answered, rewriter
 
-FOUR = ["general", "keyword", "pseudo_answer", "core_content"]
 QUERY = Query("id", "how to reach Oslo from Bergen in 7 hours")
 TEXTS = {
     "general": "how to get from Bergen to Oslo in 7 hours",
@@ -28,17 +28,13 @@ TEXTS = {
 }
 
 
-def rewriter(entries: Any = FOUR, calls: str = "joint", select: Any = None, **guards: Any) -> Rewriter:
-    more = {"select": select} if select else {}
-    return Rewriter(Rewriting(load_pool(entries), calls, {"temperature": 0.0}, guards=GuardSettings(**guards), **more))
+def guarded(entries: Any = FOUR, calls: str = "joint", **guards: Any) -> Rewriter:
+    return rewriter(entries, calls, guards=GuardSettings(**guards))
 
 
-def answered(one: Rewriter, query: Query = QUERY, texts: dict[str, Any] = TEXTS) -> tuple[list[Request], Rewritten]:
-    choice = one.choose(query)
-    requests = one.requests(query, choice)
-    said = [texts.get(request.name, json.dumps(texts)) for request in requests]
-    completions = [(request, Completion(text, "stop", "m")) for request, text in zip(requests, said, strict=True)]
-    return requests, one.read(query, completions, choice)
+def read(one: Rewriter, texts: dict[str, str] = TEXTS) -> Rewritten:
+    answers = [texts.get(request.name, json.dumps(texts)) for request in one.requests(QUERY)]
+    return answered(one, QUERY.text, *answers)
 
 
 def flags(found: Rewritten) -> dict[str, tuple[str, ...]]:
@@ -53,7 +49,7 @@ def reasons(found: Rewritten) -> dict[str, str]:
 
 
 def test_by_default_texts_are_flagged_and_all_are_searched() -> None:
-    found = answered(rewriter())[1]
+    found = read(guarded())
     assert {one.strategy: one.text for one in found.rewrites} == TEXTS
     assert flags(found) == {
         "general": (), "keyword": ("lost_number",), "pseudo_answer": (), "core_content": ("lost_number", "near_duplicate"),
@@ -62,7 +58,7 @@ def test_by_default_texts_are_flagged_and_all_are_searched() -> None:
 
 
 def test_repaired_texts_have_what_was_missing() -> None:
-    found = answered(rewriter(preserve="repair"))[1]
+    found = read(guarded(preserve="repair"))
     assert {one.strategy: one.text for one in found.rewrites} == TEXTS | {
         "keyword": "Bergen, Oslo, travel, 7",
     }
@@ -72,7 +68,7 @@ def test_repaired_texts_have_what_was_missing() -> None:
 
 def test_a_parameter_says_whether_a_strategy_preserves() -> None:
     pool = [{"keyword": {"preserve": False}}, {"core_content": {"preserve": True}}]
-    found = answered(rewriter(pool, preserve="repair"))[1]
+    found = read(guarded(pool, preserve="repair"))
     assert [one.text for one in found.rewrites] == [TEXTS["keyword"], f"{TEXTS['core_content']} 7"]
 
 
@@ -85,14 +81,14 @@ def test_a_repair_that_would_be_too_long_is_not_made() -> None:
 
 
 def test_what_is_dropped_is_a_note_of_its_strategy() -> None:
-    found = answered(rewriter(preserve="drop"))[1]
+    found = read(guarded(preserve="drop"))
     assert list(flags(found)) == ["general", "pseudo_answer", "core_content"]
     assert reasons(found) == {"keyword": "not_preserved"}
     assert found.guarded == (Guarded("keyword", "not_preserved", 1, 1),)
 
 
 def test_near_duplicates_are_not_searched_and_the_earlier_stays() -> None:
-    found = answered(rewriter(near_duplicates="drop"), texts=TEXTS | {"general": QUERY.text + "?", "keyword": QUERY.text})[1]
+    found = read(guarded(near_duplicates="drop"), texts=TEXTS | {"general": QUERY.text + "?", "keyword": QUERY.text})
     assert list(flags(found)) == ["pseudo_answer", "core_content"]
     assert reasons(found) == {"general": "near_duplicate", "keyword": "near_duplicate"}
     # the keywords are the original's words: that list is made in any case
@@ -112,16 +108,16 @@ def test_near_duplicates_are_not_searched_and_the_earlier_stays() -> None:
 def test_texts_that_are_searched_as_one_have_a_search_until_all_are_left_out(
     as_one: str | None, texts: list[str], found: tuple[int, int]
 ) -> None:
-    one = rewriter([{"multi_query": {"n": 3, "as_one": as_one}}], "separate", near_duplicates="drop")
+    one = guarded([{"multi_query": {"n": 3, "as_one": as_one}}], "separate", near_duplicates="drop")
     said = "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))
     (request,) = one.requests(QUERY)
-    (guarded,) = one.read(QUERY, [(request, Completion(said, "stop", "m"))]).guarded
-    assert (guarded.guard, guarded.texts, guarded.unsearched) == ("near_duplicate", *found)
+    (left,) = one.read(QUERY, [(request, Completion(said, "stop", "m"))]).guarded
+    assert (left.guard, left.texts, left.unsearched) == ("near_duplicate", *found)
 
 
 def test_a_strategy_that_keeps_some_texts_has_a_note_with_how_many_it_lost() -> None:
     answer = "\n".join(["1. Oslo from Bergen", "2. from Bergen, Oslo", "3. ferries of Bergen", "4. n/a"])
-    found = answered(rewriter(["multi_query"], near_duplicates="drop"), texts={"multi_query": answer})[1]
+    found = read(guarded(["multi_query"], near_duplicates="drop"), texts={"multi_query": answer})
     assert [(one.position, one.text) for one in found.rewrites] == [(1, "Oslo from Bergen"), (3, "ferries of Bergen")]
     (note,) = found.failures
     assert (note.reason, note.message) == ("texts_dropped", "2 of 4 texts are left out: empty, near_duplicate")
@@ -152,7 +148,7 @@ def test_what_is_masked_is_not_sent_and_comes_back(calls: str) -> None:
 
 
 def test_a_masked_prompt_is_another_request_and_others_are_as_they_were() -> None:
-    plain, masking = rewriter(), rewriter(mask=["mail"])
+    plain, masking = guarded(), guarded(mask=["mail"])
     assert plain.requests(QUERY) == masking.requests(QUERY)
     query = Query("id", "refund for ann@example.org")
     assert plain.requests(query)[0].variables != masking.requests(query)[0].variables
@@ -162,9 +158,9 @@ def test_a_masked_prompt_is_another_request_and_others_are_as_they_were() -> Non
 
 
 def test_guards_count_for_the_identity_only_where_they_are_set() -> None:
-    plain = rewriter().identity()
+    plain = guarded().identity()
     assert "guards" not in plain
-    said = [rewriter(preserve="drop"), rewriter(near_duplicates="drop"), rewriter(mask=["card"])]
+    said = [guarded(preserve="drop"), guarded(near_duplicates="drop"), guarded(mask=["card"])]
     identities = [json.dumps(one.identity()) for one in said]
     assert len(set(identities)) == len(identities)
     assert all({name: value for name, value in one.identity().items() if name != "guards"} == plain for one in said)
@@ -181,7 +177,7 @@ TEXT = st.sampled_from(["Bergen, Oslo", "Oslo Bergen 7", QUERY.text, "", "n/a", 
     st.sampled_from(["count", "drop"]),
 )
 def test_every_strategy_ends_with_texts_or_one_reason(texts: dict[str, str], preserve: str, near_duplicates: str) -> None:
-    found = answered(rewriter(preserve=preserve, near_duplicates=near_duplicates), texts=texts)[1]
+    found = read(guarded(preserve=preserve, near_duplicates=near_duplicates), texts=texts)
     made = {one.strategy for one in found.rewrites}
     failed = [one.strategy for one in found.failures]
     assert sorted([*made, *failed]) == sorted(FOUR)

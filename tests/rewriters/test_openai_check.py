@@ -49,9 +49,7 @@ def refused(make: Callable[[], object]) -> str:
         ({"api_key_env": "NOT_SET"}, "the environment variable NOT_SET (api_key_env) is not set or empty"),
         ({"api_key_env": "BLANK"}, "the environment variable BLANK (api_key_env) is not set or empty"),
         ({"api_key_env": "TWO_LINES"}, "the environment variable TWO_LINES (api_key_env) holds what no key can hold"),
-        ({"model": ""}, "needs the name of a model"),
         ({"args": {"stream": True}}, "args must not have stream"),
-        ({"args": {"x": {1, 2}}}, "args cannot be written as JSON"),
     ],
 )
 def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str) -> None:
@@ -67,9 +65,11 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dic
         ("timeout_seconds", 0.0005),
         ("patience_minutes", 0),
         ("patience_minutes", math.nan),
+        ("model", ""),
+        ("args", {"x": {1, 2}}),
     ],
 )
-def test_numbers_that_cannot_work_are_refused_with_the_config(key: str, value: float) -> None:
+def test_values_that_cannot_work_are_refused_with_the_config(key: str, value: object) -> None:
     with pytest.raises(ValidationError, match=key):
         an_engine(**{key: value})
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewriters.engines import Completion, Request
-from rewriters.pool import load_pool
 from rewriters.query import Query
-from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.rewriter import Rewriter
+from tests.support.rewriters.pools import rewriter
 
 QUERY = Query("q1", "how to rent a car in iceland")
 GOOD = json.dumps({"general": "car rental in iceland", "keyword": "iceland, car, rental"})
@@ -21,12 +21,12 @@ REFUSED = "I'm sorry, but I can't help with that request."
 DECODING: dict[str, Any] = {"temperature": 0.0, "max_tokens": 200, "seed": 7}
 
 
-def rewriter(*strategies: str, retries: int = 1, **decoding: Any) -> Rewriter:
-    return Rewriter(Rewriting(load_pool(strategies or ["general", "keyword"]), decoding=DECODING | decoding, retries=retries))
+def retrying(*strategies: str, retries: int = 1) -> Rewriter:
+    return rewriter([*strategies] or ["general", "keyword"], decoding=DECODING, retries=retries)
 
 
-def said(text: str, end: str = "stop", **more: Any) -> Completion:
-    return Completion(text, end, "m", **more)
+def said(text: str, end: str = "stop") -> Completion:
+    return Completion(text, end, "m")
 
 
 def after(one: Rewriter, *answers: Completion) -> tuple[list[tuple[Request, Completion]], list[Request]]:
@@ -52,13 +52,13 @@ def after(one: Rewriter, *answers: Completion) -> tuple[list[tuple[Request, Comp
     ],
 )
 def test_an_answer_that_does_not_serve_is_asked_for_again(answer: Completion, decoding: dict[str, Any]) -> None:
-    one = rewriter()
+    one = retrying()
     (first,) = one.requests(QUERY)
     _, (more,) = after(one, answer)
     assert (more.name, more.prompt, more.schema, more.query_id) == (first.name, first.prompt, first.schema, first.query_id)
     assert more.decoding == DECODING | decoding | {"seed": 1_000_007}
     assert more.sample == 1_000_000
-    assert rewriter(retries=0).again(QUERY, [(first, answer)]) == []
+    assert retrying(retries=0).again(QUERY, [(first, answer)]) == []
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_an_answer_that_does_not_serve_is_asked_for_again(answer: Completion, de
     ],
 )
 def test_other_answers_are_not(answer: Completion) -> None:
-    assert after(rewriter(), answer)[1] == []
+    assert after(retrying(), answer)[1] == []
 
 
 def test_the_answer_with_more_texts_is_read_and_the_try_is_noted() -> None:
-    one = rewriter()
+    one = retrying()
     answered, then = after(one, said(HALF), said(GOOD))
     assert then == []
     found = one.read(QUERY, answered)
@@ -90,7 +90,7 @@ def test_the_answer_with_more_texts_is_read_and_the_try_is_noted() -> None:
 
 
 def test_each_try_follows_the_one_before_up_to_the_limit() -> None:
-    one = rewriter(retries=2)
+    one = retrying(retries=2)
     answered, then = after(one, said("", "length"), said("", "length"), said(GOOD))
     assert [request.decoding["max_tokens"] for request, _ in answered] == [200, 400, 800]
     assert [request.sample for request, _ in answered] == [0, 1_000_000, 2_000_000]
@@ -101,8 +101,8 @@ def test_each_try_follows_the_one_before_up_to_the_limit() -> None:
 
 
 def test_each_sample_has_tries_of_its_own() -> None:
-    one = Rewriter(Rewriting(load_pool(["hyde"]), decoding=DECODING, retries=1))
-    many = Rewriter(Rewriting(load_pool([{"hyde": {"n": 3, "temperature": 0.7}}]), decoding=DECODING, retries=1))
+    one = retrying("hyde")
+    many = rewriter([{"hyde": {"n": 3, "temperature": 0.7}}], decoding=DECODING, retries=1)
     requests = many.requests(QUERY)
     passage = "You can rent a car at the airport in Keflavik. Take your licence and a credit card with you."
     answered = [(requests[0], said(passage)), (requests[1], said(REFUSED)), (requests[2], said(passage + " Drive slowly."))]
@@ -115,13 +115,13 @@ def test_each_sample_has_tries_of_its_own() -> None:
 
 
 def test_tries_are_part_of_the_identity_only_where_there_are_some() -> None:
-    assert "retries" not in rewriter(retries=0).identity()
-    assert rewriter(retries=1).identity() != rewriter(retries=2).identity()
+    assert "retries" not in retrying(retries=0).identity()
+    assert retrying(retries=1).identity() != retrying(retries=2).identity()
 
 
 @given(st.lists(st.sampled_from([GOOD, HALF, REFUSED, "", "prose about cars"]), min_size=4, max_size=4), st.integers(0, 3))
 def test_no_try_makes_it_worse_and_none_is_made_twice(texts: list[str], retries: int) -> None:
-    one = rewriter(retries=retries)
+    one = retrying(retries=retries)
     answered = [(request, said(texts[0])) for request in one.requests(QUERY)]
     made = len(one.read(QUERY, answered).rewrites)
     while more := one.again(QUERY, answered):

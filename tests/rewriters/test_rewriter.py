@@ -13,6 +13,7 @@ from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.results import RewriteResult
 from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import SelectAdaptive, SelectColumn, SelectRandom
 from tests.support.rewriters.pools import DECODING, FOUR, answered, asked, cut, rewriter, said
 
 TEXTS = {
@@ -26,30 +27,10 @@ TEA = Query("a", "tea")
 
 
 class TestRequests:
-    def test_the_joint_call_is_one_request_with_a_schema(self) -> None:
-        (request,) = rewriter(FOUR).requests(Query("id1", "how much caffeine has tea"))
-        assert (request.query_id, request.query, request.name) == ("id1", "how much caffeine has tea", "dmqr")
-        assert request.prompt.endswith("Query: how much caffeine has tea")
-        assert request.schema is not None
-        assert request.schema["required"] == FOUR
-        assert request.decoding == DECODING
-        assert len(request.prompt_hash) == 16
-
-    def test_separate_calls_are_one_request_per_strategy_named_by_it(self) -> None:
-        requests = rewriter(FOUR, "separate").requests(TEA)
-        assert [request.name for request in requests] == FOUR
-        assert all(request.schema is None for request in requests)
-        assert len({request.prompt_hash for request in requests}) == 4
-
     def test_no_strategies_make_no_requests(self) -> None:
         none = rewriter([])
         assert none.requests(TEA) == []
         assert none.read(TEA, [])[:2] == ([], [])
-
-    def test_the_hash_is_of_the_template_not_of_the_query(self) -> None:
-        four, three = rewriter(FOUR), rewriter(FOUR[:3])
-        assert four.requests(TEA)[0].prompt_hash == four.requests(Query("b", "coffee"))[0].prompt_hash
-        assert four.requests(TEA)[0].prompt_hash != three.requests(TEA)[0].prompt_hash
 
     def test_a_joint_prompt_of_one_s_own_is_the_prompt_and_in_the_hash(self) -> None:
         made = [rewriter(FOUR, joint_prompt=prompt) for prompt in (None, "One: {query}", "Two: {query}")]
@@ -204,3 +185,80 @@ def test_an_answer_is_read_alike_whatever_else_is_in_the_pool(strategy: str, oth
         texts = [found.text for found in written.rewrites if found.strategy == strategy]
         read.append((texts, [failure.reason for failure in written.failures if failure.strategy == strategy]))
     assert read[0] == read[1] == read[2]
+
+
+# ---------------------------------------------------------------- what determines the rewrites, a part of a run's fingerprint
+
+# Since the first release; a change of one renames every run of the four and asks the LLM for all its completions again.
+JOINT_HASH = "3be4032057d0db4e"
+SCHEMA_HASH = "2b1d354debcb152d"
+OWN_HASHES = {
+    "general": "f3d7a2aa638b2d46",
+    "keyword": "bffbefffda9b2524",
+    "pseudo_answer": "e8023ebfd851a976",
+    "core_content": "f284664236da62df",
+}
+STRATEGIES = [
+    {"name": "general", "search_as": "query", "weight": 1.0, "max_chars": 2000, "list_separator": None},
+    {"name": "keyword", "search_as": "query", "weight": 1.0, "max_chars": 1000, "list_separator": ", "},
+    {"name": "pseudo_answer", "search_as": "passage", "weight": 1.0, "max_chars": 1500, "list_separator": None},
+    {"name": "core_content", "search_as": "query", "weight": 1.0, "max_chars": 500, "list_separator": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("calls", "requests"),
+    [
+        ("joint", [{"name": "dmqr", "prompt_hash": JOINT_HASH, "schema_hash": SCHEMA_HASH}]),
+        ("separate", [{"name": name, "prompt_hash": one, "schema_hash": None} for name, one in OWN_HASHES.items()]),
+    ],
+)
+def test_the_four_are_what_they_were(calls: str, requests: list[dict[str, object]]) -> None:
+    four = rewriter(FOUR, calls)
+    assert four.identity() == {
+        "calls": calls,
+        "decoding": DECODING,
+        "parser": 5,
+        "strategies": STRATEGIES,
+        "requests": requests,
+    }
+    assert json.loads(json.dumps(four.identity())) == four.identity()
+    sent = four.requests(Query("id1", "tea"))
+    assert [(one.name, one.prompt_hash) for one in sent] == [(one["name"], one["prompt_hash"]) for one in requests]
+    assert [(one.sample, one.engine, one.variables) for one in sent] == [(0, "", "")] * len(sent)
+
+
+def test_whatever_decides_the_rewrites_changes_it() -> None:
+    variants = [
+        rewriter(FOUR),
+        rewriter(FOUR, "separate"),
+        rewriter(FOUR[:3]),
+        rewriter(FOUR, decoding=DECODING | {"temperature": 0.7}),
+        rewriter([]),
+        rewriter(FOUR, select=SelectAdaptive(kind="adaptive")),
+        rewriter(FOUR, select=SelectRandom(kind="random_k")),
+        rewriter(FOUR, select=SelectRandom(kind="random_k", seed=1)),
+        rewriter(FOUR, select=SelectColumn(kind="column", column="a")),
+        *(
+            rewriter([*FOUR[1:], {"general": parameters}])
+            for parameters in (
+                {"weight": 0.5},
+                {"min_chars": 5},
+                {"banned": ["tea"]},
+                {"words": {"least": 2}},
+                {"any_language": True},
+                {"language": "English"},
+                {"language": "German"},
+                {"fallback": "original"},
+                {"include_original": 1},
+                {"as_one": "texts"},
+                {"as_one": "with_original"},
+                {"position_weights": [1.0, 0.5]},
+                {"depth": 10},
+                {"score_floor": 0.1},
+                {"max_chars": 10},
+                {"name": "another"},
+            )
+        ),
+    ]
+    assert len({json.dumps(variant.identity(), sort_keys=True) for variant in variants}) == len(variants)
