@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, JsonValue, TypeAdapter
 
 from cluster.errors import RewriterError
 from cluster.settings import NOT_IDENTITY, Kinds, Names, Settings
@@ -15,6 +15,7 @@ Locate = Callable[[str, str, str | None], tuple[str, str]]
 """Key of the config, weights, and revision -> folder or hub name of the weights, and their identity."""
 
 
+_JSON = TypeAdapter(dict[str, JsonValue])
 VLLM_MEMORY = 0.92  # of each accelerator: default of gpu_memory_utilization in vLLM 0.32
 
 
@@ -148,7 +149,7 @@ class ServerEngineSettings(EngineSettings):
     """A model at a server."""
 
     at_server: ClassVar[bool] = True
-    model: str
+    model: Annotated[str, Field(min_length=1)]
     """As the server lists it."""
     base_url: Annotated[str, NOT_IDENTITY]
     """Up to and with /v1."""
@@ -160,7 +161,7 @@ class ServerEngineSettings(EngineSettings):
     """For one attempt of a request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """How long a request waits for a server that is overloaded or away."""
-    args: dict[str, Any] = {}
+    args: Annotated[dict[str, Any], BeforeValidator(_JSON.validate_python)] = {}
     """More keys of the request's body."""
 
     @property

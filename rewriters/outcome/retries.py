@@ -66,11 +66,8 @@ def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collec
 
     `answer_once` are the engines of calls that have one answer to a request.
     """
-    latest: dict[tuple[str, int], Pair] = {}
-    for pair in sorted(answered, key=lambda one: one[0].sample):
-        latest[pair[0].name, pair[0].sample % FIRST_TRY] = pair
     found = []
-    for request, completion in latest.values():
+    for request, completion in (pairs[-1] for pairs in _tries(answered)):
         if tries_so_far(request) >= most or completion.error_reason is not None:
             continue
         if request.name in asked.calls and asked.calls[request.name].engine in answer_once:
@@ -82,7 +79,12 @@ def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collec
 
 def settled(answered: Sequence[Pair], asked: Asked) -> list[Pair]:
     """Returns, of the tries of each request, the one with texts of most strategies; of several the earliest."""
+    return [pairs[0] if len(pairs) == 1 else max(pairs, key=asked.worth) for pairs in _tries(answered)]
+
+
+def _tries(answered: Sequence[Pair]) -> list[list[Pair]]:
+    """Returns the tries of each request, in order."""
     tries: dict[tuple[str, int], list[Pair]] = {}
     for pair in sorted(answered, key=lambda one: one[0].sample):
         tries.setdefault((pair[0].name, pair[0].sample % FIRST_TRY), []).append(pair)
-    return [pairs[0] if len(pairs) == 1 else max(pairs, key=asked.worth) for pairs in tries.values()]
+    return list(tries.values())

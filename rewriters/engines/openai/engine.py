@@ -12,7 +12,6 @@ connections, `token_count.py` counts what is not reported.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 import time
@@ -36,7 +35,7 @@ from rewriters.engines.settings import ServerEngineSettings
 _log = logging.getLogger(f"dmqr.{__name__}")
 
 _PENDING_PER_PLACE = 4  # requests in memory: those that wait for a retry leave no place empty
-_RESERVED_ARGS = ("messages", "model", "stream")
+_RESERVED_ARGS = {"messages", "model", "stream"}
 _NOTHING = Usage(0, 0, 0)
 _MAX_MESSAGE = 300  # characters of an error message
 
@@ -73,13 +72,11 @@ class OpenaiEngine:
         Raises:
             RewriterError: A setting cannot work.
         """
-        if not settings.model:
-            raise RewriterError(
-                "engine-setting",
-                f"engine {self.kind!r} needs the name of a model; set rewrite.engine.model as the server lists it",
-            )
+        for name in _RESERVED_ARGS & settings.args.keys():
+            line = f"engine {self.kind!r}: args must not have {name}, which the engine sets itself; remove it"
+            raise RewriterError("engine-setting", line)
         self._max_in_flight = settings.max_in_flight
-        self._model, self._args = settings.model, _checked_args(settings)
+        self._model, self._args = settings.model, dict(settings.args)
         self._server = ChatServer(settings, self.protocol)
         self._service = f"LLM server {self._server.base}"
         self._patience = 60 * settings.patience_minutes
@@ -265,21 +262,3 @@ def _outcome(result: ChatResponse | RequestFailure) -> Outcome:
     if isinstance(result, ChatResponse) or result.final:  # a server that rejects a request works
         return "ok"
     return "overload" if result.reason == "rate_limited" else "failure"
-
-
-def _checked_args(settings: ServerEngineSettings) -> dict[str, Any]:
-    """Returns the fields that the config adds to requests."""
-    for name in _RESERVED_ARGS:
-        if name in settings.args:
-            raise RewriterError(
-                "engine-setting",
-                f"engine {settings.kind!r}: args must not have {name}, which the engine sets itself; remove it",
-            )
-    try:
-        json.dumps(settings.args, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise RewriterError(
-            "engine-setting",
-            f"engine {settings.kind!r}: args cannot be written as JSON: {error}; correct rewrite.engine.args",
-        ) from None
-    return dict(settings.args)

@@ -48,16 +48,16 @@ class ErrorDetails(NamedTuple):
     code: str = ""  # its name for the error; "": none
 
 
-def error_details(content: bytes) -> ErrorDetails:
+def error_details(content: bytes, depth: int = 2) -> ErrorDetails:
     """Returns the content of an error response, whatever its form: OpenAI's, Anthropic's, FastAPI's, or text.
 
-    OpenRouter wraps the error of the provider, as a text, in one of its own.
+    OpenRouter wraps the error of the provider, as a text, in one of its own; `depth` such errors are opened.
     """
     try:
         found = parsed_json(content[:100_000])
     except (ValueError, RecursionError):
         return ErrorDetails(content[:2_000].decode("utf-8", "replace"))
-    return _details(found, depth=2)
+    return _details(found, depth)
 
 
 def refused(error: ErrorDetails, body: Mapping[str, Any], fixed: Collection[str]) -> frozenset[str]:
@@ -119,17 +119,10 @@ def _details(found: Any, depth: int) -> ErrorDetails:
     message = re.split(r"['\"]input['\"]\s*:", message)[0]  # some servers quote the whole request after it
     wrapped = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None
     if isinstance(wrapped, str) and depth:
-        inner = _wrapped(wrapped, depth - 1)
+        inner = error_details(wrapped.encode("utf-8", "replace"), depth - 1)
         return inner._replace(message=f"{message}: {inner.message}")
     param = error.get("param")
     return ErrorDetails(message, (param,) if isinstance(param, str) and param else None, code)
-
-
-def _wrapped(text: str, depth: int) -> ErrorDetails:
-    try:
-        return _details(parsed_json(text[:100_000].encode("utf-8", "replace")), depth)
-    except (ValueError, RecursionError):
-        return ErrorDetails(text[:2_000])
 
 
 def _list(value: object) -> list[Any]:

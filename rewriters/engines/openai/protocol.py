@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import responses
 from typing import Any, NamedTuple, TypeVar
 
 from cluster.errors import RewriterError
@@ -136,7 +137,7 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
 
 def failure(status: int, headers: Mapping[str, str], content: bytes) -> RequestFailure:
     """Returns why a response without a completion has none."""
-    message = f"HTTP {status}: {error_text(content) or _phrase(status)}"
+    message = f"HTTP {status}: {error_text(content) or responses.get(status, 'nothing more')}"
     wait = retry_after(headers)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RequestFailure("rate_limited", message, uses_attempt=False, retry_after=wait)
@@ -157,13 +158,6 @@ def error_text(content: bytes) -> str:
 def token_count(value: object) -> int | None:
     """Returns a reported token count, None if it is invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TOKEN_COUNT else None
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "nothing more"
 
 
 def json_body(content: bytes) -> Any:
