@@ -60,7 +60,7 @@ class MeasuredQuality(Result):
         """A `pyarrow.Table` of each judged key: what `dmqr evaluate --per-query` writes."""
         from jobs.measure.export.tables import wide_table
 
-        return wide_table(self._folder, self._measured.frames, "per_query")
+        return wide_table(self._folder, self._measured.frames)
 
     @property
     def notes(self) -> list[str]:
@@ -69,9 +69,9 @@ class MeasuredQuality(Result):
 
     def write_per_query(self, path: str) -> None:
         """Writes `per_query` as Parquet or CSV."""
-        from jobs.measure.export.tables import write_wide
+        from jobs.measure.export.tables import write_table
 
-        write_wide(path, self._folder, *self._measured.frames)
+        write_table(path, self.per_query)
 
     def write_trec(self, path: str | os.PathLike[str]) -> list[str]:
         """Writes the results as a TREC run file, of an ablation a folder of one per arm; returns the paths of the files.
@@ -114,12 +114,6 @@ class MeasuredArms(MeasuredQuality):
         from jobs.measure.export.tables import long_table
 
         return long_table(*self._measured.frames)
-
-    def write_per_query(self, path: str) -> None:
-        """Writes `per_query` as Parquet or CSV."""
-        from jobs.measure.export.tables import write_long
-
-        write_long(path, *self._measured.frames)
 
     def _write_trec(self, path: str) -> list[str]:
         from jobs.measure.export.trec import write_trec

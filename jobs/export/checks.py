@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from cluster.errors import ConfigError
 from jobs.config.publish import PublishSettings
@@ -12,54 +12,40 @@ from jobs.log.judgements import Judgements
 from jobs.measure.frame import measure
 from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import figure, percent
+from jobs.terminal.formats import figure, known, percent
 
 
-@dataclass(frozen=True)
-class Check:
-    """Result of one check.
-
-    Attributes:
-        name: The key of `publish`.
-        passed: Whether the bound holds; also where none is set, or nothing can be measured.
-        figure: The measured value; None: nothing was measured.
-        text: Value and bound in words.
-    """
+class Check(NamedTuple):
+    """Result of one check."""
 
     name: str
+    """The key of `publish`."""
     passed: bool
+    """Whether the bound holds; also where none is set, or nothing can be measured."""
     figure: float | None
+    """The measured value; None: nothing was measured."""
     text: str
-
-    def values(self) -> dict[str, Any]:
-        """Returns it as JSON-able values."""
-        return asdict(self)
+    """Value and bound in words."""
 
 
-@dataclass(frozen=True)
-class DoneExport:
-    """A complete version.
-
-    Attributes:
-        version: As its `export.json` says.
-        place: Its folder.
-        existed: Whether it was there before.
-        checks: Of its promotion; none without one.
-        current: The version that a search uses now; None: there is none.
-        before: The one before that.
-    """
+class DoneExport(NamedTuple):
+    """A complete version."""
 
     version: Version
     place: str
+    """Its folder."""
     existed: bool
+    """Whether it was there before."""
     checks: list[Check]
+    """Of its promotion; none without one."""
     current: str | None
+    """The version that a search uses now; None: there is none."""
     before: str | None
+    """The one before that."""
 
     def values(self) -> dict[str, Any]:
         """Returns it as JSON-able values."""
-        state = {"place": self.place, "existed": self.existed, "current": self.current, "before": self.before}
-        return asdict(self.version) | state | {"checks": [one.values() for one in self.checks]}
+        return asdict(self.version) | {name: value for name, value in known(self).items() if name != "version"}
 
 
 class NotPromotedError(ConfigError):

@@ -29,27 +29,24 @@ _OF_AN_ATTEMPT = re.compile(r"rows-[0-9a-f]{12}\.parquet")
 
 @dataclass(frozen=True)
 class Version:
-    """An exported version, as its `export.json` says.
-
-    Attributes:
-        run_id: The run of its rows, and the name of the version.
-        run: The folder of that run.
-        content: Hash of the names and sizes of the run's files: a run that was removed and made again has others.
-        hits: Documents of a query at most.
-        counts: As `jobs.export.rows.COUNTED`.
-        file: The data file, in the version's folder.
-        size: Its bytes.
-        made: When, in UTC.
-    """
+    """An exported version, as its `export.json` says."""
 
     run_id: str
+    """The run of its rows, and the name of the version."""
     run: str
+    """The folder of that run."""
     content: str
+    """Hash of the names and sizes of the run's files: a run that was removed and made again has others."""
     hits: int
+    """Documents of a query at most."""
     counts: Mapping[str, int]
+    """As `jobs.export.rows.COUNTED`."""
     file: str
+    """The data file, in the version's folder."""
     size: int
+    """Its bytes."""
     made: str
+    """When, in UTC."""
 
 
 def open_target(name: str) -> Storage:

@@ -21,7 +21,7 @@ from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_an
 from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
 from jobs.measure.judged import judged_relevance
 from jobs.measure.notes import PART, comparison_notes
-from jobs.measure.significance import ALPHA, EQUIVALENT, SAMPLES, SIGNS, TIE, Corrected, adjusted, detectable, effects, verdict
+from jobs.measure.significance import ALPHA, EQUIVALENT, SAMPLES, TIE, Corrected, adjusted, detectable, effects, verdict
 from jobs.measure.slices import Slice, slices_of
 from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
@@ -100,7 +100,7 @@ class Difference(Corrected):
     @property
     def signs(self) -> str:
         """Returns + or - for a difference that is clear by the corrected test, = for an equivalent arm, both or neither."""
-        return SIGNS.get(verdict(self.difference, self.corrected), "") + "=" * self.equivalent
+        return self.sign + "=" * self.equivalent
 
     def verdict_within(self, margin: float) -> str:
         """Returns the verdict; of a clear difference, too, whether it is within the margin of equivalence."""
@@ -183,8 +183,8 @@ class Comparison:
         arms |= {name: arm for arm in self.frame.arms for name in self.also.get(arm, ()) if name.startswith(WITHOUT)}
         if FULL not in self.frame.arms:
             return []
-        means, full = dict(zip(self.frame.arms, self.frame.values.mean(axis=2), strict=True)), self.frame.arms.index(FULL)
-        losses = {name.removeprefix(WITHOUT): self.frame.values[full].mean(axis=1) - means[arm] for name, arm in arms.items()}
+        means = dict(zip(self.frame.arms, self.frame.values.mean(axis=2), strict=True))
+        losses = {name.removeprefix(WITHOUT): means[FULL] - means[arm] for name, arm in arms.items()}
         return sorted(((name, loss.tolist()) for name, loss in losses.items()), key=lambda row: -fmean(row[1]))
 
     def contends(self, arm: str) -> bool:

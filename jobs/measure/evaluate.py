@@ -102,12 +102,7 @@ def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | N
     Raises:
         ConfigError: a measure cannot be computed, or files of the run cannot be read.
     """
-    return evaluation(run, judgements, measure(run, judgements, measures))
-
-
-def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluation:
-    """Returns what the run's frame says, as `measure` made it."""
-    config = run.config
+    config, frame = run.config, measure(run, judgements, measures)
     return Evaluation(
         frame=replace(frame, unknown=unknown_documents(run, judgements)),
         margin=config.evaluate.margin,
@@ -163,11 +158,6 @@ def evaluation_notes(found: Evaluation) -> list[str]:
 
 
 # ---------------------------------------------------------------- values
-
-
-def evaluated_values(lists: Evaluation | None, answers: Sequence[AnswerQuality]) -> dict[str, Any]:
-    """Returns the values of the lists, and of the answers under `answers` and `judged_answers`; JSON-able."""
-    return ({} if lists is None else evaluation_values(lists)) | answers_values(answers)
 
 
 def evaluation_values(found: Evaluation) -> dict[str, Any]:
@@ -236,19 +226,17 @@ def in_words(found: Iterable[AnswerQuality]) -> list[tuple[str, str]]:
     return rows
 
 
-def store_evaluation(
-    storage: Storage, lists: Evaluation | None, answers: Sequence[AnswerQuality] = (), *, finished: bool = True
-) -> None:
-    """Stores an evaluation in a run's folder for `runs`, in place of an earlier one; nothing where nothing is measured.
+def store_evaluation(storage: Storage, values: Mapping[str, Any], *, finished: bool = True) -> None:
+    """Stores the values of an evaluation in a run's folder for `runs`, in place of earlier ones; nothing where there are none.
 
     `finished`: whether the run was, when it was measured.
     """
-    if values := evaluated_values(lists, answers):
-        storage.put(EVALUATION, json.dumps({"finished": finished} | values, indent=1).encode())
+    if values:
+        storage.put(EVALUATION, json.dumps({"finished": finished, **values}, indent=1).encode())
 
 
 def stored_evaluation(output: Storage, folder: str, *, finished: bool) -> dict[str, Any] | None:
-    """Returns `evaluated_values` as they were stored; None: there are none, or they cannot be parsed.
+    """Returns the values as they were stored; None: there are none, or they cannot be parsed.
 
     `finished`: whether the run is. Of a finished one, what was measured before its end, of the most frequent queries, is none.
     """

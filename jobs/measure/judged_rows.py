@@ -5,23 +5,29 @@ No table is held in memory whole: rows joined to the judgements come some thousa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from cluster.storage.sql import text_literal
+from jobs.chain.answer import fused
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.log.judgements import Judgements, Key
-from jobs.measure.original import fuse_original
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
+from retrievers.corpora.collections import NO_COLLECTIONS
+from retrievers.lists import Lists, by_document
+from retrievers.ranking import encode
+from retrievers.settings import FuseSettings
 from rewriters.normalise import normalise
 
 MEMORY = "256MB"
@@ -207,6 +213,45 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
         doc_ids = [doc_id for doc_ids in found.values() for doc_id in doc_ids]
         columns_of = {"query_id": query_ids, "arm": [ORIGINAL] * len(doc_ids), "doc_id": doc_ids}
         yield pa.table({name: pa.array(values, pa.string()) for name, values in columns_of.items()})
+
+
+def fuse_original(
+    rows: pa.Table, settings: FuseSettings, collections: Mapping[str, str] = NO_COLLECTIONS
+) -> dict[str, list[str]]:
+    """Returns query_id -> doc_ids, best first, of the original query's lists alone, fused with the same settings.
+
+    Args:
+        rows: columns query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
+        settings: the config's `fuse`.
+        collections: retriever -> its collection, where there are any.
+    """
+    columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
+    query, query_ids = encode(columns["query_id"])
+    retriever, _ = encode(columns["retriever"])
+    begins = np.flatnonzero((np.diff(query, prepend=-1) != 0) | (np.diff(retriever, prepend=-1) != 0))
+    lists = Lists(
+        query[begins],
+        pa.array([ORIGINAL] * len(begins), pa.string()),
+        columns["position"].to_numpy()[begins],
+        columns["retriever"].take(pa.array(begins)),
+        np.zeros(len(begins), dtype=np.int64),
+        np.ones(len(begins)),
+        np.ones(len(begins)),
+        np.append(begins, len(query)),
+        columns["doc_id"],
+        columns["score"].to_numpy(),
+    )
+    alone = settings.model_copy(update={"weights": _own_weights(settings), "redundancy": "none"})
+    found = fused(by_document(lists, len(query_ids)), alone, collections=collections)
+    doc_ids = found.doc_ids.to_pylist()
+    of_query = [doc_ids[begin:end] for begin, end in pairwise(found.offsets.tolist())]
+    return dict(zip(query_ids.to_pylist(), of_query, strict=True))
+
+
+def _own_weights(settings: FuseSettings) -> dict[str, float]:
+    """Returns the weights of the original's lists, as the arm `original` has them; none where the run leaves them all out."""
+    own = {name: weight for name, weight in settings.weights.items() if name.partition("/")[0] == ORIGINAL}
+    return own if own.get(ORIGINAL, 1.0) > 0 or any(own.values()) else {}
 
 
 def of_original(run: RunFolder) -> str:

@@ -43,21 +43,11 @@ class ListedRun:
     usd: float | None
     """Of the committed shards; None: there are no prices."""
     evaluation: dict[str, Any] | None
-    """As its report shows it (`jobs.measure.evaluate.evaluated_values`)."""
+    """As its report shows it."""
     retry: dict[str, Any] | None = None
     """Of which run a retry does queries again, and why; None: it is none."""
     arms: int = 0
     """Of an ablation; 0: it is a run."""
-
-    @property
-    def order(self) -> tuple[str, str]:
-        """Returns what runs are sorted by: the date of the log, else the day of the first start; then that start."""
-        return self.date or self.began[:10], self.began
-
-    @property
-    def usd_per_thousand(self) -> float | None:
-        """Returns USD per 1,000 queries."""
-        return None if self.usd is None or not self.queries else 1000 * self.usd / self.queries
 
     @property
     def leading(self) -> str | None:
@@ -89,7 +79,8 @@ class ListedRun:
 
     def values(self) -> dict[str, Any]:
         """Returns the run as JSON-able values."""
-        return asdict(self) | {"usd_per_1000_queries": self.usd_per_thousand}
+        usd = None if self.usd is None or not self.queries else 1000 * self.usd / self.queries
+        return asdict(self) | {"usd_per_1000_queries": usd}
 
 
 def leading_measure(runs: Sequence[ListedRun]) -> str:
@@ -126,7 +117,7 @@ def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[Liste
     """Returns the runs of a name, or of all names, below an output, by the date of the log, else of their first start."""
     found = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
     listed = prefetch(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
-    return sorted(listed, key=lambda run: run.order)
+    return sorted(listed, key=lambda run: (run.date or run.began[:10], run.began))
 
 
 def _listed(output: Storage, folder: str, record: dict[str, Any], prices: PricesOf) -> ListedRun:

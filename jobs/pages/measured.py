@@ -15,9 +15,10 @@ from jobs.measure.answers import GoldAnswers
 from jobs.measure.evaluate import (
     AnswerQuality,
     Evaluation,
+    answers_values,
     evaluate,
-    evaluated_values,
     evaluation_notes,
+    evaluation_values,
     measured_answers,
 )
 from jobs.measure.frame import Frame
@@ -80,7 +81,7 @@ class MeasuredRun:
 
     def values(self) -> dict[str, Any]:
         """Returns the values of the lists, and those of the answers; JSON-able."""
-        return evaluated_values(self.lists, self.answers)
+        return ({} if self.lists is None else evaluation_values(self.lists)) | answers_values(self.answers)
 
     @property
     def leading(self) -> str:

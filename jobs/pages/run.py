@@ -60,7 +60,7 @@ def write_report(
     """
     html = report(run, prices, measured, texts=run.config.report.texts if texts is None else texts)
     if out is None:
-        store_evaluation(run.storage, measured.lists, measured.answers, finished=run.finished)
+        store_evaluation(run.storage, measured.values(), finished=run.finished)
     write_page(out or run.storage.url(REPORT), html)
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from jobs.measure.judged_rows import contexts_of, of_original
-from jobs.measure.original import fuse_original
+from jobs.measure.judged_rows import contexts_of, fuse_original, of_original
 from jobs.pages.contributions import TOP, comparable
 from jobs.pages.measured import MeasuredRun
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from cluster.run.shards import Shard
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view
+from jobs.runs.reading import create_view, files, queries_table
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results", "selections")
+_QUERIES = pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64())])
 LAST = "\U0010ffff"
 
 
@@ -70,30 +71,15 @@ def _cuts(ranges: list[_Range]) -> list[str]:
 
 
 def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, shards: list[Shard], low: str, high: str) -> None:
-    portion = "query_id >= $low AND query_id < $high"
-    bounds = {"low": low, "high": high}
-    places = pa.schema([("filename", pa.string()), ("first", pa.int64()), ("next", pa.int64())])
-    connection.register("pending", pa.Table.from_pylist(run.pending, places))
-    if shards:
-        connection.execute(
-            f"CREATE OR REPLACE TABLE {name}_queries AS SELECT query_id, query, log_count"
-            " FROM read_parquet($files, filename = true, file_row_number = true, hive_partitioning = false) AS queries"
-            " LEFT JOIN pending ON queries.filename = pending.filename AND file_row_number >= first AND file_row_number < next"
-            f" WHERE pending.filename IS NULL AND {portion}",
-            {"files": sorted({run.storage.url(shard.key) for shard in shards}), **bounds},
-        )
-    else:
-        connection.execute(f"CREATE OR REPLACE TABLE {name}_queries (query_id VARCHAR, query VARCHAR, log_count BIGINT)")
     numbers = {shard.number for shard in shards}
+    queries = queries_table(run, sorted(numbers), _QUERIES.names) if numbers else _QUERIES.empty_table()
+    connection.register("queries", queries)
+    portion = "SELECT * FROM queries WHERE query_id >= $low AND query_id < $high"
+    connection.execute(f"CREATE OR REPLACE TABLE {name}_queries AS {portion}", {"low": low, "high": high})
+    manifests = [manifest for manifest in run.manifests if manifest.shard in numbers]
     for table in TABLES:
-        files = [
-            run.storage.url(file.key)
-            for manifest in run.manifests
-            if manifest.shard in numbers
-            for file in manifest.files.get(table, ())
-        ]
         # the portion's other rows are dropped where the rows are joined to its queries
-        create_view(connection, f"{name}_{table}", table, files)
+        create_view(connection, f"{name}_{table}", table, files(run, table, manifests))
     if not run.config.rewrite.selects:
         planned = pa.table({"strategies": pa.array([run.config.rewrite.planned], pa.list_(pa.string()))})
         connection.register(f"{name}_planned", planned)

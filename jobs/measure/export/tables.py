@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +21,7 @@ _LONG = pa.schema([(name, pa.string()) for name in ("key", "query_id", "arm", "m
 
 
 def check_ending(path: str, option: str = "") -> None:
-    """Checks the name of a file that is to be written.
-
-    Args:
-        path: of the file.
-        option: of the command line that gave it.
+    """Checks the name of a file that is to be written; `option` of the command line gave it.
 
     Raises:
         ConfigError: it ends in neither .parquet nor .csv.
@@ -36,58 +31,34 @@ def check_ending(path: str, option: str = "") -> None:
         raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
 
 
-def write_long(path: str, *frames: Frame) -> None:
-    """Writes a row per arm, measure and counted key: key, query_id, arm, measure, value.
-
-    Measures of results that an LLM judged beside people have `judged ` before their names.
-
-    Args:
-        path: a local file or an object on S3, Parquet or CSV by its ending.
-        frames: whose values are written, one after the other.
+def write_table(path: str, table: pa.Table) -> None:
+    """Writes a table to a local file or an object on S3, Parquet or CSV by its ending.
 
     Raises:
         ConfigError: the path ends in neither .parquet nor .csv.
     """
     check_ending(path)
-    _write(path, _LONG, (table for frame in frames for table in _long(frame)))
+    with written(path) as file:
+        if path.lower().endswith(".parquet"):
+            pq.write_table(table, file, compression="zstd")
+        else:
+            pa.csv.write_csv(table, file)
 
 
-def write_wide(path: str, run: RunFolder, *frames: Frame) -> None:
-    """Writes a row per counted key of a run: the key, its query, and each measure of the results and of the original alone.
+def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
+    """Returns a row per counted key of a run: the key, its query, and each measure of the results and of the original alone.
 
     Of frames of lists and of answers, a row has the measures of all; null where its key does not count. Frames of log rows or
     texts of queries stand beside frames of query_ids, such as a judge's: a row has the values of its query there, and a query
     without such a row has one without a key.
-    A run whose queries have earlier turns has a column `context`. Arguments and errors are those of `write_long`.
-    """
-    check_ending(path)
-    table = wide_table(run, frames, f"--per-query {path}")
-    write_table_file(path, table)
-
-
-def write_table_file(path: str, table: pa.Table) -> None:
-    """Writes a table to a local file or an object on S3, Parquet or CSV by its ending."""
-    _write(path, table.schema, [table])
-
-
-def _write(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    parquet = path.lower().endswith(".parquet")
-    with written(path) as file:
-        opened: Any = pq.ParquetWriter(file, schema, compression="zstd") if parquet else pa.csv.CSVWriter(file, schema)
-        with opened as writer:
-            for table in tables:
-                writer.write_table(table)
-
-
-def wide_table(run: RunFolder, frames: Sequence[Frame], where: str) -> pa.Table:
-    """Returns what `write_wide` writes; `where` begins the message of an error.
+    A run whose queries have earlier turns has a column `context`.
 
     Raises:
         ConfigError: judgements and gold answers name different things.
     """
     kinds: list[Key] = [key for key in dict.fromkeys(frame.key for frame in frames) if key != "query_id"] or ["query_id"]
     if len(kinds) > 1:
-        what = f"{where}: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
+        what = f"per_query: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
         raise ConfigError("argument", f"{what}; give both by one key")
     # key and query_id, of which one may be None -> query_id, query and how often it was asked
     first: dict[tuple[str | None, str | None], tuple[str | None, str | None, int]] = {}
@@ -123,19 +94,21 @@ def wide_table(run: RunFolder, frames: Sequence[Frame], where: str) -> pa.Table:
 
 
 def long_table(*frames: Frame) -> pa.Table:
-    """Returns what `write_long` writes."""
-    return pa.Table.from_batches([batch for frame in frames for one in _long(frame) for batch in one.to_batches()], _LONG)
+    """Returns a row per arm, measure and counted key of each frame: key, query_id, arm, measure, value.
+
+    Measures of results that an LLM judged beside people have `judged ` before their names.
+    """
+    return pa.concat_tables([_LONG.empty_table(), *map(_long, frames)])
 
 
-def _long(frame: Frame) -> Iterator[pa.Table]:
-    """Yields the rows of each arm."""
-    count, measures = len(frame.keys), len(frame.measures)
-    keys, query_ids = pa.array(frame.keys, pa.string()), pa.array(frame.query_ids, pa.string())
-    repeated = pa.array(np.tile(np.arange(count), measures))
+def _long(frame: Frame) -> pa.Table:
+    arm, measure, key = (pa.array(places.reshape(-1)) for places in np.indices(frame.values.shape))
     before = "judged " * (frame.kind == JUDGED_LISTS)
-    names = pa.array([before + name for name in frame.measures], pa.string()).take(
-        pa.array(np.repeat(np.arange(measures), count))
+    columns = (
+        pa.array(frame.keys, pa.string()).take(key),
+        pa.array(frame.query_ids, pa.string()).take(key),
+        pa.array(frame.arms, pa.string()).take(arm),
+        pa.array([before + name for name in frame.measures], pa.string()).take(measure),
+        pa.array(frame.values.reshape(-1)),
     )
-    for arm, values in zip(frame.arms, frame.values, strict=True):
-        columns = [keys.take(repeated), query_ids.take(repeated), pa.repeat(arm, count * measures), names, values.reshape(-1)]
-        yield pa.table([pa.array(column) if isinstance(column, np.ndarray) else column for column in columns], schema=_LONG)
+    return pa.table(columns, schema=_LONG)

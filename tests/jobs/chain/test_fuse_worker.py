@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.costs import entry
-from jobs.measure.original import fuse_original
+from jobs.measure.judged_rows import fuse_original
 from jobs.tables import STORED
 from retrievers.settings import FuseSettings
 from tests.support.jobs.workers import fuser, plain, retrieved

@@ -19,6 +19,7 @@ from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job import indexes as preparing
 from jobs.job.prepare import Prepared, prepare
+from jobs.pages.measured import UNMEASURED
 from jobs.pages.samples import samples
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
@@ -129,7 +130,7 @@ def test_a_report_shows_the_texts_of_the_index_that_was_searched(
     run.record["config"]["retrieve"]["retrievers"]["bm25"] = {"kind": "elastic", "index": alias}
     run.__dict__.pop("config", None)
     build(NEW)
-    hits = [hit for one in samples(run, {}, texts=True) for hit in one.hits]
+    hits = [hit for one in samples(run, {}, UNMEASURED, texts=True) for hit in one.hits]
     assert next(hit.text for hit in hits if hit.doc_id == "d01") == OLD["d01"]
 
 

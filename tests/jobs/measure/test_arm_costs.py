@@ -89,12 +89,6 @@ def test_models_of_a_request_are_told_apart(tmp_path: Path) -> None:
     assert found["a/b"].seconds == pytest.approx(5.0)
 
 
-def test_without_prices_there_are_quantities_only(tmp_path: Path) -> None:
-    found = costs(tmp_path, prices=None, full=0.2)
-    assert found["full"].seconds == pytest.approx(12.0)
-    assert {(one.standalone_usd, one.marginal_usd, one.gain_per_usd) for one in found.values()} == {(None, None, None)}
-
-
 def test_an_arm_that_needs_nothing_costs_nothing(tmp_path: Path) -> None:
     found = costs(tmp_path, {}, full=0.2)
     assert (found["full"].seconds, found["full"].standalone_usd, found["full"].gain_per_usd) == (0.0, 0.0, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements, Key
 from jobs.measure.evaluate import Evaluation, evaluate, evaluation_notes, evaluation_values
+from jobs.measure.judged_rows import fuse_original
 from jobs.measure.measures import MEASURES
 from jobs.measure.notes import table_notes
-from jobs.measure.original import fuse_original
 from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
@@ -139,23 +138,6 @@ def test_results_and_the_original_alone_of_a_run(run: Run) -> None:
     assert found.pairs["RR@10"].difference == pytest.approx((1 - 1 / 2) / 2)
 
 
-def test_the_original_alone_is_fused_as_the_run_fuses(tmp_path: Path) -> None:
-    storage = FileStorage(str(tmp_path))
-    put(storage, "query_map", [{"log_id": "l1", "query_id": "q1"}], "a")
-    put(storage, "queries", [{"query_id": "q1", "query": "tea", "normalised": "tea", "log_count": 1}], "a")
-    put(storage, "queries", [], "b")
-    lists = runs("q1", "original", "a", "b", "c") + runs("q1", "original", "c", "b", retriever="dense")
-    commit(storage, Manifest(0, 1, {"runs": [put(storage, "runs", lists, "0")]}, {}, {}))
-    rank = {}
-    for depth in (1, 3):
-        made = folder(storage, fuse={"method": "rrf", "depth": depth})
-        for doc_id in "abc":
-            measured = judged(replace(made, plan=replace(made.plan, shards=[])), {"l1": {doc_id: 1}}, [f"RR@{depth}"])
-            rank[depth, doc_id] = measured.pairs[f"RR@{depth}"].a
-    assert [rank[3, doc_id] for doc_id in "cba"] == pytest.approx([1, 1 / 2, 1 / 3])
-    assert [rank[1, doc_id] for doc_id in "acb"] == pytest.approx([1, 0, 0])  # b is nobody's first, c is the second
-
-
 @pytest.mark.parametrize(
     ("weights", "order"),
     [
@@ -178,31 +160,33 @@ def test_the_original_alone_has_the_weights_of_its_own_lists(weights: dict[str, 
     assert fuse_original(table, FuseSettings(method="rrf", weights=weights)) == {"q": list(order)}
 
 
-def test_judged_ones_that_the_log_lacks_are_counted_and_left_out_of_the_mean(run: Run) -> None:
-    found = judged(run(0, 1, 2), GRADES | {"gone": {"d1": 1}})
+ROWS = {"l1": {"d1": 1}, "l2": {"d4": 1}, "other": {"d4": 1}, "l4": {"d1": 1}}
+
+
+@pytest.mark.parametrize(
+    ("shards", "grades", "counts", "mean"),
+    [
+        ((0, 1, 2), ROWS | {"gone": {"d1": 1}}, (1, 0, 0, 4, 4, 2), 1 / 2),
+        ((1,), ROWS, (0, 3, 0, 1, 1, 0), 1),  # q3 alone
+        ((0, 1), ROWS, (0, 1, 0, 3, 3, 1), 2 / 3),
+        ((0, 1, 2), {"l1": {"d1": 1}, "l1-again": {"d2": 1}}, (0, 0, 0, 2, 1, 0), 3 / 4),  # two log rows of one query
+        ((0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}}, (0, 0, 1, 2, 2, 0), 1 / 2),  # a rejected row counts zero
+        ((0, 1, 2), {"gone": {"d1": 1}}, (1, 0, 0, 0, 0, 0), np.nan),  # a mean over nothing is not 0
+        ((), GRADES, (0, 2, 0, 0, 0, 0), np.nan),
+    ],
+)
+def test_what_does_not_count_is_counted(
+    run: Run, shards: tuple[int, ...], grades: dict[str, dict[str, int]], counts: tuple[int, ...], mean: float
+) -> None:
+    found = judged(run(*shards), grades)
     frame = found.frame
-    assert (frame.judged, frame.missing, len(frame.keys)) == (3, 1, 2)
-    assert results_of(found) == results_of(judged(run(0, 1, 2)))
-    assert found.frame.unmatched is None
-
-
-def test_what_is_not_committed_yet_is_counted_and_left_out_of_the_mean(run: Run) -> None:
-    grades = {"l1": {"d1": 1}, "l2": {"d4": 1}, "other": {"d4": 1}, "l4": {"d1": 1}}
-    found = judged(run(1), grades)
-    frame = found.frame
-    assert (frame.judged, frame.missing, frame.not_committed, len(frame.keys)) == (4, 0, 3, 1)
-    assert found.pairs["RR@10"].b == 1  # q3 alone
-    assert found.pairs["RR@10"].a == 0
-    found = judged(run(0, 1), grades)
-    assert (found.frame.not_committed, found.frame.failed[0]) == (1, 1)
-    assert found.pairs["RR@10"].b == pytest.approx(2 / 3)
-    assert judged(run(0, 1, 2), grades).frame.not_committed == 0
-
-
-def test_log_rows_of_one_query_count_each_in_the_mean_and_once_in_the_interval(run: Run) -> None:
-    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "l1-again": {"d2": 1}})
-    assert found.pairs["RR@10"].b == pytest.approx((1 + 1 / 2) / 2)
-    assert (len(found.frame.keys), found.frame.distinct, found.pairs["RR@10"].interval) == (2, 1, None)
+    left_out = frame.missing, frame.not_committed, frame.rejected
+    assert (*left_out, len(frame.keys), frame.distinct, frame.failed[0]) == counts
+    assert found.pairs["RR@10"].b == pytest.approx(mean, nan_ok=True)
+    assert (found.pairs["RR@10"].interval is None) == (frame.distinct < 2)
+    nothing = "gone" in grades and len(grades) == 1
+    assert (frame.unmatched and frame.unmatched[0]) == ("gone" if nothing else None)
+    assert not nothing or frame.unmatched[1] in dict(MAP)
 
 
 def test_an_interval_lies_around_the_difference(run: Run) -> None:
@@ -233,13 +217,6 @@ def test_where_every_query_gains_alike_no_variance_is_claimed(run: Run) -> None:
     assert found.pairs["RR@10"].difference == 1
     assert evaluation_values(found)["measures"]["RR@10"]["interval"] is None
     assert any("no test: every cluster differs by the same" in note and "nDCG@10" in note for note in evaluation_notes(found))
-
-
-def test_a_judged_row_that_was_rejected_counts_zero(run: Run) -> None:
-    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}})
-    frame = found.frame
-    assert (frame.missing, frame.rejected, frame.failed[0], len(frame.keys), frame.distinct) == (0, 1, 0, 2, 2)
-    assert found.pairs["RR@10"].b == found.pairs["Success@5"].b == 0.5
 
 
 def test_an_id_that_was_also_rejected_once_counts_with_its_query(run: Run) -> None:
@@ -281,23 +258,6 @@ def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any
     assert (found.kept, found.reranked) == (kept, reranked)
     assert originals_of(found) == ({"R@1": 0} if kept == 1 else {"R@1": 0, "R@10": 1})  # d2 is the original's second
     assert results_of(found) == originals_of(found)
-
-
-def test_nothing_judged_is_in_the_log(run: Run) -> None:
-    found = judged(run(0, 1, 2), {"gone": {"d1": 1}})
-    frame = found.frame
-    assert (frame.judged, frame.missing, len(frame.keys)) == (1, 1, 0)
-    assert found.frame.unmatched is not None
-    assert found.frame.unmatched[0] == "gone"
-    assert found.frame.unmatched[1] in dict(MAP)
-    assert all(np.isnan(mean) for mean in results_of(found).values())  # a mean over nothing is not 0
-
-
-def test_nothing_is_committed(run: Run) -> None:
-    found = judged(run())
-    frame = found.frame
-    assert (frame.not_committed, len(frame.keys), frame.unmatched) == (2, 0, None)
-    assert evaluation_values(found)["measures"]["R@10"]["results"] is None
 
 
 # ---------------------------------------------------------------- judgements of queries

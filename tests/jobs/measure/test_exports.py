@@ -1,24 +1,37 @@
-"""The measures query by query, and TREC run files, that `evaluate` writes."""
+"""The measures key by key, and TREC run files, that `evaluate` writes of a run and of arms."""
 
 from __future__ import annotations
 
 import csv
+import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ir_measures
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
+from jobs.config.load import load_config
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.evaluate import evaluate
-from jobs.measure.export.trec import write_run
+from jobs.measure.export.tables import long_table, write_table
+from jobs.measure.export.trec import run_tags, write_run, write_trec
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
-from jobs.runs.folder import RunFolder
+from jobs.pages.closing import PER_QUERY, compared, write_pages
+from jobs.run.ablation import prepare_ablation
+from jobs.runs.folder import RunFolder, open_run
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.report_ablations import ARMS, ArmOf, ablation_at, comparison_of, values_of
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
 QUERIES = [
@@ -107,3 +120,125 @@ def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -
     with pytest.raises(OSError, match="No such file"):
         write_run(str(tmp_path / "none" / "a.run"), made, measure(made, judgements))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "qrels.tsv", "small-0123456789ab"]
+
+
+# ---------------------------------------------------------------- arms
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
+    comparison = comparison_of(ARMS, values_of(ARMS, 5), queries=(None,) * 5, query_ids=("q0", "q1", "q2", "q3", None))
+    path = tmp_path / f"values.{ending}"
+    write_table(str(path), long_table(comparison.frame))
+    rows = list(csv.DictReader(path.open(newline=""))) if ending == "csv" else pq.read_table(path).to_pylist()
+    frame = comparison.frame
+    assert list(rows[0]) == ["key", "query_id", "arm", "measure", "value"]
+    assert len(rows) == frame.values.size
+    found = {(row["arm"], row["measure"], row["key"]): float(row["value"]) for row in rows}
+    for a, arm in enumerate(frame.arms):
+        for m, name in enumerate(frame.measures):
+            for k, key in enumerate(frame.keys):
+                assert found[arm, name, key] == frame.values[a, m, k]
+    assert {row["key"]: row["query_id"] or None for row in rows} == dict(zip(frame.keys, frame.query_ids, strict=True))
+
+
+def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="neither Parquet nor CSV"):
+        write_table(str(tmp_path / "a.txt"), long_table())
+
+
+def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
+    arms = [ArmOf("original", "always", ())]
+    further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None), "key": "query"}
+    comparison = comparison_of(arms, values_of(arms, 3), queries=("", "", None), **further)
+    run = ablation_at(tmp_path, arms, [(query_id(n), "original", ["d1"]) for n in range(3)])
+    path = write_trec(str(tmp_path / "runs"), run, comparison.frame)["original"]
+    assert [one.query_id for one in ir_measures.read_trec_run(path)] == [query_id(0), query_id(1)]
+
+
+@given(st.lists(st.text(min_size=1, max_size=130), unique=True, max_size=8))
+def test_any_arm_has_a_file_of_its_own(arms: list[str]) -> None:
+    tags = run_tags(arms)
+    assert len({tag.lower() for tag in tags.values()}) == len(arms)
+    for tag in tags.values():
+        assert re.fullmatch(r"[A-Za-z0-9_+=][A-Za-z0-9._+=-]{0,120}", tag)
+    assert run_tags(["full", "Full", "fuse.k=10"])["fuse.k=10"] == "fuse.k=10"
+
+
+ASKED = {
+    "bread": "why does bread rise",
+    "again": "Why does bread  rise",  # the same query for dedup, and another topic
+    "lamp": "lamp of a lighthouse",
+    "tides": "moon and tides",
+    "moon": "new moon and full moon",
+    "yeast": "yeast",
+    "none": "zzz",  # no document has it, nor do its rewrites
+    "alone": "rye in a linen bag",  # has no recorded answer
+    "long": "x" * 50,  # the log rejects it
+}
+GRADES = {
+    "bread": {"d03": 3, "d05": 1, "d04": 0},
+    "again": {"d05": 2},
+    "lamp": {"d01": 2, "d02": 2, "d08": 0},
+    "tides": {"d06": 3, "d07": 1},
+    "moon": {"d07": 1, "d06": 1},
+    "yeast": {"d05": 2, "d03": 2},
+    "none": {"d08": 1},
+    "alone": {"d04": 1, "d08": 1},
+    "long": {"d01": 1},
+    "elsewhere": {"d01": 1},  # not in the log
+}
+MEASURED = ["nDCG@10", "R@10", "P@5", "Success@1", "RR@10", "AP", "Rprec", "Judged@5"]
+ABLATE = {
+    "subsets": "all",
+    "arms": {"best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}},
+    "grid": {"fuse.method": ["rrf", "minmax", "weighted"], "fuse.depth": [1, 30]},
+}
+
+
+def test_values_of_an_ablation_are_those_of_ir_measures_on_the_exported_files(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"id": list(ASKED), "query": list(ASKED.values())}), "log.parquet")
+    lines = []
+    for key, query in ASKED.items():
+        if key not in ("again", "alone"):
+            texts = {"general": f"{query} sea", "keyword": query.split()[-1], "pseudo_answer": f"bread and the moon, {query}"}
+            told = texts if key != "none" else dict.fromkeys(texts, "zzzz")
+            lines.append(json.dumps({"query": query, "completions": {"dmqr": json.dumps(told)}}))
+    Path("recorded.jsonl").write_text("\n".join(lines))
+    judged = [f"{key}\t{doc}\t{grade}\n" for key, of in GRADES.items() for doc, grade in of.items()]
+    Path("qrels.tsv").write_text("".join(judged))
+    values["log"] |= {"id_column": "id", "max_chars": 40}
+    values["rewrite"]["strategies"] = ["general", "keyword", "pseudo_answer"]
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none"}, "ablate": ABLATE}
+    values["evaluate"] = {"qrels": "qrels.tsv", "measures": MEASURED}
+    path = config_file(values)
+    ablation = prepare_ablation(load_config(path), path)
+    prepared = ablation.prepared
+    run_in_process(ablation)
+    done = compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
+    write_pages(done, texts=False)
+    comparison = done.comparison
+    assert comparison is not None
+    paths = write_trec(str(tmp_path / "exported"), done.folder, comparison.frame)
+    arms = [arm["name"] for arm in done.folder.record["ablation"]["arms"]]
+    assert list(paths) == [arm for arm in arms if not arm.endswith("depth=1")]  # their lists end above ten documents
+    counted = ASKED.keys()
+    qrels = [ir_measures.Qrel(key, doc, grade) for key in counted for doc, grade in GRADES[key].items()]
+    measures = [ir_measures.parse_measure(name) for name in MEASURED]
+    wanted = {
+        (arm, one.query_id, str(one.measure)): one.value
+        for arm, path in paths.items()
+        for one in ir_measures.iter_calc(measures, qrels, list(ir_measures.read_trec_run(path)))
+    }
+    rows = pq.read_table(Path(done.folder.storage.root) / PER_QUERY).to_pylist()
+    found = {(row["arm"], row["key"], row["measure"]): row["value"] for row in rows}
+    assert len(found) == len(rows) == len(paths) * len(counted) * len(MEASURED)
+    assert found.keys() == wanted.keys()
+    assert {place: value for place, value in found.items() if value != pytest.approx(wanted[place], rel=0, abs=1e-12)} == {}
+    assert {value for (_, key, _), value in found.items() if key in ("none", "long")} == {0}
+    assert len({tuple(sorted(v for (a, _, _), v in found.items() if a == arm)) for arm in paths}) > 3  # arms differ

@@ -13,7 +13,6 @@ from cluster.errors import ConfigError
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure import judged_rows
 from jobs.measure.comparison import compare
-from jobs.measure.evaluate import evaluate
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
 from tests.support.jobs.arms_by_hand import ablation, arm, ask
@@ -64,17 +63,6 @@ def test_values_are_those_of_ir_measures_on_exported_files(tmp_path: Path) -> No
         assert frame.failed[place] == len(queries) - len(lists[one["name"]])
 
 
-def test_one_arm_is_measured_as_evaluate_measures_a_run(tmp_path: Path) -> None:
-    judgements = Judgements("", GRADES)
-    run = ablation(tmp_path / "run", ARMS, {"original": LISTS["original"]}, QUERIES)
-    del run.record["ablation"]
-    alone = evaluate(run, judgements)
-    frame = measure(ablation(tmp_path / "arms", ARMS, LISTS, QUERIES), judgements, MEASURES)
-    assert frame.values[1].mean(axis=1) == pytest.approx([alone.pairs[name].b for name in MEASURES])
-    assert frame.failed[1] == alone.frame.failed[0] == 1
-    assert frame.unjudged[1] == alone.frame.unjudged[0]
-
-
 def test_what_does_not_count_is_counted(tmp_path: Path) -> None:
     grades = GRADES | {"gone": {"a": 1}, "bad": {"a": 1}}
     log = [(f"Q{n}", f"q{n}") for n in range(5)] + [("bad", None)]
@@ -88,14 +76,6 @@ def test_what_does_not_count_is_counted(tmp_path: Path) -> None:
     assert frame.failed.tolist() == [0, 0, 2]  # the rejected row is no failure of an arm
     assert not frame.values[:, :, -1].any()
     assert frame.values[1, 0].tolist() == pytest.approx([0.2, 0.2, 0, 0.4, 0])
-
-
-def test_nothing_is_judged(tmp_path: Path) -> None:
-    frame = measure(ablation(tmp_path, ARMS, LISTS, QUERIES), Judgements("", {"gone": {"a": 1}}), ["P@5"])
-    assert frame.keys == ()
-    assert frame.drawn == 0
-    assert frame.unmatched is not None
-    assert np.isnan(frame.unjudged).all()
 
 
 def test_condensed_lists_have_no_unjudged_documents(tmp_path: Path) -> None:

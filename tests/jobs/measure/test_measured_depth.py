@@ -1,4 +1,4 @@
-"""An arm is measured as deep as the measures read, whatever `rerank.keep` is; where its list is cut above that, it is said."""
+"""Arms and runs are measured as deep as the measures read; where lists are cut above that, it is said."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ import pytest
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.log.judgements import read_qrels
+from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.comparison import Comparison, compare
+from jobs.measure.diff.quality import quality
+from jobs.measure.evaluate import evaluate, evaluation_values
 from jobs.measure.export.trec import write_trec
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
+from jobs.pages.measured import MeasuredRun
+from jobs.pages.summary import closing_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import run_of
-from jobs.runs.folder import open_run
+from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, run_in_process
+from tests.support.jobs.report_runs import Query, RunMaker, query_id
 from tests.support.jobs.terminals import printed
 from tests.support.jobs.whole_runs import rows
 
@@ -88,8 +93,8 @@ def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done:
         assert lists(folder, arm, "results") == a_run(config, arm)
         reranked = a_run(config, f"{arm}-deep", rerank={"keep": CANDIDATES})
         fused = a_run(config, f"{arm}-fused", rerank={"kind": "none"}, fuse={"keep": READS})
-        for query_id, one in whole.items():
-            assert one == reranked[query_id] + fused[query_id][CANDIDATES:]
+        for query, ranked in whole.items():
+            assert ranked == reranked[query] + fused[query][CANDIDATES:]
     pairs = {(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")}
     assert len(pairs) < len(QUERIES) * READS  # what stands behind the candidates is not scored
 
@@ -161,3 +166,69 @@ def test_a_deeper_arm_makes_no_list_of_the_config_deeper(done: Callable[..., Com
         return sorted(tuple(row[name] for name in names) for row in rows(of, "runs"))
 
     assert stored(folder) == stored(Path(alone.storage.root))
+
+
+# ---------------------------------------------------------------- runs
+
+Side = Callable[..., RunFolder]
+DOCS = [f"d{n:02}" for n in range(30)]
+GRADES = {query_id(n): {"d08": 1, "d25": 1} for n in range(2)}
+QRELS = Judgements("", GRADES, "query_id")
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    """A run of two queries: one finds thirty documents, one three."""
+
+    def make(name: str, keep: int, measures: list[str] | None = None, **settings: Any) -> RunFolder:
+        queries = [Query("many", hits={("original", "bm25"): DOCS}), Query("few", hits={("original", "bm25"): DOCS[7:10]})]
+        given = {"fuse": {"keep": keep}} | ({"evaluate": {"measures": measures}} if measures else {}) | settings
+        return RunMaker(tmp_path / name)(queries, (), **given)
+
+    return make
+
+
+def shown(part: Any) -> str:
+    return " ".join(printed(part).split())
+
+
+def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
+    run = side("a", 50, ["R@20", "AP@20"])
+    found = evaluate(run, QRELS)
+    assert tuple(found.pairs) == ("R@20", "AP@20")
+    assert found.pairs["R@20"].b == 0.5
+    assert "R@20 0.5000" in shown(MeasuredRun(found).page())
+    assert "R@20 0.5000" in shown(closing_table(run, None, MeasuredRun(found)))
+    assert list(evaluation_values(found)["measures"]) == ["R@20", "AP@20"]
+    assert tuple(evaluate(run, QRELS, ["RR@10"]).pairs) == ("RR@10",)
+
+
+def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) -> None:
+    found = evaluate(side("a", 5, ["R@20", "P@5"]), QRELS)
+    assert tuple(found.pairs) == ("P@5",)
+    note = "lists end at 5 (run, original; 1 of 2 judged); raise fuse.keep (5) to 20, or measure R@5"
+    words = shown(MeasuredRun(found).page())
+    assert note in words  # the list of three is whole
+    assert "results' first 5" in words
+    values = evaluation_values(found)
+    assert list(values["measures"]) == ["P@5"]
+    assert any(note in one for one in values["notes"])
+    assert evaluate(side("b", 50, ["R@20"]), QRELS).frame.left_out == ()
+    (deep,) = evaluate(
+        side("c", 5, ["AP", "RR(rel=2)", "Bpref", "P@5"]), QRELS
+    ).frame.left_out  # without a cutoff they read 1,000
+    assert deep.startswith("AP, RR(rel=2), Bpref: left out: reads 1,000 documents, lists end at 5")
+    assert deep.endswith(" to 1,000, or measure AP@5, RR(rel=2)@5, nDCG@5 in place of Bpref")
+
+
+def test_where_every_measure_looks_deeper_nothing_is_measured_and_why_is_said(side: Side) -> None:
+    run = side("a", 5, ["R@20"])
+    assert str(evaluate(run, QRELS).warning).startswith("nothing is measured: R@20: left out: reads 20 documents")
+    assert "nothing is measured: R@20" in shown(MeasuredRun(evaluate(run, QRELS)).page())
+    found = quality(side("b", 50, ["R@20"]), run, QRELS, 5)
+    assert str(found.warning).startswith("nothing is measured: B: R@20: left out")
+
+
+def test_the_original_alone_ends_at_the_fuse_depth(side: Side) -> None:
+    run = side("a", 50, ["R@20", "P@5"], fuse={"keep": 50, "depth": 15})
+    assert tuple(evaluate(run, QRELS).pairs) == ("P@5",)

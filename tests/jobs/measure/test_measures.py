@@ -95,12 +95,6 @@ def test_figures_are_those_by_hand() -> None:
     assert len(MEASURES) == len(expected[0])
 
 
-def test_ids_are_whole_texts() -> None:
-    grades = {"d\0a": 1, "": 1, "d 1": 0}
-    found = measured_lists(MEASURES, [(grades, ["d\0b", "", "d"])])  # trec_eval alone takes the first two for one
-    assert found[0] == pytest.approx(by_hand(grades, ["d\0b", "", "d"]))
-
-
 def test_a_list_measured_in_a_later_chunk_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     lists = [({f"d{n}": n % 3 for n in range(7)}, [f"d{(n + place) % 7}" for n in range(7)]) for place in range(7)]
     whole = measured_lists(MEASURES, lists)

@@ -239,8 +239,8 @@ def test_judgements_name_the_collection(path: str) -> None:
     named = Judgements("q.tsv", grades, "query")
     found = evaluate(run, checked_ids(named, run.config), ["R@10"])
     assert found.pairs["R@10"].b == pytest.approx((2 / 3 + 1) / 2)
-    assert found.unknown is not None
-    assert (found.unknown.unknown, found.unknown.example) == (1, "law:nobody")
+    assert found.frame.unknown is not None
+    assert (found.frame.unknown.unknown, found.frame.unknown.example) == (1, "law:nobody")
     for wrong in ("d3", "web:0123"):
         with pytest.raises(ConfigError, match=f"{wrong}' names no collection; write law:{wrong} or med:{wrong}"):
             checked_ids(Judgements("q.tsv", {"yeast": {wrong: 1}}, "query"), run.config)

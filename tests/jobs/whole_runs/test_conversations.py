@@ -90,7 +90,7 @@ def test_a_judged_text_is_the_query_without_earlier_turns(job: str, capfd: pytes
     run = open_run(capfd.readouterr().out.splitlines()[-1])
     grades = {"how does it work": {"d01": 1}, "bread": {"d03": 1}}
     found = evaluate(run, Judgements("", grades, "query"))
-    assert (found.judged, found.missing, found.queries) == (2, 0, 2)
+    assert (found.frame.judged, found.frame.missing, found.frame.distinct) == (2, 0, 2)
     wanted = {one: {"d01": 1} for one in (query_id("how does it work"), query_id("bread"))}
     alone = evaluate(run, Judgements("", {one: grades[text] for one, text in zip(wanted, grades, strict=True)}, "query_id"))
     assert found.pairs == alone.pairs

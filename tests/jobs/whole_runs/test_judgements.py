@@ -112,7 +112,7 @@ def test_measures_by_the_judge_need_no_file(job: str, passages: dict[str, str]) 
     judgements = judged_relevance(run)
     assert judgements is not None
     found = evaluate(run, judgements)
-    assert found.measures == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3")
+    assert tuple(found.pairs) == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3")
     assert [pair.b for pair in found.pairs.values()] == pytest.approx(means(run, rows(run, "results"), passages))
     assert not found.has_original
     notes = evaluation_notes(found)

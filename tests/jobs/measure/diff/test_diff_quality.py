@@ -16,11 +16,10 @@ from jobs.measure.diff import quality as quality_module
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.diff.quality import Paired, QueryChange, quality
 from jobs.measure.frame import Frame
-from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import p_words
-from tests.support.jobs.report_runs import Query, RunMaker, query_id
+from tests.support.jobs.report_runs import Query, RunMaker, frame_of, query_id
 from tests.support.jobs.terminals import printed
 
 Side = Callable[..., RunFolder]
@@ -115,13 +114,10 @@ def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int
     """What `measure` finds: key -> query and the value of every measure."""
     order = sorted(keys, key=lambda key: (keys[key][0] is None, keys[key][0] or ""))
     ids = tuple(keys[key][0] for key in order)
-    values = np.array([[keys[key][1] for key in order]] * len(MEASURES))[None]
-    number = {query_id(0): "one", query_id(1): "two"}
-    words = tuple(number.get(query_id or "") for query_id in ids)
-    return Frame(
-        ("run",), MEASURES, tuple(order), ids, words, np.array([counts.get(one, 1) for one in ids]), values, values,
-        np.array([0.5]), np.array([0]), 9, 0, 0, ids.count(None),
-        np.arange(len(order)), 10, "log_id", None, words,
+    words = tuple({query_id(0): "one", query_id(1): "two"}.get(one or "") for one in ids)
+    return frame_of(
+        [[keys[key][1] for key in order]], keys=tuple(order), query_ids=ids, queries=words, words=words, judged=9,
+        counts=np.array([counts.get(one, 1) for one in ids]), rejected=ids.count(None),
     )  # fmt: skip
 
 
