@@ -42,7 +42,9 @@ Rows = list[tuple[Any, ...]]
 def world_in(place: Path) -> Iterator[World]:
     """The servers and indexes of drawn configs."""
     read, patch = functools.cache(yaml.safe_load), pytest.MonkeyPatch()
-    patch.setattr("rewriters.pool.yaml.safe_load", lambda text: copy.deepcopy(read(text)))  # a tenth of the time of these tests
+    patch.setattr(
+        "rewriters.files.yaml.safe_load", lambda text: copy.deepcopy(read(text))
+    )  # a tenth of the time of these tests
     with (
         kept_duckdb(),
         FakeServer(["a", "b", "judge"], text=answered, answer=refused) as llm,
