@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
+from dmqr.result import Folder, Result
 from dmqr.truth import Grades, Truth, prices_of_run
 
 if TYPE_CHECKING:
     from dmqr.quality import JoinedQuality, MeasuredQuality
-    from dmqr.result import Result
     from jobs.log.judgements import Key
-
-Folder = str | os.PathLike[str]
 
 
 def report(
@@ -113,14 +111,7 @@ def evaluate(
     face = caller()
     files = [one if isinstance(one, dict) else os.fspath(one) for one in qrels]  # type: ignore[arg-type]
     if len(files) > 1 or any(isinstance(one, str) and is_run(one) for one in files):
-        of_one = {
-            "key": key,
-            "answers": answers,
-            "per_query": per_query,
-            "trec": trec,
-            "rows": rows,
-            "arm": arm,
-        }
+        of_one = {"key": key, "answers": answers, "per_query": per_query, "trec": trec, "rows": rows, "arm": arm}
         for name in (name for name, value in of_one.items() if value is not None):
             raise ConfigError("argument", f"{name}: is of one run or ablation; leave it out")
         return joined([os.fspath(run), *map(str, files)], face, measures, baseline, judged)
@@ -179,7 +170,6 @@ def diff(
     Example:
         dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv
     """
-    from dmqr.result import Result
     from jobs.measure.diff.diff import diff, diff_values
     from jobs.pages.diff import diff_page
     from jobs.runs.folder import open_run
@@ -223,7 +213,6 @@ def tune(
     Example:
         dmqr tune runs/quickstart configs/sample/qrels.tsv
     """
-    from dmqr.result import Result
     from jobs.pages.tune import tuning_page, tuning_values
     from jobs.runs.folder import open_run
     from jobs.tune.tune import tune

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
-from dmqr.previews import named_config
-from dmqr.result import Result
-from dmqr.upkeep import check_nothing_set
+from dmqr.previews import config_or_none
+from dmqr.result import Folder, Result
 from dmqr.whole_jobs import Settings, configured
 
 if TYPE_CHECKING:
     from cluster.run.job_server import JobServer, SubmittedJob
-
-Folder = str | os.PathLike[str]
 
 
 def submit(
@@ -77,10 +76,11 @@ def submit(
 
 def _followed(server: JobServer, job_id: str) -> Result:
     """Follows a job to its end; returns how it ended."""
-    from jobs.submit.follow import follow
+    from jobs.submit.follow import FollowedLog, follow
 
     face = caller()
-    log = face.job_output()
+    streams = (io.StringIO(), io.StringIO()) if face.write is None else (sys.stderr if face.as_json else None, None)
+    log = FollowedLog(*streams)
     try:
         job = follow(server, job_id, log.write, note=face.note)
     except KeyboardInterrupt:
@@ -165,12 +165,8 @@ def _found_job(
     from jobs.submit.ids import VERBS, find_job
     from jobs.submit.submit import submission
 
-    address, targets = _address(address), [job]
-    if named_config(job):
-        config = configured(job, settings, date, label)
-        targets = [submission(*config, verb, "", {}).base for verb in VERBS]
-    else:
-        check_nothing_set(job, settings, date)
+    address, config = _address(address), config_or_none(job, settings, date, label)
+    targets = [job] if config is None else [submission(*config, verb, "", {}).base for verb in VERBS]
     server = JobServer(address)
     return server, find_job(server.jobs(), *targets)
 

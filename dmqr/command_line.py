@@ -26,10 +26,8 @@ from dmqr.arguments import SHELLS, Verb, completion, parsed, verb_names, verbs
 from dmqr.face import COMMAND_LINE, Face
 
 if TYPE_CHECKING:
-    from jobs.submit.follow import FollowedLog
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
-    from jobs.try_one.stages import LoadedConfig
 
 Name = TypeVar("Name", bound=str)
 
@@ -166,7 +164,9 @@ def _reader_is_gone() -> bool:
 
 
 def _show(verb: str, found: Any, as_json: bool, *, several: bool = False) -> int:
-    """Prints a result, or each of several as it comes; returns the exit code."""
+    """Prints a result, or each of several as it comes, one line of JSON each; returns the exit code."""
+    import json
+
     from jobs.terminal.tables import page_text, terminal_width
 
     if isinstance(found, str):
@@ -177,21 +177,14 @@ def _show(verb: str, found: Any, as_json: bool, *, several: bool = False) -> int
     if isinstance(found, Iterator):
         return max((_show(verb, one, as_json, several=True) for one in found), default=0)
     if as_json:
-        print_json(found.values, several)
+        plain = lambda value: list(value) if isinstance(value, Sequence | set) else str(value)  # noqa: E731
+        print(json.dumps(found.values, ensure_ascii=False, indent=None if several else 1, default=plain), flush=several)
     else:
         page = found.page()
         for line in (found.title, None if page is None else page_text(page, terminal_width(), sys.stdout), *found.lines):
             if line not in (None, ""):
                 print(line)
     return say(verb, found.failure, found.code) if found.code else 0
-
-
-def print_json(values: Any, line: bool = False) -> None:
-    """Prints values as JSON, or as one line of several."""
-    import json
-
-    plain = lambda value: list(value) if isinstance(value, Sequence | set) else str(value)  # noqa: E731
-    print(json.dumps(values, ensure_ascii=False, indent=None if line else 1, default=plain), flush=line)
 
 
 def say(verb: str, words: object, code: int) -> int:
@@ -242,12 +235,6 @@ class CommandLine(Face):
         """Prints a note."""
         print(f"dmqr {self._verb}: {words}", file=sys.stderr)
 
-    def job_output(self) -> FollowedLog:
-        """Returns what prints the log of a submitted job on standard error, and the table at its end as a result."""
-        from jobs.submit.follow import FollowedLog
-
-        return FollowedLog(sys.stderr if self.as_json else None)
-
     @contextmanager
     def ending(self) -> Iterator[None]:
         """Has SIGTERM end the body by the exception that Ray raises, where it would kill the process before that is sent."""
@@ -270,13 +257,6 @@ class CommandLine(Face):
         from jobs.try_one.ask import queries
 
         return queries()
-
-    def greet(self, loaded: Sequence[LoadedConfig]) -> None:
-        """Says how to end, and which queries are recorded."""
-        from jobs.try_one.ask import greeting
-
-        if sys.stdin.isatty():
-            print(greeting(loaded), file=sys.stderr)
 
     def again(self, verb: str, config: Any, settings: Mapping[str, Any], more: Mapping[str, Any]) -> str:
         """Returns the command as it was typed, which goes on with the job; tomorrow, too, if `{date}` is in the config.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from jobs.submit.follow import FollowedLog
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
-    from jobs.try_one.stages import LoadedConfig
 
 OnProgress = Callable[[dict[str, Any]], object]
 
@@ -58,33 +55,24 @@ class Face:
         """Keeps a note beside the result."""
         self.notes.append(words)
 
-    def job_output(self) -> FollowedLog:
-        """Returns what takes the log of a submitted job that is followed, and the table that it prints at its end."""
-        from jobs.submit.follow import FollowedLog
-
-        return FollowedLog(io.StringIO(), io.StringIO())
-
     def ending(self) -> AbstractContextManager[None]:
         """Has SIGTERM end the body by an exception, where this process is the verb's own."""
         return nullcontext()
 
     def queries(self) -> Iterator[str]:
-        """Returns queries that are typed.
+        """Returns queries that a person types.
 
         Raises:
-            ConfigError: no person is there to type them.
+            ConfigError: nobody is there to type them.
         """
         raise ConfigError("argument", "query: is missing; give the query's text beside the config")
 
-    def greet(self, loaded: Sequence[LoadedConfig]) -> None:
-        """Greets a person who types queries."""
-
     def again(self, verb: str, config: Any, settings: Mapping[str, Any], more: Mapping[str, Any]) -> str:
         """Returns the call, or the command, that goes on with a job."""
-        from jobs.terminal.resuming import PythonCall
+        from jobs.terminal.resuming import python_call
 
         shown = repr(os.fspath(config)) if isinstance(config, str | os.PathLike) else "config"
-        return PythonCall.of(f"dmqr.{verb}", shown, {key.replace("__", "."): value for key, value in settings.items()}, more)
+        return python_call(f"dmqr.{verb}", shown, {key.replace("__", "."): value for key, value in settings.items()}, more)
 
 
 COMMAND_LINE: ContextVar[Face | None] = ContextVar("command line", default=None)

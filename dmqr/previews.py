@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError, DmqrError
 from dmqr.face import Face, OnProgress, caller
+from dmqr.result import Result
 from dmqr.whole_jobs import Settings, configured, warn
 
 if TYPE_CHECKING:
-    from dmqr.result import Result
     from dmqr.rows import Planned, Rewrites
+    from jobs.config.config import Config
     from jobs.config.given import ConfigSource
 
 
@@ -44,7 +45,6 @@ def index(
     Example:
         dmqr index configs/quickstart.yaml
     """
-    from dmqr.result import Result
     from jobs.index.index import index as build
     from jobs.job.indexes import encoder_warnings
 
@@ -101,8 +101,7 @@ def try_query(
     if not sources:
         raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
     face = caller(progress)
-    typed = None if queries else face.queries()
-    trials = _trials(face, sources, queries or typed or (), settings, date, context, value, prompts=prompts)
+    trials = _trials(face, sources, queries, settings, date, context, value, prompts=prompts)
     if not queries:
         return trials
     found = next(trials)
@@ -112,11 +111,10 @@ def try_query(
 
 
 def _trials(
-    face: Face, sources: Sequence[ConfigSource], queries: Iterable[str], settings: Settings,
+    face: Face, sources: Sequence[ConfigSource], queries: Sequence[str], settings: Settings,
     date: str | None, context: str | None, value: Sequence[str], *, prompts: bool
 ) -> Iterator[Result | DmqrError]:  # fmt: skip
-    """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""
-    from dmqr.result import Result
+    """Yields the result of each query, of those that are typed without any; models and indexes are opened once."""
     from jobs.index.missing import ready_indexes
     from jobs.pages.try_one import page
     from jobs.try_one.stages import LoadedConfig
@@ -134,11 +132,12 @@ def _trials(
                 for (config, file), label in zip(configs, labels, strict=True)
             ]
             warn(dict.fromkeys(words for one in loaded for words in one.warnings))
-            if not isinstance(queries, list):
+        typed = None if queries else face.queries()
+        if typed is not None:
+            with face.working("try") as display:
                 for one in loaded:
                     one.load(display.phase)
-        face.greet(loaded)
-        for query in queries:
+        for query in typed or queries:
             try:
                 with face.working("try") as display:
                     trials = [one.try_query(query, display.phase) for one in loaded]
@@ -155,6 +154,20 @@ def told_apart(given: Sequence[ConfigSource]) -> tuple[list[ConfigSource], list[
         if not isinstance(one, str) or named_config(one) or (os.path.exists(one) and not os.path.isdir(one))
     ]  # fmt: skip
     return sources, [one for one in given if isinstance(one, str) and one not in sources]
+
+
+def config_or_none(given: str, settings: Settings, date: str | None, label: str | None = None) -> tuple[Config, str] | None:
+    """Returns the config that a word names, and its file; None where the word names something else.
+
+    Raises:
+        ConfigError: settings or a date are given, and no config that they would change.
+    """
+    if named_config(given):
+        return configured(given, settings, date, label)
+    for name, value in (("settings", settings), ("date", date)):
+        if value:
+            raise ConfigError("argument", f"{name}: {given} is no config, which it would change; leave it out")
+    return None
 
 
 def named_config(word: str) -> bool:

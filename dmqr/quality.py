@@ -31,7 +31,7 @@ class MeasuredQuality(Result):
 
     def __init__(self, folder: RunFolder, measured: MeasuredRun | Comparisons, missing: Sequence[str] = ()) -> None:
         """Takes the run, what was measured of it, and which files were missing."""
-        self._folder, self._measured, self._remarks = folder, measured, missing
+        self._folder, self._measured, self._notes = folder, measured, missing
         self.title = f"{folder.storage.root} ({folder.state})"
 
     @cached_property
@@ -98,10 +98,6 @@ class MeasuredQuality(Result):
             means = {name: figures[name] for name in ("results", "original", "difference")}
             yield {"measure": measure} | means | {"low": low, "high": high}
 
-    def __repr__(self) -> str:
-        """Returns the folder."""
-        return f"Quality of {self._folder.storage.root}"
-
 
 class MeasuredArms(MeasuredQuality):
     """The comparison of an ablation's arms by their results and answers."""
@@ -133,7 +129,7 @@ class JoinedQuality(Result):
 
     def __init__(self, folders: Mapping[str, RunFolder], joined: Sequence[Joined], missing: Sequence[str]) -> None:
         """Takes name of the ablation -> its folder, the comparisons, and which files of their configs are missing."""
-        self._folders, self._joined, self._remarks = folders, joined, missing
+        self._folders, self._joined, self._notes = folders, joined, missing
 
     @cached_property
     def values(self) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+Folder = str | os.PathLike[str]
 WIDTH = 100  # columns
 
 
@@ -17,15 +19,25 @@ class Result:
     """A line above the page."""
     lines: Sequence[str] = ()
     """Lines below the page."""
-    _remarks: Sequence[str] = ()
     code = 0
     """The exit code of the command line."""
     failure = ""
     """The line with which the command line ends, where the code is not 0."""
 
-    def __init__(self, values: Callable[[], Any], page: Callable[[], Any], *lines: str, notes: Sequence[str] = ()) -> None:
-        """Takes the functions that return the values and the page, the lines below the page, and notes."""
-        self._values, self._page, self.lines, self._remarks = values, page, lines, notes
+    _notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    """Warnings of the call."""
+
+    def __init__(
+        self,
+        values: Callable[[], Any],
+        page: Callable[[], Any],
+        *lines: str,
+        notes: Sequence[str] = (),
+        warnings: Sequence[str] = (),
+    ) -> None:
+        """Takes the functions that return the values and the page, the lines below the page, notes and warnings."""
+        self._values, self._page, self.lines, self._notes, self.warnings = values, page, lines, notes, list(warnings)
 
     @cached_property
     def values(self) -> Any:
@@ -35,7 +47,7 @@ class Result:
     @property
     def remarks(self) -> Sequence[str]:
         """Lines below the page of a notebook."""
-        return self._remarks
+        return [*self._notes, *(f"warning: {words}" for words in self.warnings)]
 
     @property
     def notes(self) -> Sequence[str]:

@@ -26,10 +26,8 @@ class Stored(Result):
 
     def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
         """Takes an open run folder and the warnings of the call that made the run."""
-        self._folder = folder
-        self.warnings = list(warnings)
-        """Warnings of the call that made the run; empty for a run that was only opened."""
-        self.lines = [self.folder]
+        self._folder, self.lines = folder, [folder.storage.root]
+        self.warnings: list[str] = list(warnings)
 
     @property
     def folder(self) -> str:
@@ -63,11 +61,6 @@ class Stored(Result):
 
         storage = self._folder.storage
         return storage.url(REPORT) if storage.stat(REPORT) is not None else None
-
-    @property
-    def remarks(self) -> list[str]:
-        """The warnings."""
-        return [f"warning: {words}" for words in self.warnings]
 
     @property
     def leading(self) -> str:
@@ -180,11 +173,7 @@ class Run(Stored):
     """A run."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        warnings: Sequence[str] = (),
-        measured: MeasuredRun | None = None,
-        failures: Sequence[str] = (),
+        self, folder: RunFolder, warnings: Sequence[str] = (), measured: MeasuredRun | None = None, failures: Sequence[str] = ()
     ) -> None:
         """Takes a run with what was measured of it (None: it is measured later), and what failed after its end."""
         super().__init__(folder, warnings)

@@ -20,19 +20,12 @@ class Planned(Result):
         """Takes what `dmqr plan --json` prints, and the warnings of the call."""
         from jobs.plan.table import plan_table
 
-        super().__init__(lambda: values, lambda: plan_table(values), notes=[f"warning: {words}" for words in warnings])
-        self.warnings = list(warnings)
-        """Warnings of the call."""
+        super().__init__(lambda: values, lambda: plan_table(values), warnings=warnings)
 
     @property
     def folder(self) -> str:
         """The folder that the run would have."""
         return str(self.values["folder"])
-
-    def __repr__(self) -> str:
-        """Returns the folder and what is left to do."""
-        left = self.values["left"]["queries"]
-        return f"Planned({self.folder!r}, {left:,} queries left)"
 
 
 class Rewrites(Result):
@@ -47,9 +40,7 @@ class Rewrites(Result):
         self.costs = rewritten.costs
         """A `pyarrow.Table`: query, and the columns of `costs/`."""
         self.warnings = list(rewritten.warnings)
-        """Warnings of the call."""
-        self._remarks = [f"{one['query']}: {one['component']}: {one['reason']}" for one in self.errors.to_pylist()]
-        self._remarks += [f"warning: {words}" for words in self.warnings]
+        self._notes = [f"{one['query']}: {one['component']}: {one['reason']}" for one in self.errors.to_pylist()]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields the rows of `table`."""
@@ -58,10 +49,6 @@ class Rewrites(Result):
     def __len__(self) -> int:
         """Returns the number of rewrites."""
         return int(self.table.num_rows)
-
-    def __repr__(self) -> str:
-        """Returns how many there are."""
-        return f"Rewrites({len(self)} of {len(set(self.table['query'].to_pylist()))} queries)"
 
     def page(self) -> Any:
         """Returns strategy, text and weight of each, by query."""

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
-from dmqr.previews import named_config
-from dmqr.result import Result
+from dmqr.previews import config_or_none
+from dmqr.result import Folder, Result
 from dmqr.truth import Truth
-from dmqr.whole_jobs import Settings, configured
+from dmqr.whole_jobs import Settings
 
 if TYPE_CHECKING:
     from cluster.storage import Storage
     from dmqr.results import Run
     from jobs.log.judgements import Key
-
-Folder = str | os.PathLike[str]
 
 
 def runs(
@@ -54,15 +52,14 @@ def runs(
     given = os.fspath(output)
     config_file: str | None = None
     name: str | None = None
-    if named_config(given):
-        read, config_file = configured(given, settings, date)
-        storage, name = open_storage(read.output), read.name
+    if (named := config_or_none(given, settings, date)) is not None:
+        config, config_file = named
+        storage, name = open_storage(config.output), config.name
+    elif (status := read_status(given)) is not None:
+        found = Result(lambda: status_values(status), lambda: status_page(status))
+        found.title = status.folder
+        return found
     else:
-        check_nothing_set(given, settings, date)
-        if (status := read_status(given)) is not None:
-            found = Result(lambda: status_values(status), lambda: status_page(status))
-            found.title = status.folder
-            return found
         storage, name = find_output(given)
     listed = list_runs(storage, name, prices_of(prices, config_file))
     if not listed:
@@ -227,17 +224,6 @@ def store_forget(
     return Result(lambda: values, lambda: forgotten_page(found, dry_run=dry_run), *holding_runs(found), stored.storage.root)
 
 
-def check_nothing_set(given: str, settings: Settings, date: str | None) -> None:
-    """Refuses what would change a config, where none was given.
-
-    Raises:
-        ConfigError: settings or a date are there.
-    """
-    for name, value in (("settings", settings), ("date", date)):
-        if value:
-            raise ConfigError("argument", f"{name}: {given} is no config, which it would change; leave it out")
-
-
 class _OpenStore(NamedTuple):
     """A store, where runs lie, and the oldest time of a row that counts (`store_ttl`)."""
 
@@ -257,14 +243,13 @@ def _stored(given: str, settings: Settings, date: str | None) -> _OpenStore:
     from jobs.chain.store.layout import VERSION
     from jobs.store.contents import check_store
 
-    if named_config(given):
-        config, _ = configured(given, settings, date)
+    if (named := config_or_none(given, settings, date)) is not None:
+        config, _ = named
         if config.store_folder is None:
             raise ConfigError("argument", f"{given}: its store is null, so there is none; give the folder of one")
         storage = open_storage(config.store_folder)
         check_store(storage, config.store_folder)
         return _OpenStore(storage, open_storage(config.output), oldest_of(config.store_lifetime, time.time()))
-    check_nothing_set(given, settings, date)
     storage = open_storage(given)
     if VERSION not in storage.folders() and VERSION in (below := open_storage(storage.url("store"))).folders():
         storage = below  # an output was given

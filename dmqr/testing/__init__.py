@@ -14,14 +14,7 @@ from __future__ import annotations
 from dmqr.testing.engines import EngineContract
 from dmqr.testing.rerankers import RerankerContract
 from dmqr.testing.retrievers import RetrieverContract, hits_of
-from dmqr.testing.settings import (
-    HOSTILE,
-    SettingsContract,
-    engine_settings_of,
-    refusal_of,
-    reranker_settings_of,
-    settings_of,
-)
+from dmqr.testing.settings import HOSTILE, SettingsContract, engine_settings_of, refusal_of, reranker_settings_of, settings_of
 
 __all__ = [
     "HOSTILE",

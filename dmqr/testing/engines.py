@@ -10,15 +10,11 @@ from rewriters.engines import Engine, Request, open_engine
 from rewriters.engines.settings import EngineSettings
 
 
-class EngineContract(SettingsContract):
+class EngineContract(SettingsContract[EngineSettings]):
     """What holds for every engine."""
 
     answered = "tea"
     """A query that it answers, under the requests' names `dmqr` and `keyword`."""
-
-    def settings(self) -> EngineSettings:
-        """Returns the settings under test; to be overridden."""
-        raise NotImplementedError("return the settings under test, for example by engine_settings_of(...)")
 
     def opened(self) -> Engine:
         """Returns an engine; may be overridden."""

@@ -12,7 +12,7 @@ from retrievers.reranker import Reranker, open_reranker, reranker_identity
 from retrievers.rerankers.settings import RerankerSettings
 
 
-class RerankerContract(SettingsContract):
+class RerankerContract(SettingsContract[RerankerSettings]):
     """What holds for every reranker."""
 
     query = "light of a lamp at sea"
@@ -22,10 +22,6 @@ class RerankerContract(SettingsContract):
     )  # fmt: skip
     least_difference = 1e-5
     """Between scores of one pair in two batches: weights add up in another order."""
-
-    def settings(self) -> RerankerSettings:
-        """Returns the settings under test; to be overridden."""
-        raise NotImplementedError("return the settings under test, for example by reranker_settings_of(...)")
 
     def opened(self) -> Reranker:
         """Returns an open reranker; may be overridden to open it once."""

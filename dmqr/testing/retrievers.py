@@ -30,7 +30,7 @@ def hits_of(found: RankedLists) -> list[list[tuple[str, float]]]:
     return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
 
 
-class RetrieverContract(SettingsContract):
+class RetrieverContract(SettingsContract[RetrieverSettings]):
     """What holds for every retriever, over an index that is there."""
 
     texts: Sequence[SearchText] = (
@@ -39,10 +39,6 @@ class RetrieverContract(SettingsContract):
     )  # fmt: skip
     """Searched for; the index need not have hits for them, but a contract without any says little."""
     name = "under_test"
-
-    def settings(self) -> RetrieverSettings:
-        """Returns the settings under test; to be overridden."""
-        raise NotImplementedError("return the settings under test, for example by settings_of(...)")
 
     def opened(self) -> Retriever:
         """Returns an open retriever; may be overridden to open it once."""

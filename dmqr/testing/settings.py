@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,6 +17,7 @@ from retrievers.rerankers.kinds import AnyRerankerSettings
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import AnyEngineSettings, EngineSettings
 
+OwnSettings = TypeVar("OwnSettings", RetrieverSettings, EngineSettings, RerankerSettings)
 HOSTILE = (
     "", " \n\t", "?", "a" * 5_000, "word " * 3_000, "\x00\x07 bell", 'unbalanced ( " [ {', "AND OR NOT * ~2 ^3 f:v \\ / <b>",
     "ключ 鍵 مفتاح 🗝️ e\u0301", "\u202eright to left", "{query} {{x}} %s ${HOME}", "'; DROP TABLE x; --", "null", "0", "-1e999",
@@ -63,10 +64,10 @@ def refusal_of(call: Callable[[], object], otherwise: str) -> str:
     return line
 
 
-class SettingsContract:
+class SettingsContract(Generic[OwnSettings]):
     """What holds for the settings of any plug-in."""
 
-    def settings(self) -> Any:
+    def settings(self) -> OwnSettings:
         """Returns the settings under test; to be overridden."""
         raise NotImplementedError("return the settings under test, for example by settings_of(...)")
 

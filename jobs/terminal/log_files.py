@@ -31,16 +31,8 @@ STORED_SECONDS = 30.0  # between two times that the files are put on S3,
 STORED_RATE = 1 << 16  # bytes a second, at most
 _WAITING = 10_000  # events that wait for a run
 _TAIL = 4000  # bytes of what libraries printed, told with an error where there is no file to look at
-_DISPLAYED = {
-    "plan",
-    "phase",
-    "progress",
-    "commit",
-    "failures",
-    "retry",
-    "limit",
-    "interrupt",
-}  # shown by a display that renews itself
+_DISPLAYED = {"plan", "phase", "progress", "commit", "failures", "retry", "limit", "interrupt"}
+"""Events that a display which renews itself shows."""
 
 
 class LogFiles:

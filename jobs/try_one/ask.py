@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from cluster.errors import ConfigError
-from jobs.terminal.formats import one_line, shortened
-from jobs.terminal.formats import queries as counted
-from jobs.try_one.stages import LoadedConfig
 
 PROMPT = "query> "
-NAMED = 6  # recorded queries that are named
-_WIDTH = 76
 
 
 def queries() -> Iterator[str]:
@@ -23,6 +18,7 @@ def queries() -> Iterator[str]:
         ConfigError: standard input is no terminal and has none.
     """
     if sys.stdin.isatty():
+        print("Type a query; Ctrl-D ends.", file=sys.stderr)
         return _typed()
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others are tried
@@ -31,18 +27,6 @@ def queries() -> Iterator[str]:
     if first is None:
         raise ConfigError("argument", "QUERY is missing: give it in quotes, or lines on standard input, or none at a terminal")
     return itertools.chain([first], lines)
-
-
-def greeting(loaded: Sequence[LoadedConfig]) -> str:
-    """Returns what is said before the first query is typed: how to end, and which queries a recording knows."""
-    said = ["Type a query; Ctrl-D ends."]
-    for one in loaded:
-        if one.recorded:
-            every = max(1, len(one.recorded) // NAMED)
-            among = ", among them" if every > 1 else ""
-            said.append(f"{one.label}: the rewrites of {counted(len(one.recorded))} are recorded{among}:")
-            said += [f"  {shortened(one_line(query), _WIDTH)}" for query in one.recorded[::every][:NAMED]]
-    return "\n".join(said)
 
 
 def _typed() -> Iterator[str]:

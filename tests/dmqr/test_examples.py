@@ -52,11 +52,6 @@ def test_the_example_works_as_written(verb: str, done: Done) -> None:
     assert VERBS[verb].example.startswith(f"dmqr {verb} ")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_shows_it(verb: str, folder: Path) -> None:
-    assert VERBS[verb].example in typed(f"dmqr {verb} --help", folder).stdout
-
-
 def test_what_they_print(done: Done, folder: Path) -> None:
     assert done["index"].stdout.startswith("index/sample: 331 documents, built; analyzer english: ")
     run = Path(done["run"].stdout.splitlines()[-1])

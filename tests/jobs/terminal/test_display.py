@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from jobs.terminal.display import display
-from jobs.terminal.formats import clock, listed, money, plain, short
+from jobs.terminal.formats import clock, duration, listed, money, number, percent, plain, short, shown
 from jobs.terminal.state import StageState, State
 
 STAGES = (
@@ -29,7 +30,7 @@ WORKING = State(
 )  # fmt: skip
 
 
-def shown(state: State, width: int, height: int = 24, encoding: str = "utf-8") -> list[str]:
+def drawn(state: State, width: int, height: int = 24, encoding: str = "utf-8") -> list[str]:
     """The lines as the terminal gets them."""
     file = io.TextIOWrapper(io.BytesIO(), encoding, errors="replace", write_through=True)
     console = Console(file=file, width=width, height=height, soft_wrap=True, color_system=None)
@@ -39,7 +40,7 @@ def shown(state: State, width: int, height: int = 24, encoding: str = "utf-8") -
 
 
 def test_eighty_columns() -> None:
-    assert shown(WORKING, 80) == [
+    assert drawn(WORKING, 80) == [
         "12,000 of 50,000 queries committed, 26 % done  working  night-d31cfcc381ac",
         "━" * 14 + " " * 43 + "40.0/s  ETA 15 min 50 s",
         "errors    12 queries: truncated 7, not_recorded 5",
@@ -59,17 +60,13 @@ def test_eighty_columns() -> None:
 @pytest.mark.parametrize("width", [10, 20, 39, 40, 59, 60, 80, 120, 200])
 def test_no_line_is_longer_than_the_terminal_is_wide(width: int, state: State) -> None:
     for height in (2, 5, 9, 12, 24):
-        lines = shown(state, width, height)
+        lines = drawn(state, width, height)
         assert max(map(cell_len, lines)) <= width
         assert len(lines) <= height - 1
 
 
-def test_what_stops_has_no_eta() -> None:
-    assert shown(replace(WORKING, phase="stopping: committing in-flight shards"), 80)[1].endswith("40.0/s")
-
-
 def test_a_terminal_without_unicode_gets_ascii() -> None:
-    lines = shown(WORKING, 80, encoding="latin-1")
+    lines = drawn(WORKING, 80, encoding="latin-1")
     assert lines[1].startswith("-" * 14 + " ")
     assert "".join(lines).isascii()
 
@@ -77,7 +74,7 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
 def test_nothing_that_is_shown_can_move_the_cursor() -> None:
     evil = "x\x1b[2J\u202e\r\n\x07y"
     state = replace(WORKING, phase=evil, reasons={evil: 1})
-    for text in (*shown(state, 120), state.words(350.0)):
+    for text in (*drawn(state, 120), state.words(350.0)):
         assert text.isprintable()
     assert plain(evil) == "x?[2J????y"
 
@@ -131,22 +128,25 @@ def test_the_eta_goes_by_the_busiest_stage_whatever_the_sizes_of_shards() -> Non
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "0 s"), (42.4, "42 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min")],
+    ("words", "values"),
+    [
+        (clock, {0: "0 s", 42.4: "42 s", 59.6: "1 min 00 s", 200: "3 min 20 s", 3599.7: "1 h 00 min", 7500: "2 h 05 min"}),
+        (duration, {0.01: "< 0.1 s", 3.21: "3.2 s", 42.4: "42 s", 200: "3 min 20 s"}),
+        (short, {0: "0", 9_999: "9,999", 10_000: "10 k", 999_499: "999 k", 999_500: "1.0 M", 12_345_678: "12.3 M"}),
+        (money, {0: "$0.00", 0.00056: "$0.000560", 0.0123: "$0.0123", 1: "$1.00", 12.345: "$12.35", 1234.5: "$1,234.50"}),
+        (percent, {0.0171: "1.7 %", 0.0001: "< 0.1 %", 0: "0.0 %"}),
+        (number, {1234567: "1,234,567"}),
+    ],
 )
-def test_clock(seconds: float, words: str) -> None:
-    assert clock(seconds) == words
+def test_numbers(words: Callable[[float], str], values: dict[float, str]) -> None:
+    assert {value: words(value) for value in values} == values
 
 
-def test_numbers() -> None:
-    assert [short(n) for n in (0, 9_999, 10_000, 999_499, 999_500, 12_345_678)] == [
-        "0",
-        "9,999",
-        "10 k",
-        "999 k",
-        "1.0 M",
-        "12.3 M",
-    ]
-    assert [money(usd) for usd in (0.0, 0.12345, 1.0, 1234.5)] == ["$0.00", "$0.123", "$1.00", "$1,234.50"]
+def test_texts() -> None:
     assert listed({"a": 12_000, "bb": 2, "c": 1}, 16) == "a 12,000, 2 more"
     assert listed({"a": 12_000, "bb": 2, "c": 1}) == "a 12,000, bb 2, c 1"
+    texts = {
+        "a\x00b\x1bc\x7f": "a[U+0000]b[U+001B]c[U+007F]", "\u202eabc\u2069": "[U+202E]abc[U+2069]",
+        "line\nline\ttab": "line\nline\ttab", "\ud800": "\\ud800", "שלום עולם": "שלום עולם", "x" * 2001: "x" * 2000 + "…",
+    }  # fmt: skip
+    assert {text: shown(text) for text in texts} == texts

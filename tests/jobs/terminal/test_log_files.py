@@ -40,9 +40,13 @@ def kept(folder: Path, ending: str) -> str:
 
 
 def test_events_are_json_lines_where_standard_error_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    tree = logging.getLogger("dmqr")
+    before = list(tree.handlers), tree.level, tree.propagate
     with logged("run", "night-1"):
+        assert not tree.propagate
         event("commit", 'shard "3"\nis committed', shard=3, queries=20)
         logging.getLogger("dmqr.rewriters.engine").warning("no usage from %s", "http://host")
+    assert (list(tree.handlers), tree.level, tree.propagate) == before
     first, second = lines(capfd.readouterr().err)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
     said = {"level": "info", "event": "commit", "message": 'shard "3"\nis committed', "verb": "run", "run": "night-1"}
@@ -92,14 +96,6 @@ def test_a_verb_without_a_run_leaves_no_file_and_its_error_has_what_libraries_pr
     assert (line["level"], line["event"], line["message"], line["verb"]) == ("error", "failure", "bug", "plan")
     assert "a library's last words" in line["trace"]
     assert printed.out == "back\n"
-
-
-def test_loggers_are_as_before_afterwards() -> None:
-    tree = logging.getLogger("dmqr")
-    before = list(tree.handlers), tree.level, tree.propagate
-    with logged("plan"):
-        assert not tree.propagate
-    assert (list(tree.handlers), tree.level, tree.propagate) == before
 
 
 def test_on_s3_the_files_are_put_now_and_then_and_at_the_end(

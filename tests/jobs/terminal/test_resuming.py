@@ -6,31 +6,26 @@ from typing import Any
 
 import pytest
 
-from jobs.terminal.resuming import PythonCall, with_setting
-
-
-def called(words: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a call of `run` in words passes."""
-    return eval(words, {"run": lambda *given, **named: (given, named), "config": "a config"})  # type: ignore[no-any-return]
+from jobs.terminal.resuming import python_call, with_setting
 
 
 def test_a_command_gets_one_more_flag() -> None:
     assert with_setting("dmqr run a.yaml --set a=1", "limits.max_cost_usd", 2, ".2f") == (
         "dmqr run a.yaml --set a=1 --set limits.max_cost_usd=2.00"
     )
-    assert with_setting("dmqr run a.yaml", "limits.error_rate", 0.02) == "dmqr run a.yaml --set limits.error_rate=0.02"
 
 
 @pytest.mark.parametrize("config", ["'it''s mine.yaml'", "config"])
-def test_a_call_gets_one_more_keyword_or_another_value_of_it(config: str) -> None:
-    call = PythonCall.of("run", config, {"fuse.method": "rrf", "limits.error_rate": 0.1}, {"label": "b", "date": None})
-    assert f"{call}" == f"run({config}, label='b', fuse__method='rrf', limits__error_rate=0.1)"
-    more = with_setting(call, "limits.error_rate", 0.5)
-    assert called(more)[1] == {"label": "b", "fuse__method": "rrf", "limits__error_rate": 0.5}
-    assert called(with_setting(more, "limits.max_cost_usd", 3))[1]["limits__max_cost_usd"] == 3
+@pytest.mark.parametrize("settings", [{}, {"limits.error_rate": 0.1, "retrieve.retrievers.my-bm25": {"k": 1}}])
+def test_a_call_gets_one_more_setting_or_another_value_of_it(config: str, settings: dict[str, Any]) -> None:
+    class dmqr:
+        @staticmethod
+        def run(*given: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return given, named
 
-
-def test_keys_that_are_no_keywords_are_a_mapping() -> None:
-    call = PythonCall.of("run", "config", {"retrieve.retrievers.my-bm25.index": "b", "fuse.k": 1}, {})
-    given, named = called(with_setting(call, "fuse.k", 2))
-    assert (given, named) == (("a config",), {"retrieve.retrievers.my-bm25.index": "b", "fuse.k": 2})
+    call = python_call("dmqr.run", config, settings, {"label": "b", "date": None})
+    once = with_setting(call, "limits.error_rate", 0.3)
+    twice = with_setting(once, "limits.error_rate", 0.5)
+    for words, more in ((call, {}), (once, {"limits.error_rate": 0.3}), (twice, {"limits.error_rate": 0.5})):
+        given, named = eval(words, {"dmqr": dmqr, "config": "its mine.yaml"})
+        assert (given, named) == (("its mine.yaml",), {"label": "b"} | settings | more)

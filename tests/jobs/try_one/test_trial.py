@@ -73,6 +73,10 @@ def test_a_query_goes_through_every_stage(job: Callable[..., str], tmp_path: Pat
     assert [hit["doc_id"] for hit in trial.row["hits"]][:2] == ["d01", "d02"]
     assert trial.texts["d01"].startswith("Lighthouses. A keeper")
     assert trial.spent["retrieve"]["bm25@"]["searches"] == 5
+    strategies = {hit["doc_id"]: {source["strategy"] for source in hit["sources"]} for hit in trial.row["hits"]}
+    alone = {doc_id for doc_id, found in strategies.items() if "original" not in found}
+    assert alone
+    assert shown(trial).count("not found by the original") == len(alone)
     assert not (tmp_path / "runs").exists()
 
 
@@ -93,14 +97,6 @@ def test_where_a_question_is_not_recorded_similar_ones_are_named(job: Callable[.
     assert trial.similar == [QUERY]
     assert f"recorded are, for example: {QUERY}" in " ".join(shown(trial).split())
     assert tried(job()).similar == []
-
-
-def test_a_document_that_only_a_rewrite_found_is_marked(job: Callable[..., str]) -> None:
-    trial = tried(job())
-    strategies = {hit["doc_id"]: {source["strategy"] for source in hit["sources"]} for hit in trial.row["hits"]}
-    alone = {doc_id for doc_id, found in strategies.items() if "original" not in found}
-    assert alone
-    assert shown(trial).count("not found by the original") == len(alone)
 
 
 def test_texts_searched_together_are_one_list(job: Callable[..., str], bm25: Values) -> None:
@@ -147,29 +143,6 @@ def test_several_configs_stand_side_by_side(job: Callable[..., str], tmp_path: P
     assert "alone" in text
     assert "= d01" in text.replace("  ", " ")
     assert max(map(len, text.splitlines())) <= 80
-
-
-FUSED = "1. lens of a lamp\n2. lamp of a lighthouse\n3. light at sea"
-
-
-@pytest.fixture
-def pool(job: Callable[..., str], values: Values, tmp_path: Path) -> Callable[..., str]:
-    """The config of a job with a pool, whose answers are recorded, and with changes to `rewrite`."""
-    adaptive = "Keyword Rewriting: lighthouse lens\nRAG-Fusion: lamp lens\nRAG-Fusion: lamp sea\nreason: short\x1b and clear"
-    completions = {
-        "dmqr": json.dumps(ANSWER),
-        "dmqr_adaptive": adaptive,
-        "rag_fusion": FUSED,
-        "hyde": "A lens.",
-        "classify": "how_to",
-    }
-    line = json.dumps({"query": QUERY, "completions": completions})
-    (tmp_path / "recorded.jsonl").write_text(line + "\n")
-
-    def write(**changes: Any) -> str:
-        return job(rewrite=values["rewrite"] | {"strategies": ["keyword", "rag_fusion", "hyde"]} | changes)
-
-    return write
 
 
 def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) -> None:
@@ -261,24 +234,14 @@ def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: dict[st
 # ---------------------------------------------------------------- the command
 
 
-def test_json_has_everything(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_has_results_and_requests(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["try", job(), QUERY, "--json"]) == 0
     (trial,) = json.loads(capfd.readouterr().out)
     assert trial["query"] == QUERY
     assert trial["results"][0]["rank"] == 1
     assert trial["results"][0]["text"].startswith("Lighthouses")
     assert trial["fell_away"]["results"] == len(trial["results"])
-
-
-def test_a_query_may_be_longer_than_a_file_name(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
-    long = " ".join(["why is the sea salt"] * 30)
-    assert main(["try", job(), long, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)[0]["query"] == long
-
-
-def test_json_has_prompt_and_raw_answer_of_each_request(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["try", job(), QUERY, "--json"]) == 0
-    (request,) = json.loads(capfd.readouterr().out)[0]["requests"]
+    (request,) = trial["requests"]
     assert (request["request"], request["answer"]) == ("dmqr", json.dumps(ANSWER))
     assert request["prompt"].endswith(f"Query: {QUERY}")
     assert list(request["schema"]["properties"]) == list(ANSWER)
@@ -318,7 +281,6 @@ def test_at_a_terminal_it_asks_until_the_end_of_input(
     printed = capfd.readouterr()
     assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "sea"]
     assert "Type a query; Ctrl-D ends." in printed.err
-    assert f"config: the rewrites of 1 query are recorded: {QUERY}" in " ".join(printed.err.split())
     assert printed.err.count("query> ") == 5
 
 
