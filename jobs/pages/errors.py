@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jobs.counts import ErrorCount, ErrorQueries, counts_of
 from jobs.pages.render import Code, Head, Section, Table, count, share
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import database, files, queries_of
+from jobs.runs.reading import database, files
 from jobs.runs.sums import found_by_guards
 from jobs.tables import NOTES
 from jobs.terminal.formats import percent, queries
@@ -18,8 +18,7 @@ CHARACTERS = 600  # of an answer
 AT_THE_END = ("truncated", "repetition")  # reasons of answers whose end says more than their beginning
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """The queries with an error of one reason: an answer that lacks several rewrites counts once."""
 
     stage: str
@@ -34,12 +33,10 @@ class Case:
         return self.reason in NOTES
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """One answer or log row with an error, by query_id or log_id."""
 
     about: str
-    shard: int
     strategies: str
     message: str
     raw: str
@@ -75,7 +72,7 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
         for manifest in read:
             rows = connection.execute(query, [files(run, "errors", [manifest])]).fetchall()
             for stage, reason, query_id, names, message, raw in rows:
-                one = Example(query_id, manifest.shard, ", ".join(filter(None, names)), message or "", raw or "")
+                one = Example(query_id, ", ".join(filter(None, names)), message or "", raw or "")
                 of_reason = found.setdefault((stage, reason), [])
                 of_reason += [one] * (len(of_reason) < EXAMPLES)
     return found
@@ -84,8 +81,12 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
 def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]], *, texts: bool) -> Section:
     """Returns the section on errors; without `texts` the examples are ids."""
     known = cases(run)
-    shards = {one.shard for of in found.values() for one in of} if texts else set()
-    names = {query_id: query for shard in shards for query_id, query, _ in queries_of(run, shard)}
+    names: dict[str, str] = {}
+    if texts and found:
+        query = "SELECT query_id, query FROM rows_of(?) WHERE query_id IN (SELECT unnest(?))"
+        with database() as connection:
+            ids = [one.about for of in found.values() for one in of]
+            names = dict(connection.execute(query, [run.tables["queries"], ids]).fetchall())
     counts, total = run.counts, run.counts["queries"]
     rows = [
         [
@@ -126,7 +127,7 @@ def _rejected(run: RunFolder) -> list[tuple[str, int, list[Example]]]:
     with database() as connection:
         rows = connection.execute(query, [names]).fetchall() if names else []
     return [
-        (reason, number, [Example(one["about"], 0, "", one["message"] or "", one["raw"] or "") for one in of])
+        (reason, number, [Example(one["about"], "", one["message"] or "", one["raw"] or "") for one in of])
         for reason, number, of in rows
     ]
 

@@ -84,7 +84,7 @@ class Head(NamedTuple):
 
     def words(self, value: Any) -> str:
         """Returns a value as it is shown: texts as they are, '-' for what is not known."""
-        value = value.value if isinstance(value, Marked) else value
+        value = _marked(value).value
         if value is None or value == "" or any(isinstance(of, float) and math.isnan(of) for of in (value, *_ends(value))):
             return "" if value == "" else "-"
         return value if isinstance(value, str) else self.show(value)
@@ -130,10 +130,11 @@ class Table:
             options |= {} if place else {"style": "bold", "max_width": first, "ratio": 1 if least else None}
             label = column.label if place or not self.title else self.title
             table.add_column(Text(plain(label)), no_wrap=not column.is_text, **options)
-        widths = [max((len(_mark(row[place])) for row in self.rows), default=0) for place in range(len(self.columns))]
-        for row in self.rows:
+        rows = [list(map(_marked, row)) for row in self.rows]
+        widths = [max((len(row[place].mark) for row in rows), default=0) for place in range(len(self.columns))]
+        for row in rows:
             cells = zip(self.columns, row, widths, strict=True)
-            words = [plain_lines(column.words(value)) + f"{_mark(value):<{width}}" for column, value, width in cells]
+            words = [plain_lines(column.words(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
             table.add_row(*map(Text, words))
         return table
 
@@ -145,27 +146,25 @@ class Table:
 
     def cells(self) -> Iterator[tuple[str, list[Cell]]]:
         """Yields the rows of a page: a class of the style sheet, and the cells."""
-        drawn = [[_plain(row[place]) for row in self.rows] for place in range(len(self.columns))]
-        axes = [_axis(values) if column.show is interval else None for column, values in zip(self.columns, drawn, strict=True)]
-        for row in self.rows:
-            first = str(_plain(row[0]))
+        rows = [list(map(_marked, row)) for row in self.rows]
+        axes = [
+            _axis([row[place].value for row in rows]) if column.show is interval else None
+            for place, column in enumerate(self.columns)
+        ]
+        for row in rows:
+            first = str(row[0].value)
             kind = "part" if first.startswith("  ") else "strong" if first in self.strong else ""
             cells = []
-            for column, value, of in zip(self.columns, row, axes, strict=True):
-                words = column.words(value)
+            for column, cell, axis_of_column in zip(self.columns, row, axes, strict=True):
+                words = column.words(cell)
                 words = words if column.is_text else words.replace("-", "−") if words != "-" else "–"
-                place = value.place if isinstance(value, Marked) else ""
-                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not words), place]))
-                cells.append(Cell(words, _drawn(column, _plain(value), of), _mark(value), column.label, kinds))
+                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not words), cell.place]))
+                cells.append(Cell(words, _drawn(column, cell.value, axis_of_column), cell.mark, column.label, kinds))
             yield kind, cells
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Marked) else value
-
-
-def _mark(value: Any) -> str:
-    return value.mark if isinstance(value, Marked) else ""
+def _marked(value: Any) -> Marked:
+    return value if isinstance(value, Marked) else Marked(value)
 
 
 def _ends(value: Any) -> Sequence[float]:

@@ -78,8 +78,8 @@ def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEAS
     """
     with reading(run):
         added, failures = contributions(run), examples(run)
-        shards = {one.about: one.shard for (_, reason), of in failures.items() if reason not in NOTES for one in of}
-        chosen = samples(run, shards, measured, texts=texts)
+        failed = [one.about for (_, reason), of in failures.items() if reason not in NOTES for one in of]
+        chosen = samples(run, failed, measured, texts=texts)
         sections = [
             _verdict(run, prices, measured, added),
             _quality(measured),

@@ -90,12 +90,12 @@ class Sample:
         return "good" if (self.gain or 0) > 0 else "bad" if (self.gain or 0) < 0 else "soft"
 
 
-def samples(run: RunFolder, failed: Mapping[str, int], measured: MeasuredRun, *, texts: bool) -> list[Sample]:
+def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, texts: bool) -> list[Sample]:
     """Returns sample queries, the greatest gain first, then the most asked.
 
     Args:
         run: the run.
-        failed: query_id -> shard of some queries with errors.
+        failed: query_ids of some queries with errors.
         measured: to choose and order them by gain, and to mark judged documents.
         texts: False: ids, names and numbers only.
     """
@@ -119,11 +119,11 @@ def samples(run: RunFolder, failed: Mapping[str, int], measured: MeasuredRun, *,
     return sorted(found.values(), key=lambda one: (one.gain is None, -(one.gain or 0.0), -one.log_count, one.query_id))
 
 
-def choose(run: RunFolder, failed: Mapping[str, int], measured: MeasuredRun, most: int) -> dict[int, list[Chosen]]:
-    """Returns shard -> the sample queries, `most` at most; `failed`: query_id -> shard of queries with errors."""
+def choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, most: int) -> dict[int, list[Chosen]]:
+    """Returns shard -> the sample queries, `most` at most; `failed`: query_ids of some queries with errors."""
     committed = {manifest.shard for manifest in run.manifests if manifest.counts["queries"]}
     part = most // KINDS
-    notable = list(failed)[:part]
+    notable = list(dict.fromkeys(failed))[:part]
     notable += [query_id for query_id, gain in measured.gains[:part] if gain > 0]
     notable += [query_id for query_id, gain in measured.gains[::-1][:part] if gain < 0]
     chosen: dict[int, dict[str, Chosen]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -81,24 +80,20 @@ def _lines(lines: Iterable[Sequence[str]]) -> RenderableType:
 
 
 def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
-    query, written = one_line(trial.row["query"]), _texts(trial)
+    query, written = one_line(trial.row["query"]), trial.row["rewrites"]
     yield ORIGINAL, query, ""
-    for of, name in text_names(written).items():
-        text, read_as = written[of]
-        yield name, text + " (the query as it is)" * (text == query), read_as
+    names = text_names((one["strategy"], one["position"]) for one in written)
+    for one in written:
+        text = one_line(one["text"])
+        yield names[one["strategy"], one["position"]], text + " (the query as it is)" * (text == query), one["parsed_as"]
     if trial.not_selected:
         yield "not selected", ", ".join(trial.not_selected), ""
     if trial.why_selected:
         yield "why", one_line(trial.why_selected), ""
     for (reason, message), strategies in _failures(trial).items():
-        yield "none" if strategies else "note", _failure(message, strategies), reason
+        yield ("none", f"{message} ({', '.join(strategies)})", reason) if strategies else ("note", message, reason)
     if trial.similar:
         yield "", f"recorded are, for example: {'; '.join(map(one_line, trial.similar))}", ""
-
-
-def _texts(trial: Trial) -> dict[TextId, tuple[str, str]]:
-    """Returns (strategy, position) -> the text and its parser step."""
-    return {(one["strategy"], one["position"]): (one_line(one["text"]), one["parsed_as"]) for one in trial.row["rewrites"]}
 
 
 def _failures(trial: Trial) -> dict[tuple[str, str], list[str]]:
@@ -109,10 +104,6 @@ def _failures(trial: Trial) -> dict[tuple[str, str], list[str]]:
             own = found.setdefault((error["reason"], one_line(error["message"])), [])
             own += [error["component"]] if error["component"] else []  # a note on the query as a whole has none
     return found
-
-
-def _failure(message: str, strategies: Sequence[str]) -> str:
-    return f"{message} ({', '.join(strategies)})" if strategies else message
 
 
 def _lists(trial: Trial) -> RenderableType:
@@ -188,11 +179,7 @@ def _calls(trial: Trial) -> str:
     sums = costs.stage_sums(trial.spent, "rewrite")
     if not sums.get("requests"):
         return "none are planned" if not trial.config.rewrite.planned else "no request was made"
-    parts = [counted("requests", sums["requests"])]
-    if sums.get("prompt_tokens"):
-        cached = f" ({int(sums['cached_tokens']):,} cached)" if sums.get("cached_tokens") else ""
-        parts.append(f"{int(sums['prompt_tokens']):,} prompt tokens{cached}, {int(sums['completion_tokens']):,} written")
-    return ", ".join(parts)
+    return ", ".join(_quantities(sums))
 
 
 def _costs(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -216,19 +203,14 @@ def _cost(trial: Trial) -> str:
 
 def requests(trial: Trial) -> Iterator[RenderableType]:
     """Yields each request: its prompt and its answer as they were sent and received."""
-    alike = [(one["request"], one["document"]) for one in trial.requests if one["sample"] < FIRST_TRY]
-    samples, shown = Counter(alike), Counter[tuple[str, str | None]]()
     for one in trial.requests:
-        name, (tries, place) = (one["request"], one["document"]), divmod(one["sample"], FIRST_TRY)
-        if not tries:  # requests of a step differ in what they show, and not in their samples
-            shown[name] += 1
-        place = place + 1 if tries else shown[name]
-        sample = (f" {place} of {samples[name]}" if samples[name] > 1 else "") + (f", try {tries + 1}" if tries else "")
+        tries, sample = divmod(one["sample"], FIRST_TRY)
+        which = f", sample {sample + 1}" * bool(sample) + f", try {tries + 1}" * bool(tries)
         about = "" if one["document"] is None else f" about {one_line(one['document'])}"
         tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
         tier, stored = f"tier {one['tier']}" if one["tier"] else "", "from the store" if one["reused"] else ""
         words = ", ".join(filter(None, [one["model"], tier, tokens, stored, one["finish_reason"], one["error"]]))
-        yield from _section(f"request {one['request']}{about}{sample}", words)
+        yield from _section(f"request {one['request']}{about}{which}", words)
         answer = one["answer"] if one["answer"] is not None else f"none: {one['message']}"
         for part, text in (("prompt", one["prompt"]), ("answer", answer)):
             if text is not None:  # a later step that has failed has no prompt
@@ -258,17 +240,12 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
 
 def _side_by_side(trials: Sequence[Trial]) -> Iterator[list[str]]:
     """Yields a row per text: its name, and the text of each trial; then what was not selected, and what failed."""
-    written = [_texts(trial) for trial in trials]
-    for strategy in dict.fromkeys(strategy for trial in trials for strategy in trial.config.rewrite.planned):
-        texts = sorted({text for of in written for text in of if text[0] == strategy}) or [(strategy, 1)]
-        for text, name in text_names(texts).items():
-            absent = ["not selected" if strategy in trial.not_selected else "-" for trial in trials]
-            yield [f"  {name}", *(of[text][0] if text in of else none for of, none in zip(written, absent, strict=True))]
-    if any(trial.why_selected for trial in trials):
-        yield ["  why", *(one_line(trial.why_selected) or "-" for trial in trials)]
-    if any(map(_failures, trials)):
-        failed = [[_failure(message, of) for (_, message), of in _failures(trial).items()] for trial in trials]
-        yield ["  none", *map("\n".join, failed)]
+    columns: list[dict[str, list[str]]] = [{} for _ in trials]
+    for trial, column in zip(trials, columns, strict=True):
+        for name, words, _ in _rewrites(trial):
+            column.setdefault(name, []).append(words)
+    for name in dict.fromkeys(name for column in columns for name in column):
+        yield [f"  {name}", *("\n".join(column.get(name, "-")) for column in columns)]
 
 
 def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> str:

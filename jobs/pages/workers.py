@@ -62,18 +62,11 @@ def stage_times(run: RunFolder) -> list[StageTimes]:
     return found
 
 
-def slowest(stages: Sequence[StageTimes]) -> str | None:
-    """Returns the stage that the others wait for, whose workers work most and more than half of their time; None: none does."""
-    pooled = [one for one in stages if one.workers]
-    first = max(pooled, key=lambda one: one.busy)
-    return first.name if first.busy > BUSY and len(pooled) > 1 else None
-
-
 def slowest_words(stages: Sequence[StageTimes]) -> str:
     """Returns which stage the others wait for, how busy the workers of each are, and where shards waited longest."""
     pooled = sorted((one for one in stages if one.workers), key=lambda one: -one.busy)
-    name = slowest(stages)
-    words = [f"The others wait for {name}." if name else "No stage holds up the others."] if len(pooled) > 1 else []
+    waits = f"The others wait for {pooled[0].name}." if pooled[0].busy > BUSY else "No stage holds up the others."
+    words = [waits] if len(pooled) > 1 else []
     words.append(f"Of their time, workers worked: {', '.join(f'{one.name} {percent(one.busy)}' for one in pooled)}.")
     longest = max(stages, key=lambda one: one.queued or 0.0)
     if longest.queued:

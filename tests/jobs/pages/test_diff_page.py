@@ -83,9 +83,6 @@ def test_what_only_one_run_selected_is_shown_as_such(pair: tuple[RunFolder, RunF
     assert "selected in A only: keyword, rag_fusion(n=3), hyde" in text
     assert "rewrites of a query, on average: A 3.00, B 1.67" in text
     assert diff_values(diff(*pair, None, None, 10))["rewrites"]["per_query"] == {"a": 3.0, "b": pytest.approx(5 / 3)}
-
-
-def test_both_selecting_alike_differ_in_nothing(pair: tuple[RunFolder, RunFolder]) -> None:
-    found = moves(pair[1], pair[1], 10)
-    assert all((one.moved, one.selected_a, one.selected_b) == (Share(0, 0),) * 3 for one in found.strategies)
-    assert found.listed == []
+    same = moves(pair[1], pair[1], 10)
+    assert all((one.moved, one.selected_a, one.selected_b) == (Share(0, 0),) * 3 for one in same.strategies)
+    assert same.listed == []

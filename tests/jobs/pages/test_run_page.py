@@ -22,7 +22,7 @@ from jobs.pages.run import cost_section, report, verdict
 from jobs.pages.workers import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import portions, spread
-from jobs.terminal.formats import duration, masked, money, number, percent, shown
+from jobs.terminal.formats import masked, shown
 from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, frame_of, page, query_id, stored
 
 
@@ -151,14 +151,6 @@ def test_quality_is_a_row_for_each_measure(make: Make) -> None:
     assert found.row("quality", "nDCG@10") == ["0.7000", "0.5000", "+0.2000", "+0.1000 to +0.3000", "better"]
 
 
-def test_the_red_box_holds_what_went_wrong(make: Make, tmp_path: Path) -> None:
-    def box(run: RunFolder) -> str:
-        return report(run, None).partition('<ul class="warns">')[2].partition("</ul>")[0]
-
-    assert "33.3 % of the queries have errors, more than half of limits.error_rate." in box(make())
-    assert "This run is not finished" in box(RunMaker(tmp_path / "open")(commit=1, finished=False))
-
-
 # ---------------------------------------------------------------- time and workers
 
 POOLS = {
@@ -284,18 +276,20 @@ def test_passwords_in_addresses_are_masked(make: Make) -> None:
 # ---------------------------------------------------------------- runs that lack something
 
 
-def test_an_unfinished_run_counts_what_is_committed(make: Make) -> None:
-    found = page(make(commit=2, finished=False))
+def test_an_unfinished_run_counts_what_is_committed(make: Make, tmp_path: Path) -> None:
+    def box(run: RunFolder) -> str:
+        return report(run, None).partition('<ul class="warns">')[2].partition("</ul>")[0]
+
+    assert "33.3 % of the queries have errors, more than half of limits.error_rate." in box(make())
+    run = RunMaker(tmp_path / "open")(commit=2, finished=False)
+    assert "All figures are of the committed shards only" in box(run)
+    found = page(run)
     assert "not finished: running: 2 of 3 shards are committed" in found.sections[""]
-    assert "All figures are of the committed shards only" in found.sections["verdict"]
     assert found.row("strategies", "general")[:2] == ["2", "0"]
-
-
-def test_a_run_of_which_nothing_is_committed(make: Make) -> None:
-    found = page(make(commit=0, finished=False))
-    assert "0 of 3 shards are committed" in found.sections[""]
+    nothing = page(RunMaker(tmp_path / "nothing")(commit=0, finished=False))
+    assert "0 of 3 shards are committed" in nothing.sections[""]
     for section in ("verdict", "cost", "samples"):
-        assert "othing is committed" in found.sections[section]
+        assert "othing is committed" in nothing.sections[section]
 
 
 def test_a_run_without_results(make: Make) -> None:
@@ -320,30 +314,3 @@ def test_a_strategy_that_was_not_selected_is_said(make: Make) -> None:
     text = page(make(chosen, ("keyword", "general"), select="adaptive")).sections["verdict"]
     assert "Selected were 0.50 strategies per query: keyword 50.0 %, general 0.0 %." in text
     assert json.dumps(text).count("Selected were") == 1
-
-
-# ---------------------------------------------------------------- words
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a\x00b\x1bc\x7f", "a[U+0000]b[U+001B]c[U+007F]"),
-        ("\u202eabc\u2069", "[U+202E]abc[U+2069]"),
-        ("line\nline\ttab", "line\nline\ttab"),
-        ("\ud800", "\\ud800"),
-        ("שלום עולם", "שלום עולם"),
-        ("x" * 2001, "x" * 2000 + "…"),
-    ],
-)
-def test_texts_as_shown(text: str, expected: str) -> None:
-    assert shown(text) == expected
-
-
-def test_words() -> None:
-    assert [number(1234567), percent(0.0171), percent(0.0001), percent(0)] == ["1,234,567", "1.7 %", "< 0.1 %", "0.0 %"]
-    assert [duration(0.01), duration(3.21), duration(42.4), duration(200)] == ["< 0.1 s", "3.2 s", "42 s", "3 min 20 s"]
-    assert [money(1234.5), money(12.345), money(0.0123), money(0.00056), money(0)] == [
-        "$1,234.50", "$12.35", "$0.0123", "$0.000560", "$0.00"
-    ]  # fmt: skip
-    assert money(0.00002, 0.00056) == "$0.000020"

@@ -25,7 +25,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def found_in(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[Sample]:
-    failed = {one.about: one.shard for (_, reason), of in examples(run).items() if reason not in NOTES for one in of}
+    failed = [one.about for (_, reason), of in examples(run).items() if reason not in NOTES for one in of]
     return samples(run, failed, measured, texts=True)
 
 
