@@ -125,18 +125,16 @@ def evaluate(
     written = [write_answers(rows, folder, arm, truth.gold)] if rows else []
     if not written:
         truth.check_any()
-    if trec and truth.judgements is None:
-        raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
     settings = truth.settings(measures, baseline)
     found: MeasuredQuality
     if folder.is_ablation:
         found = MeasuredArms(folder, truth.compared(settings), face.notes)
     else:
         found = MeasuredQuality(folder, truth.measured(measures), face.notes)
-    if per_query:
-        found.write_per_query(per_query)
     if trec:
         found.write_trec(trec)
+    if per_query:
+        found.write_per_query(per_query)
     found.files = written
     others = f"`dmqr report {os.fspath(run)} --qrels FILE` writes it to the page, --per-query FILE each query's values"
     found.lines = [*map(str, written), f"not kept: {others}"]

@@ -7,13 +7,13 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.errors import DmqrError, LogError, Stopped, UnavailableError
 from dmqr.face import OnProgress, caller
 
 if TYPE_CHECKING:
-    from dmqr.results import Ablation, Run
+    from dmqr.results import Ablation, Run, Stored
     from jobs.config.config import Config
     from jobs.config.given import ConfigSource
     from jobs.job.prepare import Prepared
@@ -26,19 +26,7 @@ Settings = Mapping[str, Any]
 _BEFORE = "finished before: nothing was done again; give another --label for a new run of the same settings"
 
 
-class Closed(Protocol):
-    """A job that has come to its end."""
-
-    @property
-    def leading(self) -> str:
-        """Returns its first measure; empty if nothing was measured."""
-
-    @property
-    def usd(self) -> float | None:
-        """Returns what it has cost, in USD; None: not known."""
-
-
-Value = TypeVar("Value", bound=Closed)
+Value = TypeVar("Value", bound="Stored")
 
 
 def configured(

@@ -15,21 +15,7 @@ from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.measure.significance import TIE
 from jobs.pages.charts import Point, gains, scatter
 from jobs.pages.comparison import arms_table, means_table, signs_note, slices_table
-from jobs.pages.render import (
-    Chart,
-    Head,
-    Marked,
-    Notes,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-    count,
-    difference,
-    reading,
-    render,
-    share,
-)
+from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, count, difference, reading, render, share
 from jobs.pages.wording import configuration, head_facts, state_words
 from jobs.pages.workers import time_section
 from jobs.terminal.formats import duration, figure, money, percent, sentence
@@ -43,11 +29,7 @@ MUCH_UNJUDGED = 0.2
 
 
 def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
-    """Returns the report of an ablation as one HTML page.
-
-    Args:
-        found: all that is known of the arms.
-        texts: False leaves out every query; ids, names and numbers stay.
+    """Returns the report of an ablation as one HTML page; without `texts` it has no query.
 
     Raises:
         ConfigError: the ablation's tables cannot be read.
@@ -282,12 +264,7 @@ def _queries(stand: Comparison, texts: bool) -> Section | None:
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
     names = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
     rows = [[names[n], float(before[n]), float(after[n]), Marked(float(moved[n]))] for n in listed]
-    columns = [
-        Head("query"),
-        Head(base, figure),
-        Head(best, figure),
-        Head("difference", difference),
-    ]
+    columns = [Head("query"), Head(base, figure), Head(best, figure), Head("difference", difference)]
     gained, lost = int((moved > 0).sum()), int((moved < 0).sum())
     words = f"{best} against {base}: {gained:,} queries gain {stand.first}, {lost:,} lose, {len(moved) - gained - lost:,} stay."
     chart = Chart("Each query's difference", gains(_thinned(moved.tolist()), f"difference in {stand.first}"))

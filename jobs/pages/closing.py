@@ -79,15 +79,7 @@ def compared(
     *,
     by_judge: bool = True,
 ) -> ComparedArms:
-    """Returns what is known of the arms of an ablation.
-
-    Args:
-        folder: of the ablation.
-        judgements: of its log; None: the arms are not measured.
-        settings: the measures, the baseline and what matters.
-        prices: None: costs are quantities only.
-        gold: gold answers; None: the answers of the arms are not measured by any.
-        by_judge: whether to measure answers by what a judge says of them, where one does.
+    """Returns what is known of the arms of an ablation; `by_judge`: also by what a judge says of answers, where one does.
 
     Raises:
         ConfigError: files of the ablation cannot be read, or the settings do not fit it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from jobs.measure.evaluate import (
 )
 from jobs.measure.frame import Frame
 from jobs.measure.measures import title
-from jobs.measure.notes import HEADINGS, interval_words, table_notes
+from jobs.measure.notes import EXPLAINED, HEADINGS, interval_words, table_notes
 from jobs.measure.significance import SIGNS
 from jobs.pages.comparison import WIDTH, drawn
 from jobs.pages.render import Head, Table, difference, interval
@@ -60,23 +60,29 @@ class MeasuredRun:
         warnings = [None if self.lists is None else self.lists.warning, *(one.warning for one in self.answers)]
         return [warning for warning in warnings if warning is not None]
 
+    def tables(self, *, wide: bool) -> Iterator[tuple[Table | None, list[str]]]:
+        """Yields the table of the lists and those of the answers, each with its notes; None where nothing was measured.
+
+        `wide`: with words where a terminal has signs.
+        """
+        if self.lists is not None:
+            notes = evaluation_notes(self.lists) + table_notes(self.lists.pairs, self.lists.margin)
+            yield None if self.known is None else quality_table(self.lists, wide=wide), notes
+        for one in self.answers:
+            heading, notes = HEADINGS[one.frame.kind], [*[EXPLAINED[one.frame.kind]] * wide, *one.notes]
+            if one.warning is not None:
+                yield None, [f"{heading}: {one.warning}"]
+                continue
+            columns = [Head("measure" if wide else ""), Head("answers", figure), Head(interval_words(), str.strip)]
+            ends = {name: " to ".join(map(figure, pair or ())) or None for name, pair in one.intervals.items()}
+            yield Table(columns, [[name, mean, ends[name]] for name, mean in one.means.items()], heading), notes
+
     def page(self) -> RenderableType:
         """Returns the tables of what was measured, one below the other."""
         parts: list[RenderableType] = []
-        if self.lists is not None:
-            parts += [] if self.known is None else [quality_table(self.lists).terminal(WIDTH), ""]
-            notes = evaluation_notes(self.lists) + table_notes(self.lists.pairs, self.lists.margin)
-            parts.append(Text("\n".join(notes)))
-        for one in self.answers:
+        for table, notes in self.tables(wide=False):
             parts += [""] * bool(parts)
-            if one.warning is not None:
-                parts.append(Text(f"warning: {HEADINGS[one.frame.kind]}: {one.warning}"))
-                continue
-            rows = [
-                [name, mean, " to ".join(map(figure, one.intervals[name] or ())) or None] for name, mean in one.means.items()
-            ]
-            columns = [Head(""), Head("answers", figure), Head(interval_words(), str.strip)]
-            parts += [Table(columns, rows, HEADINGS[one.frame.kind]).terminal(WIDTH), "", Text("\n".join(one.notes))]
+            parts += [Text("\n".join(notes))] if table is None else [table.terminal(WIDTH), "", Text("\n".join(notes))]
         return Group(*parts)
 
     def values(self) -> dict[str, Any]:

@@ -14,36 +14,22 @@ from jobs.chain.pipeline import COSTED
 from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, counts_of
 from jobs.job.indexes import noted_changes
 from jobs.log.rejections import rejected_words
-from jobs.measure.evaluate import Evaluation, evaluation_notes, store_evaluation
+from jobs.measure.evaluate import Evaluation, store_evaluation
 from jobs.measure.measures import title
-from jobs.measure.notes import EXPLAINED, HEADINGS, ends_in_words, interval_words, table_notes
+from jobs.measure.notes import ends_in_words, interval_words
 from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions
 from jobs.pages.errors import errors_section, examples
 from jobs.pages.leakage import leakage_words
-from jobs.pages.measured import UNMEASURED, MeasuredRun, quality_table
-from jobs.pages.render import (
-    Head,
-    Notes,
-    Part,
-    Queries,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-    count,
-    reading,
-    render,
-    share,
-    write_page,
-)
+from jobs.pages.measured import UNMEASURED, MeasuredRun
+from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, count, reading, render, share, write_page
 from jobs.pages.samples import samples
+from jobs.pages.summary import lost_words
 from jobs.pages.wording import configuration, head_facts, state_words
 from jobs.pages.workers import time_section
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import retry_words
-from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import Selected, many_fallbacks, rungs_by_strategy, selected_by_type
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import duration, figure, money, percent, planned_rewrites, queries, sentence
@@ -65,13 +51,9 @@ def write_report(
 
 
 def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEASURED, *, texts: bool = True) -> str:
-    """Returns the report as one HTML page.
+    """Returns the report as one HTML page, without `prices` with quantities only.
 
-    Args:
-        run: the run to report.
-        prices: for costs in USD; None: quantities only.
-        measured: the quality of its results and answers.
-        texts: False leaves out every query, rewrite, prompt, answer, message and document; ids, counts and names stay.
+    Without `texts` it has no query, rewrite, prompt, answer, message or document; ids, counts and names stay.
 
     Raises:
         ConfigError: the run's tables cannot be read.
@@ -174,10 +156,7 @@ def notices(run: RunFolder, error_rate: float) -> list[str]:
         over = f"; limits.error_rate is {percent(limit)}" if error_rate > limit else ", more than half of limits.error_rate"
         words.append(f"{percent(error_rate)} of the queries have errors{over}.")
     words += [sentence(one) for one in (*many_fallbacks(run.counts, limit).values(), *noted_changes(run.starts))]
-    if lost := run.counts["lost_requests"]:
-        words.append(f"{lost:,} requests got no answer that was kept: a start was killed, or a server was away.")
-    elif unknown_losses(run.starts, run.storage.root):
-        words.append("A start was killed; what it had sent without an answer is known on its own machine only.")
+    words += [sentence(one) for one in lost_words(run)]
     for start in run.starts:
         for away in start["outages"]:
             words.append(f"Start {start['start']} waited {duration(away['seconds'])} for {away['service']}: {away['reason']}.")
@@ -209,18 +188,9 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
 
 def _quality(measured: MeasuredRun) -> Section:
     parts: list[Table | Notes] = []
-    if (evaluation := measured.known) is not None:
-        parts.append(quality_table(evaluation, wide=True))
-        parts.append(Notes(evaluation_notes(evaluation) + table_notes(evaluation.pairs, evaluation.margin)))
-    for one in measured.answers:
-        explained = Notes([EXPLAINED[one.frame.kind], *one.notes])
-        if one.warning is None:
-            rows = [[*of] for of in one.means.items()]
-            parts.append(Table([Head("measure"), Head("mean", figure)], rows, HEADINGS[one.frame.kind]))
-        parts.append(explained)
+    for table, notes in measured.tables(wide=True):
+        parts += [Notes(notes)] if table is None else [table, Notes(notes)]
     words = "" if parts else "Not measured: give relevance judgements in evaluate.qrels, or to this report with --qrels FILE."
-    if measured.lists is not None and measured.lists.warning is not None:
-        words = sentence(measured.lists.warning)
     return Section("quality", "Quality", words, parts)
 
 

@@ -91,13 +91,9 @@ class Sample:
 
 
 def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, texts: bool) -> list[Sample]:
-    """Returns sample queries, the greatest gain first, then the most asked.
+    """Returns sample queries, the greatest gain first, then the most asked; without `texts` ids, names and numbers only.
 
-    Args:
-        run: the run.
-        failed: query_ids of some queries with errors.
-        measured: to choose and order them by gain, and to mark judged documents.
-        texts: False: ids, names and numbers only.
+    `failed` are the query_ids of some queries with errors.
     """
     chosen = choose(run, failed, measured, SAMPLES)
     rows_of = [row for of in chosen.values() for row in of]

@@ -12,15 +12,7 @@ from rich.text import Text
 from cluster import costs
 from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
-from jobs.counts import (
-    ErrorCount,
-    ErrorQueries,
-    FurtherTexts,
-    GradedDocuments,
-    RoundQueries,
-    RungTexts,
-    counts_of,
-)
+from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments, RoundQueries, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
@@ -32,15 +24,7 @@ from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
 from jobs.runs.starts import unknown_losses
-from jobs.runs.sums import (
-    Selected,
-    by_reason,
-    fallbacks,
-    found_by_guards,
-    many_fallbacks,
-    searches_saved,
-    selected_by_type,
-)
+from jobs.runs.sums import Selected, by_reason, fallbacks, found_by_guards, many_fallbacks, searches_saved, selected_by_type
 from jobs.runs.traffic import covered_words
 from jobs.tables import RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
@@ -114,10 +98,16 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
             yield f"  {stage}", _cost(run.spent, [stage], usd, total)
     if billed is not None and billed.nodes:
         yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
+    for words in lost_words(run):
+        yield "lost", words
+
+
+def lost_words(run: RunFolder) -> Iterator[str]:
+    """Yields which requests got no answer that was kept, or that this is not known."""
     if lost := run.counts.get("lost_requests", 0):
-        yield "lost", f"{counted('requests', lost)} got no answer that was kept: a start was killed, or a server was away"
+        yield f"{counted('requests', lost)} got no answer that was kept: a start was killed, or a server was away"
     elif unknown_losses(run.starts, run.storage.root):
-        yield "lost", "unknown: a start was killed, and what it had sent is known on its own machine only"
+        yield "a start was killed; what it had sent without an answer is known on its own machine only"
 
 
 def closing_values(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.measure.comparison import Comparison
-from jobs.measure.costs import ArmCost
-from jobs.measure.funnel import Funnel
 from jobs.measure.slices import Slice
-from jobs.measure.worth import Worth
 from jobs.pages.ablation import MOST_ARMS, ablation_report, pareto_front
 from jobs.pages.closing import ComparedArms
 from jobs.pages.comparison import Comparisons
 from jobs.plan.work import saved
-from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure, shown
 from tests.support.jobs.report_ablations import (
     ARMS,
@@ -47,19 +42,8 @@ def compared(arms: list[ArmOf] = ARMS, keys: int = KEYS, **further: Any) -> Comp
 
 def html(folder: Path, comparison: Comparison | None, arms: list[ArmOf] = ARMS, **options: Any) -> str:
     run = ablation_at(folder, arms)
-    funnel = funnel_of() if comparison else None
-    return report_of(run, comparison, funnel, worth_of(), costs_of(arms, comparison), **options)
-
-
-def report_of(
-    run: RunFolder,
-    comparison: Comparison | None,
-    funnel: Funnel | None = None,
-    worth: Sequence[Worth] = (),
-    costs: Sequence[ArmCost] = (),
-    **options: Any,
-) -> str:
-    return ablation_report(ComparedArms(run, None, saved(run), Comparisons(comparison), funnel, worth, costs), **options)
+    funnel, costs = funnel_of() if comparison else None, costs_of(arms, comparison)
+    return ablation_report(ComparedArms(run, None, saved(run), Comparisons(comparison), funnel, worth_of(), costs), **options)
 
 
 def signed(value: float) -> str:
