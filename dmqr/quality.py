@@ -151,7 +151,7 @@ class JoinedQuality(Result):
 
     def page(self) -> Any:
         """Returns the tables."""
-        from jobs.pages.join import joined_tables
+        from jobs.pages.comparison import joined_tables
 
         return joined_tables(self._joined)
 

@@ -16,8 +16,7 @@ from jobs.measure.significance import TIE
 from jobs.pages.charts import Point, gains, scatter
 from jobs.pages.comparison import arms_table, means_table, signs_note, slices_table
 from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, count, difference, reading, render, share
-from jobs.pages.wording import configuration, head_facts, state_words
-from jobs.pages.workers import time_section
+from jobs.pages.sections import configuration, head_facts, state_words, time_section
 from jobs.terminal.formats import duration, figure, money, percent, sentence
 
 if TYPE_CHECKING:

@@ -18,15 +18,13 @@ from jobs.measure.evaluate import Evaluation, store_evaluation
 from jobs.measure.measures import title
 from jobs.measure.notes import ends_in_words, interval_words
 from jobs.measure.significance import BETTER, WORSE
-from jobs.pages.contributions import TOP, Contributions, comparable, contributions
+from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
 from jobs.pages.errors import errors_section, examples
-from jobs.pages.leakage import leakage_words
 from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, count, reading, render, share, write_page
 from jobs.pages.samples import samples
+from jobs.pages.sections import configuration, head_facts, state_words, time_section
 from jobs.pages.summary import lost_words
-from jobs.pages.wording import configuration, head_facts, state_words
-from jobs.pages.workers import time_section
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import retry_words

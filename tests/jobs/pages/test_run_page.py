@@ -19,7 +19,7 @@ from jobs.measure.evaluate import Evaluation
 from jobs.pages.contributions import comparable, contributions
 from jobs.pages.measured import MeasuredRun
 from jobs.pages.run import cost_section, report, verdict
-from jobs.pages.workers import slowest_words, stage_times, time_section
+from jobs.pages.sections import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import portions, spread
 from jobs.terminal.formats import masked, shown

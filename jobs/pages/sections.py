@@ -1,4 +1,4 @@
-"""Where the time of workers went, stage by stage: how long they worked and waited, and shards waited for them.
+"""What the pages of runs and ablations share: heads, configuration, and where the time of workers went, stage by stage.
 
 Workers wait while no shard is there for them: the stages before are slower, or those behind, since only so many shards are in
 flight. Shards wait where a stage is slower than the one before.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from cluster.run.pool_sizes import stage_of_pool
 from jobs.chain.pipeline import COSTED
-from jobs.pages.render import Head, Section, Table, count, share
-from jobs.pages.wording import moment
+from jobs.pages.render import Code, Head, Section, Table, count, share
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, spread
 from jobs.runs.starts import TIMES, node_time
 from jobs.tables import ELAPSED
-from jobs.terminal.formats import duration, percent
+from jobs.terminal.formats import duration, masked, percent, size
 
 SHARDS = 50  # of which the times of queries are read
 BUSY = 0.5  # of their ready time: workers that work more than that are what others wait for
@@ -53,8 +55,8 @@ def stage_times(run: RunFolder) -> list[StageTimes]:
             for name in TIMES:
                 into[name] += of[name]
     workers: dict[str, int] = {}
-    for pool, size in run.starts[-1]["pools"].items():
-        workers[stage_of_pool(pool)] = workers.get(stage_of_pool(pool), 0) + size["workers"]
+    for pool, sizes in run.starts[-1]["pools"].items():
+        workers[stage_of_pool(pool)] = workers.get(stage_of_pool(pool), 0) + sizes["workers"]
     found = []
     for stage in sorted(sums, key=lambda name: COSTED.index(name) if name in COSTED else -1):
         queued = sum(start["queued"].get(stage, 0.0) for start in run.starts) if stage in COSTED else None
@@ -104,3 +106,42 @@ def elapsed_words(run: RunFolder) -> str:
         return ""
     half, most, nearly_all = map(duration, row[0])
     return f" From the first stage to the last half of the queries took at most {half}, 95 % {most}, 99 % {nearly_all}."
+
+
+def head_facts(run: RunFolder) -> list[str]:
+    """Returns what stands below the title of a run's page."""
+    label, inputs = run.config.shown_label, masked(run.plan.inputs)
+    log = f"log {inputs[0]['path']}" + (f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else "") if inputs else ""
+    return [one for one in (run.record["run_id"], label, f"started {moment(run.starts[0]['began'])}", log) if one]
+
+
+def state_words(run: RunFolder) -> str:
+    """Returns how far a run is."""
+    return "✓ finished" if run.finished else f"not finished: {run.state}"
+
+
+def moment(began: str) -> str:
+    """Returns a time of `run.json` as people read it."""
+    return began[:16].replace("T", " ") + " UTC"
+
+
+def configuration(run: RunFolder) -> Section:
+    """Returns the folded section on what a run was given."""
+    record, plan = run.record, run.plan
+    inputs = [f"{file['path']} ({size(file['size'])})" for file in masked(plan.inputs)[:5]]
+    rows = [
+        ("folder", masked(run.storage.root)),
+        ("config file", record.get("config_file") or "-"),
+        ("fingerprint", record["run_id"].rpartition("-")[2]),
+        ("shards", f"{len(run.manifests):,} of {len(plan.shards):,} committed, of {plan.shard_size:,} queries"),
+        ("log files", f"{len(plan.inputs):,}: {', '.join(inputs)}{', …' * (len(plan.inputs) > 5)}"),
+    ]
+    versions = {name: version or "not installed" for name, version in record["versions"].items()}
+    texts = {"Config": record["config"], "Indexes": record["indexes"], "Versions": versions}
+    parts = [Code(name, as_yaml(values)) for name, values in texts.items()]
+    return Section("config", "Configuration", parts=[Table([Head(""), Head("")], rows), *parts], folded=True)
+
+
+def as_yaml(values: Any) -> str:
+    """Returns values as YAML, without the passwords of URLs."""
+    return yaml.safe_dump(masked(values), sort_keys=False, allow_unicode=True, width=100)
