@@ -39,12 +39,9 @@ class TextEncoder(Protocol):
 
 
 def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> TextEncoder:
-    """Returns the encoder of a config's `encoder`.
+    """Returns the encoder of a config's `encoder` on a device, "cpu" or "cuda:0", or at a server.
 
-    Args:
-        settings: The config's `encoder`.
-        device: "cpu" or "cuda:0"; not used for a server.
-        patient: Wait for a server that is away, as a worker does.
+    Where `patient`, a server that is away is waited for, as by a worker.
 
     Raises:
         RetrieverError: There is no such model, it is no encoder, it cannot be loaded, or its server is away.

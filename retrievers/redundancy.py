@@ -48,14 +48,8 @@ def list_redundancy(
 ) -> np.ndarray:
     """Returns the redundancy of each list, shape (lists,); 1 for a list that resembles no other.
 
-    Args:
-        hits: By `by_document`.
-        is_fused: Mask of the lists to be fused, shape (lists,), bool.
-        has_hits: Mask of the lists with hits, shape (lists,), bool.
-        depth: Documents of each list that are fused.
-        overlap: Mask of the queries whose lists are compared by their documents, shape (queries,), bool; the others by
-            `similarity`.
-        similarity: Of the texts of the searches; None: `overlap` is true for all queries.
+    `is_fused` and `has_hits` are masks of the lists, shape (lists,), of which `depth` documents are fused; `overlap` is one of
+    the queries whose lists are compared by their documents, shape (queries,); the others are by `similarity`.
 
     Raises:
         ValueError: The text of a list is not in `similarity`.

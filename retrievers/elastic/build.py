@@ -96,19 +96,9 @@ def build_elastic_index(
     columns: CorpusSettings = COLUMNS,
     source: str | None = None,
 ) -> ElasticBuilt:
-    """Builds the index, resumes its build, or finds it complete; then points the alias to it.
+    """Builds the index, resumes its build, or finds it complete; then points the alias to it, unless there is an error.
 
-    Args:
-        fields: The retrievers that share the index; one value of `fields.elastic_indexes`.
-        corpus_paths: Parquet files.
-        folder: For temporary files; None: the machine's own.
-        progress: Called with the phase ("read", "load"), documents done, documents in all.
-        load: Loads the batches; None: `load_here`.
-        columns: Of the corpus.
-        source: What tells its files from others; noted in the index.
-
-    Raises:
-        RetrieverError: What is wrong with the corpus, the model or the server; the alias is unchanged.
+    `load` loads the batches; None: `load_here`. Other arguments are those of `BuildInputs`.
     """
     report = progress or (lambda what, done, total: None)
     with (

@@ -114,12 +114,7 @@ class Connection:
         return None if answer.meta.status in allow else answer.body
 
     def request(self, method: str, path: str, body: Any = None, *, patience: float | None = None, **options: Any) -> Any:
-        """Sends a request, again while the server is unavailable, for `patience` seconds (None: the connection's own).
-
-        Raises:
-            RequestRefused: As `send`.
-            RetrieverError: As `send`; the server stayed unavailable.
-        """
+        """Sends a request, again while the server is unavailable, for `patience` seconds (None: the connection's own)."""
         seconds = self.patience if patience is None else patience
         return self.retry(lambda: self.send(method, path, body, **options), seconds)
 

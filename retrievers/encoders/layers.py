@@ -31,12 +31,9 @@ def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
 
 
 def pooled_states(states: Any, bounds: Any, pooling: str) -> Any:
-    """Returns one vector per text, as `pooled` does, of texts one after the other, shape (n, dim).
+    """Returns one vector per text, as `pooled` does, of the states of texts one after the other, shape (tokens, dim).
 
-    Args:
-        states: Of all tokens, shape (tokens, dim).
-        bounds: Where each text begins, and the end of the last one, shape (n + 1,).
-        pooling: "cls", "last" or "mean".
+    `bounds` are where each text begins, and the end of the last one, shape (n + 1,).
     """
     import torch
 

@@ -54,13 +54,8 @@ def build_bm25(
     A text of weight w counts as if it stood in its document w times, in the frequency of its terms and in its length. This is
     BM25F with one k1 and one b (Robertson, Zaragoza and Taylor: Simple BM25 Extension to Multiple Weighted Fields, 2004).
 
-    Args:
-        documents: In row order, in batches.
-        analyzer: Splits a text into terms.
-        total: Number of texts, for `progress`.
-        folder: Where the files are written.
-        progress: Called with "bm25", texts done, texts in all.
-        similarity: The constants; they are in the scores, which bm25s computes here.
+    `documents` are in row order, in batches, `total` is their number, for `progress`. The constants of `similarity` are in the
+    scores, which bm25s computes here.
     """
     import bm25s
 

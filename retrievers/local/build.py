@@ -80,20 +80,10 @@ def build_local_index(
     columns: CorpusSettings = COLUMNS,
     replace: bool = True,
 ) -> Built:
-    """Builds an index, unless the same one exists already; replaces another one at `path`.
+    """Builds an index, unless the same one exists already; replaces another one at `path`. After an error no new files remain.
 
-    Args:
-        path: Folder of the index: missing, empty or an index.
-        corpus_paths: A Parquet file, a folder of them, or a list.
-        fields: The fields to build.
-        progress: Called with the step ("read", "bm25", "dense"), documents done, documents in all.
-        device: Of the encoder: "cpu" or "cuda:0".
-        elsewhere: An existing index that is not at `path`.
-        columns: Of the corpus.
-        replace: Whether it may replace an index; else one at `path` was built by another process meanwhile.
-
-    Raises:
-        RetrieverError: Corpus, model or folder cannot be used; no new files remain.
+    The encoder runs on `device`, "cpu" or "cuda:0"; `elsewhere` is an index that is not at `path`, and that the new one will
+    replace. Other arguments are those of `BuildInputs`.
     """
     target = index_path(str(path))
     encoder = fields.encoder

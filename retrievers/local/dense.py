@@ -70,15 +70,9 @@ class DenseSearch:
 def nearest_rows(queries: np.ndarray, vectors: np.ndarray, depth: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns the rows with the highest inner products for each query, best first, equal scores by row.
 
+    `queries` have shape (n, dim), n up to some hundreds, `vectors` (rows, dim), float32, perhaps a memory map. A row of zeros,
+    of a blank document, is not found. Scores are float64, rounded to 6 decimals.
     Memory: one block of scores and some candidates of each query, independent of the number of rows.
-
-    Args:
-        queries: Shape (n, dim), float32; n up to some hundreds.
-        vectors: Shape (rows, dim), float32; may be a memory map. A row of zeros, of a blank document, is not found.
-        depth: Most rows for each query.
-
-    Returns:
-        Rows (int64) and scores (float64, rounded to 6 decimals) of each query.
     """
     # A float32 product changes by 3e-7 with the shapes of the matrices (BLAS has other kernels for other shapes), so it only
     # selects the candidates, which are scored again in float64 and rounded. The encoder remains: a vector changes by 1.5e-7

@@ -67,12 +67,8 @@ class ModelServer(Server):
     ) -> list[list[Result]]:
         """Returns the results of each batch; at most ``max_in_flight`` requests are in flight.
 
-        A batch that the server refuses is halved, since it may be too large as a whole. An item that is refused by itself is
-        not sent again.
-
-        Args:
-            batches: Distinct items.
-            send: Returns a result for each item of a batch, or of a part of one; it gives up when the event is set.
+        Batches are of distinct items. One that the server refuses is halved, since it may be too large as a whole. An item that
+        is refused by itself is not sent again. `send` returns a result for each item; it gives up when the event is set.
 
         Raises:
             TextRefused, RetrieverError: Of a batch that fails, with its item; the others are given up.

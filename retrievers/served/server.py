@@ -100,13 +100,8 @@ class Server:
     ) -> None:
         """Reads the key from the environment; sends nothing.
 
-        Args:
-            what: The server and its use, for messages.
-            service: Its name among the outages.
-            base: Its address.
-            settings: How it is reached.
-            key_header: Returns the header with a key.
-            wait: Returns the seconds that the headers of a refusal ask to wait; None: they do not say.
+        `what` is the server and its use, for messages, `service` its name among the outages, `base` its address. `wait` returns
+        the seconds that the headers of a refusal ask to wait; None: they do not say.
         """
         self.base, self.what, self._service, self._settings = base, what, service, settings
         self.patience = 60 * settings.patience_minutes

@@ -1,13 +1,18 @@
-"""The arithmetic that fusion and the final order share."""
+"""The arithmetic that fusion and the final order share; and the best rows, exactly, with many equal scores."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retrievers.local import dense
+from retrievers.local.dense import nearest_rows
 from retrievers.ranking import among_best, order_by_score, ranks, rounded
+from retrievers.retriever import top_rows
 
 
 @given(st.lists(st.floats(allow_nan=False)), st.sampled_from([6, 12]))
@@ -42,3 +47,40 @@ def test_the_best_are_the_same_whether_all_are_sorted_or_those_that_may_be_among
         return found
 
     assert best(among_best(query, scores, keep)) == best(np.arange(len(query)))
+
+
+few_values = st.lists(st.sampled_from([0.0, 0.5, 0.5, 1.0, 2.0, -1.0, math.nan]), max_size=60)
+
+
+@given(few_values, st.integers(0, 70), st.sampled_from([-np.inf, 0.0, 0.5]))
+def test_top_rows(scores: list[float], depth: int, floor: float) -> None:
+    expected = sorted((i for i, score in enumerate(scores) if score > floor), key=lambda i: (-scores[i], i))[:depth]
+    assert top_rows(np.array(scores, dtype=np.float64), depth, floor).tolist() == expected
+
+
+@given(
+    st.integers(1, 5), st.integers(1, 40), st.integers(0, 45), st.integers(1, 16), st.integers(1, 3), st.integers(0, 2**32 - 1)
+)
+def test_nearest(n: int, rows: int, depth: int, block: int, candidates: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    # small whole numbers: products are exact, so many scores are equal in every block
+    queries = random.integers(-1, 2, (n, 4)).astype(np.float32)
+    vectors = random.integers(-1, 2, (rows, 4)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "_ROWS", block)
+        patch.setattr(dense, "_MOST_CANDIDATES", candidates)
+        found = nearest_rows(queries, vectors, depth)
+    for query, (hits, scores) in zip(queries, found, strict=True):
+        products = vectors @ query
+        expected = sorted(np.flatnonzero(vectors.any(axis=1)).tolist(), key=lambda i: (-products[i], i))[:depth]
+        assert hits.tolist() == expected
+        assert scores.tolist() == [products[i] for i in expected]
+
+
+def test_nearest_rounds_so_that_noise_does_not_order() -> None:
+    vectors = np.array([[0.5, 0.0], [0.5 + 2e-7, 0.0], [0.6, 0.0]], dtype=np.float32)
+    ((hits, scores),) = nearest_rows(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 3)
+    assert hits.tolist() == [2, 0, 1]
+    assert scores[1] == scores[2] == 0.5
+    ((hits, _),) = nearest_rows(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 2)
+    assert hits.tolist() == [2, 0]
