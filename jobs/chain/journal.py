@@ -18,6 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,13 +31,25 @@ from cluster.storage.copies import KEPT_DAYS, cache_folder, usable
 from jobs.tables import COMPLETIONS, WEB_ANSWERS
 
 _log = logging.getLogger(f"dmqr.{__name__}")
+Row = dict[str, Any]
 
 
 class Journaled(NamedTuple):
-    """What is journaled: the folder that it has in a run's, and its rows."""
+    """What is journaled.
+
+    Attributes:
+        folder: In a run's.
+        schema: Of its rows.
+        key: The columns by which an answer is known.
+        answer: The column that is null where no answer came.
+        sends: That counts how often an answer was asked for.
+    """
 
     folder: str
     schema: pa.Schema
+    key: tuple[str, ...]
+    answer: str
+    sends: str
 
     @property
     def unsaved(self) -> str:
@@ -49,8 +62,6 @@ class Journaled(NamedTuple):
         return self.schema.append(pa.field("shard", pa.int32()))
 
 
-OF_MODELS, OF_THE_WEB = Journaled("completions", COMPLETIONS), Journaled("web_answers", WEB_ANSWERS)
-FOLDER = OF_MODELS.folder
 UNSAVED_SECONDS = 30.0  # longest time that an answer lies on the worker's machine alone
 ENDING = ".jsonl"
 _STOPPING_SECONDS = 2.0  # between two times while the run stops
@@ -64,6 +75,10 @@ class Key(NamedTuple):
     prompt_hash: str
     sample: int = 0
     variables: str = ""
+
+
+OF_MODELS = Journaled("completions", COMPLETIONS, Key._fields, "text", "attempts")
+OF_THE_WEB = Journaled("web_answers", WEB_ANSWERS, ("space", "text"), "hits", "requests")
 
 
 class Journal:
@@ -109,16 +124,7 @@ class Journal:
                 left = left[written:]
 
 
-def read_journal(path: Path) -> tuple[dict[Key, dict[str, Any]], Counter[Key]]:
-    """Returns the completions of a journal, and how often each request was sent; a line that a kill cut off is left out."""
-    rows, sends = read_entries(path)
-    of: Counter[Key] = Counter()
-    for sent, count in sends.items():
-        of[Key(*sent)] += count
-    return {row_key(row): row for row in rows}, of
-
-
-def read_entries(path: Path) -> tuple[list[dict[str, Any]], Counter[tuple[Any, ...]]]:
+def read_journal(path: Path) -> tuple[list[dict[str, Any]], Counter[tuple[Any, ...]]]:
     """Returns the answers of a journal, and how often each key was sent; a line that a kill cut off is left out."""
     rows: list[dict[str, Any]] = []
     sends: Counter[tuple[Any, ...]] = Counter()
@@ -130,7 +136,7 @@ def read_entries(path: Path) -> tuple[list[dict[str, Any]], Counter[tuple[Any, .
     return rows, sends
 
 
-def row_key(row: dict[str, Any]) -> Key:
+def row_key(row: Row) -> Key:
     """Returns the key of a row of COMPLETIONS."""
     return Key(*(row[name] for name in Key._fields))
 
@@ -159,7 +165,7 @@ def stored_shards(storage: Storage) -> set[int]:
     local = journal_folder(storage, 0).parent
     names = {path.name for path in local.iterdir()} if local.is_dir() else set()
     found: set[int] = set()
-    for entry in storage.list(FOLDER):
+    for entry in storage.list(OF_MODELS.folder):
         if entry.key.startswith(OF_MODELS.unsaved):
             found |= _shards_in(entry.key)
         else:
@@ -303,6 +309,82 @@ class JournalKeeper:
         _log.warning(
             "%s cannot be saved to %s (%s): until they are, the loss of this machine loses them", self._of.folder, where, words
         )
+
+
+class ShardJournal:
+    """What was asked for one shard, in all attempts at it: the answers, and how often each request was sent in vain.
+
+    An answer is written to a journal at once. `merge` puts all that lie in journals into one file of the shard's folder.
+    """
+
+    def __init__(self, storage: Storage, shard: int, of: Journaled, keeper: JournalKeeper | None) -> None:
+        """Reads nothing; without a keeper answers, which cost nothing, wait in memory for `merge`."""
+        self._storage, self._shard, self._of, self._keeper = storage, shard, of, keeper
+        self._journal = None if keeper is None else keeper.open(shard)
+        self._unmerged: dict[tuple[Any, ...], Row] = {}
+        self._read: list[str] = []  # journals of earlier attempts
+        self._newly_lost: Counter[tuple[Any, ...]] = Counter()  # by those journals, and by this attempt
+        self.lost: Counter[tuple[Any, ...]] = Counter()
+        """How often each request was sent, by attempts that were killed, without an answer that was kept."""
+
+    @cached_property
+    def known(self) -> dict[tuple[Any, ...], Row]:
+        """The answers by their keys: those of earlier attempts, read once, and those that were put since."""
+        merged: dict[tuple[Any, ...], Row] = {}
+        for entry in self._storage.list(shard_folder(self._shard, self._of)):
+            for row in read_rows(self._storage, entry.key, self._of.schema) if entry.key.endswith(".parquet") else ():
+                self.lost[self._key(row)] += row["lost"] or 0
+                merged |= {self._key(row): row} if row[self._of.answer] is not None else {}
+        found = {self._key(row): row for row in read_unsaved(self._storage, self._shard, self._of)}
+        sends: Counter[tuple[Any, ...]] = Counter()
+        for path in sorted(journal_folder(self._storage, self._shard, self._of).glob(f"*{ENDING}")):
+            if self._journal is None or path != self._journal.path:
+                self._read.append(path.name)
+                rows, sent = read_journal(path)
+                found |= {self._key(row): row for row in rows}
+                sends += sent
+        for key, count in sends.items():
+            answered = found[key][self._of.sends] if key in found else 0
+            self._newly_lost[key] += 0 if key in merged else max(0, count - answered)
+        self.lost += self._newly_lost
+        self._unmerged |= {key: row for key, row in found.items() if key not in merged}
+        return {key: row for key, row in (found | merged).items() if row[self._of.answer] is not None}
+
+    def sent(self, key: tuple[Any, ...]) -> None:
+        """Records that a request is about to be sent; any thread may call it."""
+        if self._journal is not None:
+            self._journal.sent(key)
+
+    def put(self, row: Row, journaled: bool = True) -> None:
+        """Records an answer; one that need not survive a kill is not journaled."""
+        self.known[self._key(row)] = self._unmerged[self._key(row)] = row
+        if self._journal is not None and journaled:
+            self._journal.completed(row)
+
+    def failed(self, key: tuple[Any, ...], sends: int) -> None:
+        """Records that this attempt has sent a request in vain: those are lost if the shard is done again."""
+        self._newly_lost[key] += sends
+
+    def merge(self) -> None:
+        """Puts what lies in journals into the shard's folder as one file, and removes the journals."""
+        lost = self._newly_lost
+        rows = [row | {"lost": lost[key]} for key, row in self._unmerged.items()]
+        rows += [
+            dict.fromkeys(self._of.schema.names) | dict(zip(self._of.key, key, strict=True)) | {"lost": sends}
+            for key, sends in lost.items() if sends and key not in self._unmerged
+        ]  # fmt: skip
+        if rows:
+            key = f"{shard_folder(self._shard, self._of)}/{uuid.uuid4().hex}.parquet"
+            write_rows(self._storage, key, rows, self._of.schema)
+        if self._journal is not None and self._keeper is not None:
+            self._keeper.release(self._journal)
+            self._journal = None
+        folder = journal_folder(self._storage, self._shard, self._of)
+        for name in self._read:
+            (folder / name).unlink(missing_ok=True)
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self._of.key)
 
 
 def _shards_in(key: str) -> set[int]:

@@ -11,9 +11,10 @@ from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.fill import fill
+from jobs.chain.journal import ShardJournal
 from jobs.chain.store.facts import Searched, StoredLists
 from jobs.chain.store.files import Space, StoreFiles
-from jobs.chain.web.answers import WebAnswers, WebJournal
+from jobs.chain.web.answers import WebAnswers
 from jobs.chain.web.search import search_web
 from jobs.job.opening import open_retriever
 from jobs.tables import LOST
@@ -102,7 +103,7 @@ class IndexSearches:
 class WebSearches:
     """Searches of the web; texts that are sent alike are one."""
 
-    def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, of_shard: WebJournal) -> None:
+    def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, of_shard: ShardJournal) -> None:
         self.web, self.name, self.host = web, opened.name, web.host
         self.answers = WebAnswers(files, Space("web", opened.space), of_shard)
         self.made: set[Searched] = set()

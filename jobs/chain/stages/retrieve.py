@@ -21,7 +21,7 @@ from jobs.chain.arms.shared_work import Reading, Search, SharedWork
 from jobs.chain.counts import flag_counts, with_counts
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
-from jobs.chain.journal import OF_THE_WEB, JournalKeeper
+from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge, opened_retriever
 from jobs.chain.stages.cosines import cosines_column, similarity
@@ -32,7 +32,6 @@ from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import COSINES, HITS, RUN, WEB_HIT
 from jobs.chain.users import search_counts
-from jobs.chain.web.answers import WebJournal
 from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, without_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
@@ -84,13 +83,13 @@ class Retrieve:
         """Returns the block with the lists of every search, what is known of their texts, and costs."""
         if self._keeper is None:
             return self._retrieved(table, None)
-        of_shard = WebJournal(self._storage, shard_of(table), self._keeper)
+        of_shard = ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
         try:
             return self._retrieved(table, of_shard)
         finally:
             of_shard.merge()
 
-    def _retrieved(self, table: pa.Table, of_shard: WebJournal | None) -> pa.Table:
+    def _retrieved(self, table: pa.Table, of_shard: ShardJournal | None) -> pa.Table:
         work = self._work
         queries = table.column("query").to_pylist()
         rewrites = table.column("rewrites").to_pylist()
@@ -227,7 +226,7 @@ class Retrieve:
             heartbeat()
         return found
 
-    def _searches(self, key: str, of_shard: WebJournal | None, known: Mapping[Wanted, RankedList]) -> Searches:
+    def _searches(self, key: str, of_shard: ShardJournal | None, known: Mapping[Wanted, RankedList]) -> Searches:
         """Returns the searches of a block by a retriever, of which the lists `known` are made already."""
         opened, retriever = self._work.retrievers[key], self._retrievers[key]
         if isinstance(retriever, Web):

@@ -7,27 +7,14 @@ each query that asked it.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from cluster.storage import Storage
 from jobs.chain.fill import Portion
-from jobs.chain.journal import (
-    ENDING,
-    OF_THE_WEB,
-    JournalKeeper,
-    journal_folder,
-    read_entries,
-    read_rows,
-    read_unsaved,
-    shard_folder,
-    write_rows,
-)
+from jobs.chain.journal import ShardJournal
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.tables import WEB_ANSWERS
 from retrievers.web.hits import WebHit
@@ -43,75 +30,10 @@ SCHEMA = pa.schema(
 )
 
 
-class WebKey(NamedTuple):
-    """An answer: the space of what is asked of the provider, and the text as it is sent."""
-
-    space: str
-    text: str
-
-
-class WebJournal:
-    """What a run has asked the web for one shard, in all attempts at it. Failed searches are not kept: they are asked again."""
-
-    def __init__(self, storage: Storage, shard: int, keeper: JournalKeeper) -> None:
-        self._storage, self._shard, self._keeper = storage, shard, keeper
-        self._journal = keeper.open(shard)
-        self._unmerged: dict[WebKey, dict[str, Any]] = {}
-        self._read: list[str] = []  # journals of earlier attempts
-        self.lost: Counter[WebKey] = Counter()
-        """How often each text was sent, by attempts that were killed, without an answer that was kept."""
-
-    @cached_property
-    def known(self) -> dict[WebKey, dict[str, Any]]:
-        """The answers of earlier attempts, read once: rows of WEB_ANSWERS."""
-        found: dict[WebKey, dict[str, Any]] = {}
-        for entry in self._storage.list(shard_folder(self._shard, OF_THE_WEB)):
-            for row in read_rows(self._storage, entry.key, WEB_ANSWERS) if entry.key.endswith(".parquet") else ():
-                self.lost[_key(row)] += row["lost"]
-                found |= {_key(row): row} if row["hits"] is not None else {}
-        merged, folder, sends = set(found), journal_folder(self._storage, self._shard, OF_THE_WEB), Counter[WebKey]()
-        rows = read_unsaved(self._storage, self._shard, OF_THE_WEB)
-        for path in sorted(folder.glob(f"*{ENDING}")):
-            if path != self._journal.path:
-                self._read.append(path.name)
-                answered, sent = read_entries(path)
-                rows += answered
-                for key, count in sent.items():
-                    sends[WebKey(*key)] += count
-        found |= {_key(row): row for row in rows}
-        for key, count in sends.items():
-            lost = max(0, count - (found[key]["requests"] if key in found else 0)) if key not in merged else 0
-            self.lost[key] += lost
-            if lost and key not in found:
-                self._unmerged[key] = key._asdict() | {"hits": None, "requests": 0, "lost": lost}
-        self._unmerged |= {key: row | {"lost": self.lost[key]} for key, row in found.items() if key not in merged}
-        return found
-
-    def sent(self, key: WebKey) -> None:
-        """Records that a text is about to be sent; any thread may call it."""
-        self._journal.sent(key)
-
-    def put(self, row: dict[str, Any]) -> None:
-        """Records an answer."""
-        self.known[_key(row)] = row
-        self._unmerged[_key(row)] = row | {"lost": self.lost[_key(row)]}
-        self._journal.completed(row)
-
-    def merge(self) -> None:
-        """Puts what lies in journals into the shard's folder as one file, and removes the journals."""
-        if self._unmerged:
-            key = f"{shard_folder(self._shard, OF_THE_WEB)}/{uuid.uuid4().hex}.parquet"
-            write_rows(self._storage, key, list(self._unmerged.values()), WEB_ANSWERS)
-        self._keeper.release(self._journal)
-        folder = journal_folder(self._storage, self._shard, OF_THE_WEB)
-        for name in self._read:
-            (folder / name).unlink(missing_ok=True)
-
-
 class WebAnswers:
     """The answers to the texts of a shard by one provider; a `jobs.chain.fill.Store` of texts as they are sent."""
 
-    def __init__(self, files: StoreFiles, space: Space, of_shard: WebJournal) -> None:
+    def __init__(self, files: StoreFiles, space: Space, of_shard: ShardJournal) -> None:
         self._files, self._space, self._of_shard = files, space, of_shard
         self._asked_by: dict[str, dict[str, None]] = {}
         self._stored: set[tuple[str, str]] = set()  # query_id and text of rows in the store
@@ -130,7 +52,7 @@ class WebAnswers:
     def get(self, keys: Sequence[str]) -> dict[str, WebAnswer]:
         """Returns the answers of these texts: those that this run has asked for first."""
         for text in keys:
-            row = self._of_shard.known.get(WebKey(self._space.name, text))
+            row = self._of_shard.known.get((self._space.name, text))
             if row is not None and text not in self._rows:
                 self._rows[text] = row
                 self.made.add(text)
@@ -148,7 +70,7 @@ class WebAnswers:
     def sent(self, text: str) -> None:
         """Records that a text is about to be sent; any thread may call it."""
         self.requests[text] += 1
-        self._of_shard.sent(WebKey(self._space.name, text))
+        self._of_shard.sent((self._space.name, text))
 
     def put(self, portion: Portion[str, WebAnswer]) -> None:
         """Writes answers to the journal; failed searches are none."""
@@ -158,8 +80,7 @@ class WebAnswers:
             self.made.add(text)
             if not isinstance(answer, FailedSearch):
                 hits = [hit._asdict() for hit in answer]
-                row = WebKey(self._space.name, text)._asdict()
-                row |= {"hits": hits, "requests": self.requests[text], "lost": 0}
+                row = {"space": self._space.name, "text": text, "hits": hits, "requests": self.requests[text], "lost": 0}
                 self._rows[text] = row
                 self._of_shard.put(row)
             if isinstance(answer, PartialAnswer):
@@ -167,7 +88,7 @@ class WebAnswers:
 
     def lost(self, texts: Sequence[str]) -> int:
         """Returns how often these texts were sent by attempts that were killed, without an answer that was kept."""
-        return sum(self._of_shard.lost[WebKey(self._space.name, text)] for text in texts)
+        return sum(self._of_shard.lost[self._space.name, text] for text in texts)
 
     def save(self) -> None:
         """Puts the answers into the store, under each query that asked them and has none there; partial ones stay out."""
@@ -186,10 +107,6 @@ class WebAnswers:
 def text_key(text: str) -> str:
     """Returns 32 hex digits of a text as it is sent."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _key(row: Mapping[str, Any]) -> WebKey:
-    return WebKey(row["space"], row["text"])
 
 
 def _hits(row: Mapping[str, Any]) -> tuple[WebHit, ...]:

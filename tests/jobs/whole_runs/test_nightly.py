@@ -137,8 +137,8 @@ def journals(cache: Path) -> tuple[set[str], set[str]]:
     sent, answered = set[str](), set[str]()
     for path in cache.glob("journals/*/*/*.jsonl"):
         done, sends = read_journal(path)
-        sent |= {key.query_id for key in sends}
-        answered |= {key.query_id for key in done}
+        sent |= {query_id for query_id, *_ in sends}
+        answered |= {row["query_id"] for row in done}
     return sent, answered
 
 

@@ -14,14 +14,13 @@ from cluster.storage import open_storage
 from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import with_counts
-from jobs.chain.journal import OF_THE_WEB, JournalKeeper
+from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.searches import Wanted, WebSearches, charge
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.users import request_counts
-from jobs.chain.web.answers import WebJournal
 from jobs.job.steps import open_search_engine
 from jobs.tables import STORED, with_appended
 from retrievers.retriever import SearchText
@@ -51,13 +50,13 @@ class SearchWeb:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the hits, errors and costs."""
-        of_shard = WebJournal(self._storage, shard_of(table), self._keeper)
+        of_shard = ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
         try:
             return self._searched(table, of_shard)
         finally:
             of_shard.merge()
 
-    def _searched(self, table: pa.Table, of_shard: WebJournal) -> pa.Table:
+    def _searched(self, table: pa.Table, of_shard: ShardJournal) -> pa.Table:
         query_ids, corrections = table.column("query_id").to_pylist(), table.column("corrections").to_pylist()
         grades = table.column("grades").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
