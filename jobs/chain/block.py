@@ -1,13 +1,13 @@
 """Runs the LLM steps of all arms over one block: sends each request once, reads each answer once, and accounts for both.
 
-A step knows one arm. It is a generator: it yields what it asks, is sent the replies, and returns its rows. The steps of all
-arms advance together, so a request that several of them make is one.
+A step knows one arm, or arms that ask the same. It is a generator: it yields what it asks, is sent the replies, and returns its
+rows. The steps of all arms advance together, so a request that several of them make is one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from cluster.run.stage import shard_of
 from jobs.chain.arms.generations import LlmTask
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import with_counts
 from jobs.chain.journal import Key
 from jobs.chain.paid_before import PaidBefore, paid_requests
@@ -35,18 +34,22 @@ class Ask(NamedTuple):
     """One request of a step.
 
     Attributes:
-        task: What is asked.
         row: Of the query in the block.
         request: As it is sent.
-        mask: Of the personal data in it.
         key: By which its answer is known.
+        name: In costs and errors.
+        mask: Of the personal data in it.
+        task: Whose answer it is read as; None: the step reads it.
+        arms: That need its answer, where those are not all of the step.
     """
 
-    task: LlmTask
     row: int
     request: Request
-    mask: Mask
     key: Key
+    name: str
+    mask: Mask
+    task: LlmTask | None = None
+    arms: Collection[str] | None = None
 
 
 class Reply(NamedTuple):
@@ -67,11 +70,21 @@ class LlmBlock:
         counts: For the manifest.
     """
 
-    def __init__(self, table: pa.Table, stage: str, quantity: str, work: SharedWork, asking: Asking) -> None:
-        """Asks nothing yet; `quantity`: of the stage's work (`jobs.counts.QUANTITIES`)."""
+    def __init__(
+        self, table: pa.Table, stage: str, quantity: str, asking: Asking, arms: Sequence[Collection[str]], several: bool
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            table: The block.
+            stage: Value of `costs.stage`.
+            quantity: Of the stage's work (`jobs.counts.QUANTITIES`).
+            asking: The engines.
+            arms: Of each step, by its index.
+            several: Whether the job has several arms, of which each is counted.
+        """
         self.queries, self.counts = queries_of(table), Counter[str]()
-        self._stage, self._quantity, self._asking = stage, quantity, asking
-        self._arms = [one.arm for one in work.answers]
+        self._stage, self._quantity, self._asking, self._arms, self._several = stage, quantity, asking, arms, several
         self._answers, self._paid = asking.open(shard_of(table)), PaidBefore(table)
         self._replies: dict[tuple[Key, str], Reply] = {}
         self._requests: list[dict[Key, Request]] = [{} for _ in self.queries]
@@ -84,34 +97,38 @@ class LlmBlock:
         """Returns the request of a task for a query, or for another text in its place."""
         mask = Mask(task.mask) if mask is None else mask
         request = task.step.request(query or self.queries[row], values, mask, task.decoding, task.engine.key)
-        return Ask(task, row, request, mask, self._asking.key(request))
+        return Ask(row, request, self._asking.key(request), task.name, mask, task)
 
     def run(self, steps: Mapping[int, Step[Value]]) -> dict[int, Value]:
-        """Returns what the step of each arm, by its index, ends with."""
+        """Returns what each step, by its index, ends with."""
         ended: dict[int, Value] = {}
         replies: dict[int, list[Reply] | None] = dict.fromkeys(steps)
         while replies:
             asked = {}
-            for arm, sent in replies.items():
+            for step, sent in replies.items():
                 try:
-                    asked[arm] = steps[arm].send(sent)  # type: ignore[arg-type]  # a generator begins with None
+                    asked[step] = steps[step].send(sent)  # type: ignore[arg-type]  # a generator begins with None
                 except StopIteration as end:
-                    ended[arm] = end.value
+                    ended[step] = end.value
             replies = dict(self.replies(asked))
-        return {arm: ended[arm] for arm in steps}
+        return {step: ended[step] for step in steps}
 
     def replies(self, asked: Mapping[int, Sequence[Ask]]) -> dict[int, list[Reply]]:
-        """Returns the replies to the requests of each arm, in order."""
+        """Returns the replies to the requests of each step, in order."""
         self._answers.add(ask.request for asks in asked.values() for ask in asks)
-        return {arm: [self._reply(arm, ask) for ask in asks] for arm, asks in asked.items()}
+        return {step: [self._reply(step, ask) for ask in asks] for step, asks in asked.items()}
 
-    def _reply(self, arm: int, ask: Ask) -> Reply:
-        completion, task = self._answers.made[ask.key].completion, ask.task
-        self._requests[ask.row].setdefault(ask.key, replace(ask.request, name=task.name))
-        self._needed.setdefault(f"{task.name}@{completion.model}", {}).setdefault(ask.key, set()).add(self._arms[arm])
-        known = ask.key, task.key  # another prompt file may name other grades in the same words
+    def _reply(self, step: int, ask: Ask) -> Reply:
+        completion = self._answers.made[ask.key].completion
+        self._requests[ask.row].setdefault(ask.key, replace(ask.request, name=ask.name))
+        arms = self._arms[step] if ask.arms is None else ask.arms
+        if arms:
+            self._needed.setdefault(f"{ask.name}@{completion.model}", {}).setdefault(ask.key, set()).update(arms)
+        if ask.task is None:
+            return Reply(completion, StepResult(completion.text))
+        known = ask.key, ask.task.key  # another prompt file may name other grades in the same words
         if known not in self._replies:
-            self._replies[known] = Reply(completion, read_step(task.step, completion, ask.request.query))
+            self._replies[known] = Reply(completion, read_step(ask.task.step, completion, ask.request.query))
         return self._replies[known]
 
     def note(
@@ -123,7 +140,7 @@ class LlmBlock:
         message: str | None = None,
         raw: str | None = None,
     ) -> None:
-        """Notes why a reply is of no use, once for all arms.
+        """Notes why a reply is of no use.
 
         Args:
             ask: The request.
@@ -135,12 +152,16 @@ class LlmBlock:
         """
         made, result = reply.completion, reply.result
         words, answer = f"{what}{message or result.message}", made.text if raw is None else raw
-        error = error_row(self._stage, ask.task.name, reason or str(result.reason), words, answer, made.attempts)
-        self._errors[ask.row].setdefault(tuple(error.values()), error)
+        self.note_row(ask.row, ask.name, reason or str(result.reason), words, answer, made.attempts)
 
-    def count(self, arm: int, key: str, number: int = 1) -> None:
-        """Counts something of an arm; of a job with one arm, under its own key."""
-        self.counts[key if len(self._arms) == 1 else arm_key(self._arms[arm], key)] += number
+    def note_row(self, row: int, component: str | None, reason: str, message: str, raw: str | None, attempts: int) -> None:
+        """Notes an error of a query, once for all steps that have it."""
+        error = error_row(self._stage, component, reason, message, raw, attempts)
+        self._errors[row].setdefault(tuple(error.values()), error)
+
+    def count(self, step: int, key: str, number: int = 1) -> None:
+        """Counts something of the arms of a step; of a job with one arm, under its own key."""
+        self.counts.update({arm_key(arm, key) if self._several else key: number for arm in self._arms[step]})
 
     def paid(self) -> pa.Array:
         """Returns the column of the requests for which later stages do not pay."""
@@ -152,7 +173,7 @@ class LlmBlock:
 
     def closed(self, table: pa.Table) -> pa.Table:
         """Returns a block with what was noted and counted, and what the requests have cost."""
-        if len(self._arms) > 1:
+        if self._several:
             self.counts.update(self._paid.counts(self._quantity, self._needed, self._answers.is_reused))
         spent = [self._answers.costs(of, self._paid.of_row(row)) for row, of in enumerate(self._requests)]
         table = with_appended(table, "errors", [list(of.values()) for of in self._errors])

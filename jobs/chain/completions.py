@@ -37,7 +37,7 @@ class Completions:
         """Opens the store; reads nothing."""
         self._start, self._gpus = start, gpus
         self._journal = ShardJournal(storage, shard, OF_MODELS, keeper)
-        self.sent, self.merge = self._journal.sent, self._journal.merge
+        self.sent = self._journal.sent
         self.spent: Totals = {}
         """What engines have cost for this attempt at the shard."""
 
@@ -67,6 +67,10 @@ class Completions:
         """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""
         for key, made in found.items():
             self._journal.put(self._row(key, made) | {"start": REUSED}, journaled=False)
+
+    def merge(self) -> None:
+        """Puts what lies in journals into the shard's folder."""
+        self._journal.merge()
 
     def _row(self, key: Key, made: CompletionRecord) -> dict[str, Any]:
         c = made.completion

@@ -143,7 +143,7 @@ def test_a_wrong_cell_of_the_log_is_a_note_and_not_the_end(
 ) -> None:
     cells = {"green tea": "keyword", "black tea": "keywrd", "tea": "none"}
     monkeypatch.setattr(
-        "jobs.chain.stages.rewrite.queries_of",
+        "jobs.chain.block.queries_of",
         lambda _: [Query(f"id-{q}", q, None, {"methods": cell}) for q, cell in cells.items()],
     )
     answer = json.dumps({"general": "about tea", "keyword": "tea, cup"})

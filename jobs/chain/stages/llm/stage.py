@@ -37,7 +37,8 @@ class LlmStage(ABC):
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the columns of the stage, errors, counts and costs."""
-        block = LlmBlock(table, self.STAGE, self.QUANTITY, self._work, self._asking)
+        arms = [(answer.arm,) for answer in self._work.answers]
+        block = LlmBlock(table, self.STAGE, self.QUANTITY, self._asking, arms, several=self._work.only is None)
         table, *rows = self.rows(table, block)
         block.close()
         columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=False)]
