@@ -71,6 +71,7 @@ def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFol
     assert stored["detectable"] == ndcg.detectable
     words = "smallest difference that these queries show, with a power of 80 % at 0.05: nDCG@10 "
     assert f"{words}{ndcg.detectable:.4f}" in page(*two, of_queries())
+    assert ndcg.verdict == stored["verdict"] == "no clear difference"
     assert ndcg.p == pytest.approx(stats.ttest_rel(values[:, 1], values[:, 0]).pvalue)
     assert f" {p_words(ndcg.p)} 3 1 " in page(*two, of_queries())
     assert (ndcg.better, ndcg.worse) == (3, 1)
@@ -97,7 +98,8 @@ def test_equal_runs_have_neither(two: tuple[RunFolder, RunFolder]) -> None:
     found = quality(two[0], two[0], of_queries(), 2)
     assert (found.gained, found.lost) == ([], [])
     assert found.measures["RR@10"].interval == (0, 0)
-    assert found.measures["RR@10"].detectable is None
+    assert (found.measures["RR@10"].detectable, found.measures["RR@10"].verdict) == (None, "equivalent")
+    assert "equivalent (=) within 0.01 by two one-sided t-tests" in page(two[0], two[0], of_queries())
     assert "smallest difference" not in page(two[0], two[0], of_queries())
 
 
