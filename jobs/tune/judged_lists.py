@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -28,24 +28,15 @@ from jobs.measure.notes import counts_in_words, nothing_measured
 from jobs.measure.significance import Floats, Numbers
 from jobs.runs.folder import RunFolder
 from jobs.tables import ITERATE
-from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
+from retrievers.encoder import TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import search_vectors
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
-from retrievers.retriever import SearchText
 from rewriters.strategy import searched_as_one
 
 MOST_QUERIES = 5000  # of more judged queries so many are drawn: memory and time are bounded
 BLOCK = 250  # queries whose lists are read and grouped at a time
-
-
-class TextVectors(Protocol):
-    """Encodes texts as the run did."""
-
-    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
-        """Returns one vector of length 1 per text, shape (n, dim), float32."""
-        ...
 
 
 class GatheredBlock(NamedTuple):
@@ -94,7 +85,7 @@ class GatheredQueries:
         return sorted({name for block in self.blocks for name in block.hits.retrievers})
 
 
-def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
+def open_vectors(run: RunFolder) -> tuple[TextEncoder | None, str | None]:
     """Returns the encoder of the run's first dense retriever, or None and why there is none.
 
     The index is not opened: vectors of texts need the weights alone.
@@ -115,7 +106,7 @@ def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
 
 
 def gather(
-    run: RunFolder, judgements: Judgements, vectors: TextVectors | None, no_cosine: str | None, seed: int
+    run: RunFolder, judgements: Judgements, vectors: TextEncoder | None, no_cosine: str | None, seed: int
 ) -> GatheredQueries:
     """Returns the judged queries of a run's committed shards with their lists.
 
@@ -148,7 +139,32 @@ def gather(
             drawn = np.random.default_rng(seed).choice(len(query_ids), MOST_QUERIES, replace=False)
             notes.append(f"{MOST_QUERIES:,} of {len(query_ids):,} judged queries were drawn (--seed)")
             query_ids = [query_ids[place] for place in sorted(drawn.tolist())]
-        return _gathered(connection, run, query_ids, keys_of, vectors, no_cosine, notes)
+        pool = read_rewriting(run.config)
+        connection.register("wanted", pa.table({"query_id": pa.array(query_ids, pa.string())}))
+        asked = asked_queries(connection, run)
+        _copy_lists(connection, run, cuts_of(run.config, pool.cuts))
+        scored = _copy_scores(connection, run)
+        blocks = []
+        for begin in range(0, len(query_ids), BLOCK):
+            some = query_ids[begin : begin + BLOCK]
+            connection.register("block", pa.table({"query_id": pa.array(some, pa.string())}))
+            texts = _texts(
+                connection, run, [(query_id, str(asked[query_id].query)) for query_id in some], searched_as_one(pool.pool)
+            )
+            hits = by_document(_lists(connection, run, some, texts), len(some))
+            between = None if vectors is None else similarity(vectors, texts)
+            blocks.append(GatheredBlock(hits, between, _pair_scores(connection, some, hits) if scored else None))
+        reranked = all(block.scores is not None for block in blocks)
+        return GatheredQueries(
+            tuple(query_ids),
+            query_clusters([asked[query_id].words for query_id in query_ids]),
+            tuple(tuple(keys_of[query_id]) for query_id in query_ids),
+            tuple(blocks),
+            {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in pool.pool},
+            no_cosine,
+            reranked,
+            tuple(notes),
+        )
 
 
 def _left_out(counted: CountedKeys) -> list[str]:
@@ -161,43 +177,6 @@ def _left_out(counted: CountedKeys) -> list[str]:
     if keys > queries:
         notes.append(f"a query counts once, with the mean of its judged log rows ({keys:,} of {queries:,} queries)")
     return notes
-
-
-def _gathered(
-    connection: duckdb.DuckDBPyConnection,
-    run: RunFolder,
-    query_ids: Sequence[str],
-    keys_of: Mapping[str, Sequence[str]],
-    vectors: TextVectors | None,
-    no_cosine: str | None,
-    notes: list[str],
-) -> GatheredQueries:
-    pool = read_rewriting(run.config)
-    connection.register("wanted", pa.table({"query_id": pa.array(query_ids, pa.string())}))
-    asked = asked_queries(connection, run)
-    _copy_lists(connection, run, cuts_of(run.config, pool.cuts))
-    scored = _copy_scores(connection, run)
-    blocks = []
-    for begin in range(0, len(query_ids), BLOCK):
-        some = query_ids[begin : begin + BLOCK]
-        connection.register("block", pa.table({"query_id": pa.array(some, pa.string())}))
-        texts = _texts(
-            connection, run, [(query_id, str(asked[query_id].query)) for query_id in some], searched_as_one(pool.pool)
-        )
-        hits = by_document(_lists(connection, run, some, texts), len(some))
-        between = None if vectors is None else similarity(vectors, texts)
-        blocks.append(GatheredBlock(hits, between, _pair_scores(connection, some, hits) if scored else None))
-    reranked = all(block.scores is not None for block in blocks)
-    return GatheredQueries(
-        tuple(query_ids),
-        query_clusters([asked[query_id].words for query_id in query_ids]),
-        tuple(tuple(keys_of[query_id]) for query_id in query_ids),
-        tuple(blocks),
-        {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in pool.pool},
-        no_cosine,
-        reranked,
-        tuple(notes),
-    )
 
 
 def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:
@@ -272,7 +251,8 @@ def _lists(
         query.tolist(), strategies, positions, columns["retriever"].to_pylist(), strict=True
     ):
         if strategy == TOGETHER:
-            of_list.append(_together(run, texts[row], retriever))
+            routed = [text for text in texts[row] if retriever in run.config.retrieve.route(text.strategy)]
+            of_list.append(joined(routed, retriever, run.config.fuse)[0])
         elif (strategy, position) in named[row]:
             of_list.append(named[row][strategy, position])
         else:
@@ -290,12 +270,6 @@ def _lists(
         columns["doc_ids"].flatten(),
         columns["scores"].flatten().to_numpy(zero_copy_only=False),
     )
-
-
-def _together(run: RunFolder, texts: Sequence[Text], retriever: str) -> Text:
-    """Returns what a retriever searched that takes all texts of a query as one."""
-    routed = [text for text in texts if retriever in run.config.retrieve.route(text.strategy)]
-    return joined(routed, retriever, run.config.fuse)[0]
 
 
 def _pair_scores(connection: duckdb.DuckDBPyConnection, query_ids: Sequence[str], hits: Hits) -> Floats | None:
@@ -316,7 +290,7 @@ def _pair_scores(connection: duckdb.DuckDBPyConnection, query_ids: Sequence[str]
     return scores
 
 
-def similarity(vectors: TextVectors, texts: Sequence[Sequence[Text]]) -> Similarity:
+def similarity(vectors: TextEncoder, texts: Sequence[Sequence[Text]]) -> Similarity:
     """Returns the cosines between the texts of each query, as those of the run."""
     flat = [text for of_query in texts for text in of_query]
     return cosines.similarity(len(texts), flat, search_vectors([text.search for text in flat], vectors.encode))

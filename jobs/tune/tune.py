@@ -89,24 +89,11 @@ def tune(
         raise ConfigError("argument", f"--folds {folds}: one part must be left out; give 2 or more")
     tell("reading lists")
     gathered = gather(run, judgements, *open_vectors(run), seed)
-    return tune_lists(run, Objective(run.config, gathered, judgements), judgements.path, folds, seed, tell)
-
-
-def tune_lists(
-    run: RunFolder, objective: Objective, judged_by: str, folds: int, seed: int, tell: Callable[[str], None] = lambda _: None
-) -> Tuning:
-    """Returns what `tune` does, of lists that were gathered; another drawing of the folds takes up what is computed.
-
-    `judged_by`: the path of the judgements, for messages.
-
-    Raises:
-        ConfigError: too little is judged.
-    """
-    gathered = objective.gathered
+    objective = Objective(run.config, gathered, judgements)
     clusters = gathered.clusters
     if (distinct := int(clusters.max()) + 1) < folds:
         words = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
-        raise ConfigError("judgements", f"{judged_by}: {words}")
+        raise ConfigError("judgements", f"{judgements.path}: {words}")
     why = _unlearnt(run, gathered)
     wanted = [name for name in (RETRIEVERS, STRATEGIES) if name not in why]
     fold_of = draw_folds(clusters, folds, seed)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
 from cluster.storage.whole_file import written
 from jobs.config.config import Config
+from jobs.config.load import config_of
 from jobs.runs.folder import RunFolder
 from jobs.tune.search import TuningStep, fuse_settings
 from jobs.tune.tune import ALONE, CONFIGURED, Tuning, choices, conclusion_written, conclusions, tuning_notes
 from retrievers.lists import ORIGINAL
-from retrievers.web.settings import ADDRESSES
+from retrievers.settings import FuseSettings
 
 HEADER = "# Written by dmqr tune"
 WIDTH = 120  # columns of the files
@@ -64,92 +65,49 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
     return [path]
 
 
-def _config_file(run: RunFolder) -> Mapping[str, Any] | None:
-    """Returns what stands in the file of a run's config, as far as it is here; it may have been edited since."""
+def _config_file(run: RunFolder) -> dict[str, Any] | None:
+    """Returns what the file of a run's config holds; None: it is not here, or the run did otherwise (`--set`, edited since)."""
     try:
-        found = yaml.safe_load(Path(run.record["config_file"]).read_text(encoding="utf-8"))
-    except (KeyError, OSError, UnicodeDecodeError, yaml.YAMLError):
+        file = yaml.safe_load(Path(run.record["config_file"]).read_text(encoding="utf-8"))
+        config = config_of(deepcopy(dict(file)), "", date=run.config.log.date)
+    except (KeyError, OSError, TypeError, ValueError, yaml.YAMLError, ConfigError):
         return None
-    return found if isinstance(found, dict) else None
+    return dict(file) if config.model_copy(update={"label": run.config.label}) == run.config else None
 
 
 def tuned_values(
-    config: Config, step: TuningStep, own_weights: Mapping[str, float], file: Mapping[str, Any] | None = None
+    config: Config, step: TuningStep, own_weights: Mapping[str, float], file: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns the keys of a config that differ from their defaults, with what a step changes.
+    """Returns the values of a config with what a step changes.
 
     Args:
         config: Of the run.
         step: The chosen one.
         own_weights: Strategy -> the weight that its file gives it.
-        file: What the file of the run's config holds; None: that is not known.
+        file: What the file of the run's config holds; None: the run's own values are taken.
     """
-    values = _for_other_nights(_without_defaults(config), config, file)
+    values = _own_values(config) if file is None else deepcopy(file)
     if step.name == CONFIGURED:
         return values
     if step.name == ALONE:
-        values["rewrite"]["select"] = {"kind": "never"}
-        for key in ("weights", "retriever_weights"):
-            values.get("fuse", {}).pop(key, None)
-        return values
-    fused = fuse_settings(config.fuse, step.final, own_weights)
-    if config.fuse.redundancy == "cosine" and step.name != f"redundancy {step.final.redundancy}":
-        fused = fused.model_copy(update={"redundancy": config.fuse.redundancy})  # overlap only stood in for it here
-    changed = {key: getattr(fused, key) for key in ("weights", "retriever_weights", "redundancy")}
-    fuse = values.get("fuse", {}) | {key: value for key, value in changed.items() if value != _default(fused, key)}
-    for key, value in changed.items():
-        if value == _default(fused, key):
-            fuse.pop(key, None)
-    values = {key: value for key, value in (values | {"fuse": fuse}).items() if key != "fuse" or fuse}
-    return {name: values[name] for name in Config.model_fields if name in values}
+        values.setdefault("rewrite", {})["select"] = {"kind": "never"}
+        changed: dict[str, Any] = {"weights": {}, "retriever_weights": {}}
+    else:
+        fused = fuse_settings(config.fuse, step.final, own_weights)
+        changed = {"weights": fused.weights, "retriever_weights": fused.retriever_weights, "redundancy": fused.redundancy}
+        if config.fuse.redundancy == "cosine" and step.name != f"redundancy {fused.redundancy}":
+            changed["redundancy"] = config.fuse.redundancy  # overlap only stood in for it here
+    fields = FuseSettings.model_fields
+    fuse = values.pop("fuse", {}) | changed
+    fuse = {key: value for key, value in fuse.items() if value != fields[key].get_default(call_default_factory=True)}
+    return values | ({"fuse": fuse} if fuse else {})
 
 
-def _default(part: BaseModel, key: str) -> Any:
-    return type(part).model_fields[key].get_default(call_default_factory=True)
-
-
-def _without_defaults(config: Config) -> dict[str, Any]:
+def _own_values(config: Config) -> dict[str, Any]:
+    """Returns a config's values that are no defaults, with `{date}` for the day of its log where the log's path has it."""
     values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
-    for one in values["retrieve"]["retrievers"].values():
-        if one["kind"] == "elastic" and one.get("analyzer") == "english":  # what is filled in where nothing is said
-            del one["analyzer"]
-        if one["kind"] == "web" and one.get("base_url") == ADDRESSES.get(one["provider"]):
-            one.pop("base_url", None)
+    if config.log.date is None or config.log.date not in str(config.log.path):
+        return values
+    values = json.loads(json.dumps(values).replace(config.log.date, DATE))
+    del values["log"]["date"]  # as it is where nothing is said
     return values
-
-
-def _for_other_nights(values: dict[str, Any], config: Config, file: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns a config's values without what is of its night alone: the day of the log, and a label of the command line."""
-    known, date = file or {}, config.log.date
-    own = known.get("label")
-    if file is not None and config.label is not None and config.label != str(own).replace(DATE, str(date)):
-        values |= {"label": own}
-        if own is None:
-            del values["label"]
-    nightly = DATE in str(_undated(values["log"], date, known.get("log"), True)["path"])
-    found: dict[str, Any] = _undated(values, date, known, nightly)
-    if nightly and found["log"].get("date") == DATE:  # as it is where nothing is said
-        del found["log"]["date"]
-    return found
-
-
-def _undated(value: Any, date: str | None, file: Any, nightly: bool) -> Any:
-    """Returns a value with `{date}` where a day was filled in.
-
-    Args:
-        value: of the run's config.
-        date: the day of its log; None: it has none.
-        file: what the config's file has at that place; None: it has nothing, or is not known.
-        nightly: whether the log's day is taken for filled in where the file does not say so.
-    """
-    if isinstance(value, dict):
-        inner = file if isinstance(file, dict) else {}
-        return {key: _undated(one, date, inner.get(key), nightly) for key, one in value.items()}
-    if isinstance(value, list):
-        every = file if isinstance(file, list) and len(file) == len(value) else [None] * len(value)
-        return [_undated(one, date, of, nightly) for one, of in zip(value, every, strict=True)]
-    if not isinstance(value, str):
-        return value
-    if isinstance(file, str) and re.fullmatch(re.escape(file).replace(re.escape(DATE), r"\d{4}-\d\d-\d\d"), value):
-        return file
-    return value.replace(date, DATE) if nightly and date is not None and str(file) != value else value

@@ -17,7 +17,7 @@ from jobs.pages.tune import tuning_values
 from jobs.runs.folder import open_run
 from jobs.tune import search
 from jobs.tune.judged_lists import gather
-from jobs.tune.search import RETRIEVERS, STRATEGIES, Objective, equal_weights
+from jobs.tune.search import RETRIEVERS, STRATEGIES, Objective
 from jobs.tune.tune import ALONE, EQUAL, Tuning, conclusions, tune
 from tests.support.jobs.tuned_runs import Found, Judged, half, judged_run, names_of, none, only_bm25, permuted
 
@@ -113,34 +113,19 @@ def test_never_rewriting_wins_where_rewrites_are_noise(tmp_path: Path) -> None:
 def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that takes the best of its queries whatever its error fits noise; only a leak would show that as a gain."""
     monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)
-    gains = []
-    for seed in range(4):
-        tuning = tune(nothing.run, permuted(nothing, seed), seed=seed)
-        for name in (RETRIEVERS, STRATEGIES):
-            step = tuning.step(name)
-            assert step is not None
-            found = tuning.against(step, EQUAL)
-            assert found is not None
-            assert not found.low > 0
-            gains.append(found.mean)
-    assert abs(np.mean(gains)) < 0.01
-
-
-@pytest.mark.slow
-def test_the_search_does_fit_such_labels(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counterpart: on the queries that choose, the same search gains; no step reports that as its gain."""
-    monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)
-    config = nothing.run.config
-    gains = []
-    for seed in range(4):
+    held_out, fitted = [], []
+    for seed in range(8):
         judgements = permuted(nothing, seed)
-        gathered = gather(nothing.run, judgements, None, "not asked for", 0)
-        objective = Objective(config, gathered, judgements)
-        rows, equal = np.arange(len(gathered.query_ids)), equal_weights(config, gathered)
-        fitted = search.learn_strategies(objective, rows, rows, equal)
-        gains.append((objective.values(fitted) - objective.values(equal)).mean())
-    assert np.mean(gains) > 0.01
-    assert min(gains) > 0
+        tuning = tune(nothing.run, judgements, seed=seed)
+        equal, *learnt = [step for step in tuning.steps if step.name == EQUAL or step.learnt]
+        assert [step.name for step in learnt] == [RETRIEVERS, STRATEGIES]
+        held_out.append(np.mean([step.mean - equal.mean for step in learnt]))
+        objective = Objective(nothing.run.config, gather(nothing.run, judgements, None, "not asked for", 0), judgements)
+        fitted.append((objective.values(learnt[-1].final) - objective.values(equal.final)).mean())
+    error = np.std(held_out, ddof=1) / np.sqrt(len(held_out))  # of their mean; 24 drawings had a mean of -0.003, error 0.003
+    assert abs(np.mean(held_out)) < 3 * error
+    assert np.mean(fitted) > 3 * error, "a leak of this size would be seen"
+    assert min(fitted) > 0
 
 
 def test_fixed_steps_are_what_evaluate_measures(alike: Judged) -> None:
