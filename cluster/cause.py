@@ -33,6 +33,13 @@ def absent(path: object) -> str:
     return f"no such file or folder{here}"
 
 
+def yaml_problem(error: Exception) -> str:
+    """Returns `line N, column M: problem`; PyYAML's own message has several lines and names a "<unicode string>"."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    text = one_line(problem or error, None)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark is not None else text
+
+
 def redacted(text: object, secrets: Iterable[str], most: int | None = None) -> str:
     """Returns a server's message in one line, with every secret that was sent to it replaced by ***.
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from cluster.cause import yaml_problem
 from cluster.errors import ClusterError
 from cluster.token_prices import BILLED, ModelPrices, Price, by_tier
 
@@ -70,20 +71,8 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
         seconds: Measured busy time.
         **values: Other fields of COST.
     """
-    empty: dict[str, Any] = {
-        "engine": None,
-        "model": None,
-        "attempt": 1,
-        "device_seconds": 0.0,
-        "usage": None,
-        "error": None,
-        "start": 0,
-        "provider": None,
-        "latency": None,
-        "tier": None,
-    }
-    quantities = dict.fromkeys(QUANTITIES, 0)
-    return {"stage": stage, "component": component, "seconds": seconds} | empty | quantities | values
+    own = {"stage": stage, "component": component, "seconds": seconds, "attempt": 1, "device_seconds": 0.0, "start": 0}
+    return dict.fromkeys(COST.names) | own | dict.fromkeys(QUANTITIES, 0) | values
 
 
 def settle(table: pa.Table, seconds: float, devices: float, start: int) -> tuple[pa.Table, bool]:
@@ -299,9 +288,7 @@ def load_prices(path: Path) -> Prices | None:
     try:
         return Prices.model_validate(yaml.safe_load(path.read_text()) or {})
     except yaml.YAMLError as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise ClusterError("prices", f"{path}: not YAML: {where}{' '.join(str(problem).split())}; correct it there") from error
+        raise ClusterError("prices", f"{path}: not YAML: {yaml_problem(error)}; correct it there") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"

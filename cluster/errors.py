@@ -11,19 +11,6 @@ from typing import Any
 
 from cluster.error_codes import CODES
 
-__all__ = [
-    "CODES",
-    "ClusterError",
-    "ConfigError",
-    "DmqrError",
-    "HeldError",
-    "LogError",
-    "RetrieverError",
-    "RewriterError",
-    "Stopped",
-    "UnavailableError",
-    "nearest",
-]
 _LISTED = 24  # known names in a line: all keys of any part of the config, but not all columns of any log
 
 
@@ -39,7 +26,6 @@ class DmqrError(Exception):
     exit_code = 2
 
     def __init__(self, code: str, line: str) -> None:
-        """Sets `code` and `line`."""
         assert code in CODES, f"no error code {code!r}"
         super().__init__(code, line)
         self.code, self.line = code, line
@@ -109,7 +95,6 @@ class Stopped(DmqrError):
     found: Any = None
 
     def __init__(self, code: str, line: str, exit_code: int = 1, *, graceful: bool = True, complete: bool = False) -> None:
-        """Sets the attributes."""
         super().__init__(code, line)
         self.exit_code, self.graceful, self.complete = exit_code, graceful, complete
 

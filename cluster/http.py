@@ -127,7 +127,6 @@ class Refusals:
     """
 
     def __init__(self, accepted: bool = False) -> None:
-        """Starts without refusals."""
         self.accepted = accepted
         self._in_a_row, self._lock = 0, threading.Lock()
 

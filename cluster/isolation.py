@@ -65,7 +65,6 @@ class Isolations:
     """The blocks that are run alone. Not thread-safe: the tracker calls it under its lock."""
 
     def __init__(self) -> None:
-        """Starts without any."""
         self._suspected: dict[Block, Isolation] = {}
         self._parts: dict[Block, tuple[int, int]] = {}  # the rows in hand
         self._next: dict[tuple[int, str], tuple[int, float]] = {}  # (stage, worker) -> the shard that waits to be alone, when

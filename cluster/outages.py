@@ -40,7 +40,6 @@ class Transient(Exception):
     lasted = 0.0
 
     def __init__(self, words: str, service: str) -> None:
-        """Sets the attributes."""
         super().__init__(words)
         self.service = service
 

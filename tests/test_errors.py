@@ -13,7 +13,8 @@ import pytest
 
 import jobs.export.checks  # noqa: F401 - has a subclass
 import retrievers.elastic.failures  # noqa: F401 - has a subclass
-from cluster.errors import CODES, DmqrError, UnavailableError, nearest
+from cluster.error_codes import CODES
+from cluster.errors import DmqrError, UnavailableError, nearest
 from jobs.__main__ import main
 from jobs.config.load import _CODES as CODES_OF_VALIDATION
 from tests.support.errors.error_calls import CALLS, Call

@@ -103,33 +103,27 @@ class Lease:
         self._storage.put(_key(self.number), json.dumps(body).encode())
 
 
-def check_free(storage: Storage, now: float) -> int:
-    """Returns the number of the last lease, 0 if there is none.
-
-    Raises:
-        HeldError: Its driver still works on the run.
-    """
-    number, body = _latest(storage)
-    if body is not None and (last := _holder(number, body, now)).alive:
+def check_free(storage: Storage, now: float) -> None:
+    """Raises HeldError if the driver of the last lease still works on the run."""
+    last = holder(storage, now)
+    if last is not None and last.alive:
         ago = round(now - last.heartbeat)
         when = f"{ago} s ago" if ago > -OBSERVED_SECONDS else f"{-ago} s ahead of this machine's clock"
-        raise HeldError(
-            "run-held",
-            f"{storage.root}: another driver works on this run: process {last.pid} on {last.host}, "
-            f"last heartbeat {when}; wait for it, or stop it and start again",
-        )
-    return number
+        raise _held(storage, f"process {last.pid} on {last.host}, last heartbeat {when}")
 
 
 def holder(storage: Storage, now: float) -> Holder | None:
     """Returns the driver that took the last lease, None if there is no lease; `now` is in seconds since the epoch."""
     number, body = _latest(storage)
-    return None if body is None else _holder(number, body, now)
-
-
-def _holder(number: int, body: dict[str, Any], now: float) -> Holder:
+    if body is None:
+        return None
     alive = not body["released"] and _alive(body, now)
     return Holder(number, body["host"], body["pid"], body["began"], body["beat"], body["released"], alive)
+
+
+def _held(storage: Storage, by: str) -> HeldError:
+    what = f"another driver works on this run: {by}; wait for it, or stop it and start again"
+    return HeldError("run-held", f"{storage.root}: {what}")
 
 
 class Watched(NamedTuple):
@@ -173,16 +167,16 @@ def _watch(storage: Storage, seen: Watched, seconds: float) -> None:
         if body is not None and not body["released"] and (number, body) != (seen.number, seen.body):
             skewed = abs(time.time() - body["beat"]) > OBSERVED_SECONDS
             clock = ", whose clock is not this machine's" if skewed else ""
-            raise HeldError(
-                "run-held",
-                f"{storage.root}: another driver works on this run: process {body['pid']} on {body['host']}{clock}, "
-                "heard of just now; wait for it, or stop it and start again",
-            )
+            raise _held(storage, f"process {body['pid']} on {body['host']}{clock}, heard of just now")
 
 
 def _elsewhere(body: dict[str, Any] | None) -> bool:
     """Returns whether a lease's driver has not released it, and this machine does not know its process."""
-    return body is not None and not body["released"] and not (body["machine"] and body["machine"] == _machine())
+    return body is not None and not body["released"] and not _here(body)
+
+
+def _here(body: dict[str, Any]) -> bool:
+    return bool(body["machine"]) and body["machine"] == _machine()
 
 
 def first_began(storage: Storage) -> float | None:
@@ -230,6 +224,4 @@ def _pid_began(pid: int) -> str | None:
 
 
 def _alive(body: dict[str, Any], now: float) -> bool:
-    if body["machine"] and body["machine"] == _machine():
-        return bool(_pid_began(body["pid"]) == body["pid_began"])
-    return bool(now - body["beat"] < STALE_SECONDS)
+    return bool(_pid_began(body["pid"]) == body["pid_began"] if _here(body) else now - body["beat"] < STALE_SECONDS)

@@ -36,7 +36,6 @@ class Meter:
     """
 
     def __init__(self, stage: Stage, start: int) -> None:
-        """Builds the worker."""
         began = time.perf_counter()
         self.stage, self._start = stage, start
         self._worker = stage.worker(**stage.settings)
@@ -105,9 +104,10 @@ class Meter:
                 part_started(first, end)
             return self._call_worker(rows, budget)
         if self.stage.fallback is None:
+            row = f"query {rows.column('query_id')[0]}" if "query_id" in rows.column_names else "one row"
             raise ClusterError(
                 "worker-died",
-                f"{self.stage.name}: workers died one after the other under {_named(rows)} of shard {shard_of(table)} alone, "
+                f"{self.stage.name}: workers died one after the other under {row} of shard {shard_of(table)} alone, "
                 "and the others ended; look at the log for why, and take it out of the log, or give each worker more memory",
             )
         return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
@@ -171,11 +171,6 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
     totals = block_totals(stage.cost_stage or stage.name, table, result, counts)
     tracker.block_finished(stage.name, shard, result.num_rows, attempt, totals)
     return result
-
-
-def _named(row: pa.Table) -> str:
-    """Returns the query of a block of one row, in words."""
-    return f"query {row.column('query_id')[0]}" if "query_id" in row.column_names else "one row"
 
 
 def _charge_overhead(table: pa.Table, stage: str, amounts: Mapping[str, float]) -> pa.Table:

@@ -5,41 +5,35 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
 
 from cluster.outages import Outage, outages
 
 SECONDS = 1.0  # between two looks
 
 
-class OutageReports:
-    """Calls `report` with the process's outages whenever they have changed, during the `with` block.
+@contextlib.contextmanager
+def outages_reported(report: Callable[[list[Outage]], object]) -> Iterator[None]:
+    """Calls `report` with the process's outages whenever they have changed, and last at the end: who was given up is away.
 
     One that an earlier job of the process has given up is none, as long as nothing fails again.
     """
+    ended, begun = threading.Event(), time.time()
 
-    def __init__(self, report: Callable[[list[Outage]], object]) -> None:
-        """Starts nothing yet."""
-        self._report, self._ended, self._begun = report, threading.Event(), time.time()
-        self._thread = threading.Thread(target=self._look, name="outages", daemon=True)
-
-    def __enter__(self) -> OutageReports:
-        """Starts the thread."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Stops the thread; reports what is left: a service that was given up has not answered."""
-        self._ended.set()
-
-    def _look(self) -> None:
+    def look() -> None:
         last: list[Outage] = []
-        ended = False
-        while not ended:
-            ended = self._ended.wait(SECONDS)
-            now = outages(self._begun)
+        while True:
+            is_last = ended.wait(SECONDS)
+            now = outages(begun)
             if now != last:
                 with contextlib.suppress(Exception):  # the tracker is being restarted
-                    self._report(now)
+                    report(now)
                 last = now
+            if is_last:
+                return
+
+    threading.Thread(target=look, name="outages", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()

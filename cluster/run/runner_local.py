@@ -31,16 +31,21 @@ _DROPPED_SECONDS = 5.0  # that a failed run waits for blocks in threads which se
 
 
 class LocalRunner:
-    """Runs the stages in this process; as `cluster.run.runner_ray.RayRunner`."""
+    """Runs the stages in this process, once; as `cluster.run.runner_ray.RayRunner`."""
 
     def __init__(self, stages: Sequence[Stage], start: int, shards: int = 0, budget_usd: float | None = None) -> None:
-        """Builds no worker yet; `shards` is 0 where it is unknown, `budget_usd` None without a limit."""
+        """Builds no worker yet; the arguments are those of `RayRunner`."""
         self._stages, self._start = list(stages), start
         workers = {stage.name: 1 if stage.pool else 0 for stage in stages}
         self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
         """Of the shards in flight."""
-        self._flow: _Flow | None = None
-        self._ended = threading.Event()  # of the run
+        self._groups = [(group, group[0].concurrent_blocks if group[0].pool else 1) for group in groups(self._stages)]
+        self._queues = [_BlockQueue(writers) for writers in (1, *(threads for _, threads in self._groups))]
+        self._built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
+        self._threads: list[threading.Thread] = []
+        self._meters: list[Meter] | None = []  # to be closed at the end; None: it has ended
+        self._failure: BaseException | None = None  # the first of any thread
+        self._lock, self._ended = threading.Lock(), threading.Event()
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
@@ -48,90 +53,138 @@ class LocalRunner:
         Builds the workers with the first shard, one after the other in the order of the stages, and closes them at the end. An
         exception of a worker is raised when what the others have in hand is dropped, at their next heartbeat.
         """
-        grouped = list(groups(self._stages))
-        wide = [group[0].concurrent_blocks if group[0].pool else 1 for group in grouped]
-        *queues, ended = (_BlockQueue(writers) for writers in (1, *wide))
-        self._flow = flow = _Flow(self.tracker, queues)
-        self._ended.clear()
-        built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
+        first, *_, ended = self._queues
         try:
-            flow.start(self._admit, shards, queues[0], flow, partial(self._build_all, built, flow))
-            for group, threads, queue, following in zip(grouped, wide, queues, [*queues[1:], ended], strict=True):
+            self._begin(self._admit, shards, first)
+            for (group, threads), queue, following in zip(self._groups, self._queues, self._queues[1:], strict=False):
                 for _ in range(threads):
-                    flow.start(self._pass_on, [built[stage.name] for stage in group], queue, following, flow)
+                    self._begin(self._pass_on, [self._built[stage.name] for stage in group], queue, following)
             while (block := ended.take()) is not None:
                 yield from block[1].to_pylist()
         finally:
             if not ended.over:  # the caller takes no more
-                flow.drop()
-            flow.end()
+                self._drop()
+            self._end()
             self._ended.set()
-        if flow.failure is not None:
-            raise flow.failure
+        if self._failure is not None:
+            raise self._failure
 
     def drop(self) -> None:
         """Ends the run where it is: nothing is admitted any more, and what is in hand is dropped; waits a moment for that.
 
         After the end of the run it does nothing.
         """
-        if self._ended.is_set() or self._flow is None:
-            return
-        self.tracker.close()
-        self._flow.drop()
-        self._ended.wait(_LEAVING_SECONDS)
+        if not self._ended.is_set():
+            self.tracker.close()
+            self._drop()
+            self._ended.wait(_LEAVING_SECONDS)
 
-    def _admit(self, shards: Iterable[pa.Table], queue: _BlockQueue, flow: _Flow, build: Callable[[], None]) -> None:
+    def _admit(self, shards: Iterable[pa.Table], queue: _BlockQueue) -> None:
         """Puts each shard into the first queue once it is admitted; the first one has the workers built."""
         try:
             for place, table in enumerate(shards):
                 admitted = None
                 while admitted is None:
-                    if flow.dropped:
+                    if self.tracker.dropped:
                         return
                     admitted = self.tracker.admit(shard_of(table), _ADMISSION_SECONDS)
                 if not admitted:
                     return
                 if not place:
-                    flow.start(build)
+                    self._begin(self._build_all)
                 queue.put(place, table)
         finally:
             queue.close()
 
-    def _pass_on(self, meters: Sequence[Future[Meter]], queue: _BlockQueue, following: _BlockQueue, flow: _Flow) -> None:
+    def _pass_on(self, meters: Sequence[Future[Meter]], queue: _BlockQueue, following: _BlockQueue) -> None:
         """Runs the blocks of a queue through the stages of a group, and puts them into the following one."""
         try:
-            while not flow.dropped and (taken := queue.take()) is not None:
+            while not self.tracker.dropped and (taken := queue.take()) is not None:
                 place, table = taken
-                for one in meters:
-                    meter = one.result()
+                for built in meters:
+                    meter = built.result()
                     table = run_block(meter, table, self.tracker, meter.stage.name)
                 following.put(place, table)
         finally:
             following.close()
 
-    def _build_all(self, built: dict[str, Future[Meter]], flow: _Flow) -> None:
+    def _build_all(self) -> None:
         # One after the other: packages that are imported, and models that are loaded, by two threads at a time disturb each
         # other. The first stages work meanwhile.
-        left = dict(built)
         try:
             for stage in self._stages:
-                if flow.dropped:
+                if self.tracker.dropped:
                     raise _Dropped
-                built[stage.name].set_result(self._build(stage, flow))
-                del left[stage.name]
+                self._built[stage.name].set_result(self._build(stage))
         except BaseException as error:
-            flow.fail(error)  # before those who wait for a worker hear of it
-            for one in left.values():
-                one.set_exception(_Dropped())
+            self._fail(error)  # before those who wait for a worker hear of it
+            for left in self._built.values():
+                if not left.done():
+                    left.set_exception(_Dropped())
 
-    def _build(self, stage: Stage, flow: _Flow) -> Meter:
+    def _build(self, stage: Stage) -> Meter:
         reserve = partial(self.tracker.reserve, stage.name)
         with reporting_to(partial(self.tracker.heartbeat, stage.name, None, 0), reserve, self.tracker.closed):
             meter = Meter(stage, self._start)
-        flow.close_at_end(meter)
+        with self._lock:
+            late = self._meters is None
+            if self._meters is not None:
+                self._meters.append(meter)
+        if late:
+            meter.close()
+            raise _Dropped
         if stage.pool:
             self.tracker.worker_started(stage.name, stage.name)
         return meter
+
+    def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Calls `work` in a thread of its own."""
+
+        def called() -> None:
+            try:
+                work(*arguments)
+            except BaseException as error:
+                self._fail(error)
+
+        thread = threading.Thread(target=called, name=THREAD, daemon=True)
+        with self._lock:
+            self._threads.append(thread)
+        thread.start()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            if not isinstance(error, _Dropped):
+                self._failure = self._failure or error
+        self._drop()
+
+    def _drop(self) -> None:
+        """Has the threads end: at the next heartbeat, or with the block that they have in hand."""
+        self.tracker.dropped = True
+        for queue in self._queues:
+            queue.drop()
+
+    def _end(self) -> None:
+        """Waits for the threads to end, and closes the workers; where a thread is still inside one, none is closed.
+
+        What closing raises is raised, unless the run has failed before: then it is a note of that exception.
+        """
+        end = time.monotonic() + _DROPPED_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()) if self.tracker.dropped else None)
+        with self._lock:
+            meters, self._meters = self._meters or [], None
+        if any(thread.is_alive() for thread in self._threads):
+            return
+        failed: Exception | None = None
+        for meter in reversed(meters):
+            try:
+                meter.close()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None and self._failure is not None:
+            self._failure.add_note(f"a worker cannot be closed, either: {cause(failed)}")
+        elif failed is not None:
+            raise failed
 
 
 class _Dropped(BaseException):
@@ -189,79 +242,3 @@ class _BlockQueue:
             self._waiting.clear()
             self._writers = 0
             self._changed.notify_all()
-
-
-class _Flow:
-    """The threads of a run with the queues between them, and the first exception that one of them has raised."""
-
-    def __init__(self, tracker: _Tracker, queues: Sequence[_BlockQueue]) -> None:
-        """Starts none."""
-        self._tracker, self._queues = tracker, queues
-        self._threads: list[threading.Thread] = []
-        self._meters: list[Meter] | None = []  # to be closed at the end; None: it has ended
-        self._lock = threading.Lock()
-        self.failure: BaseException | None = None
-
-    @property
-    def dropped(self) -> bool:
-        """Returns whether the run has failed, or its caller takes no more."""
-        return self._tracker.dropped
-
-    def start(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Calls `work` in a thread of its own."""
-
-        def called() -> None:
-            try:
-                work(*arguments)
-            except BaseException as error:
-                self.fail(error)
-
-        thread = threading.Thread(target=called, name=THREAD, daemon=True)
-        with self._lock:
-            self._threads.append(thread)
-        thread.start()
-
-    def fail(self, error: BaseException) -> None:
-        """Records an exception, if it is the first, and has the other threads end."""
-        with self._lock:
-            if not isinstance(error, _Dropped):
-                self.failure = self.failure or error
-        self.drop()
-
-    def drop(self) -> None:
-        """Has the threads end: at the next heartbeat, or with the block that they have in hand."""
-        self._tracker.dropped = True
-        for queue in self._queues:
-            queue.drop()
-
-    def close_at_end(self, meter: Meter) -> None:
-        """Has a worker closed when the run ends: at once where it has ended meanwhile."""
-        with self._lock:
-            if self._meters is not None:
-                self._meters.append(meter)
-                return
-        meter.close()
-        raise _Dropped
-
-    def end(self) -> None:
-        """Waits for the threads to end, and closes the workers; where a thread is still inside one, none is closed.
-
-        What closing raises is raised, unless the run has failed before: then it is a note of that exception.
-        """
-        end = time.monotonic() + _DROPPED_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()) if self.dropped else None)
-        with self._lock:
-            meters, self._meters = self._meters or [], None
-        if any(thread.is_alive() for thread in self._threads):
-            return
-        failed: Exception | None = None
-        for meter in reversed(meters):
-            try:
-                meter.close()
-            except Exception as error:
-                failed = failed or error
-        if failed is not None and self.failure is not None:
-            self.failure.add_note(f"a worker cannot be closed, either: {cause(failed)}")
-        elif failed is not None:
-            raise failed

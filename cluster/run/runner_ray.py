@@ -18,10 +18,9 @@ from cluster.building import reported_while_busy
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import outages
 from cluster.run.meter import Meter, run_block
-from cluster.run.outage_reports import OutageReports
+from cluster.run.outage_reports import outages_reported
 from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.progress import ProgressTracker
-from cluster.run.session import data_context
 from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
 
@@ -30,7 +29,7 @@ _ADMISSION_SECONDS = 1.0  # timeout of one call of `admit`
 _PROGRESS_SECONDS = 0.2  # timeout of the driver's loop for the tracker's progress
 _REPLY_SECONDS = 5.0  # timeout of the calls in `_UNANSWERED`
 _SENT = {"heartbeat", "report_outages", "worker_stopped", "mark_committed", "spent_elsewhere", "close"}  # not waited for
-_UNANSWERED: dict[str, Any] = {"closed": False, "attempts": {}, "seconds_since_heartbeat": 0.0, "in_flight": 1}
+_UNANSWERED: dict[str, Any] = {"closed": False, "seconds_since_heartbeat": 0.0, "in_flight": 1}
 
 
 class RayRunner:
@@ -66,9 +65,10 @@ class RayRunner:
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end."""
         import ray
-        from ray.data import ActorPoolStrategy, TaskPoolStrategy
+        from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
-        context = data_context()
+        context = DataContext.get_current()
+        context.enable_progress_bars = context.print_on_execution_start = False  # the job shows its own progress
         context.target_max_block_size = None  # a block is a shard and is never split
         context.execution_options.preserve_order = False
         context.execution_no_progress_timeout_s = -1  # the job has its own: limits.stall_minutes
@@ -144,7 +144,6 @@ class RemoteTracker:
     """
 
     def __init__(self, actor: Any) -> None:
-        """Calls nothing yet."""
         import ray
 
         self._actor, self._node = actor, ray.get_runtime_context().get_node_id()
@@ -194,7 +193,8 @@ class _BlockActor:
 
         self._tracker = remote_tracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
-        self._pulse = OutageReports(partial(self._tracker.report_outages, self._worker)).__enter__()
+        self._pulse = outages_reported(partial(self._tracker.report_outages, self._worker))
+        self._pulse.__enter__()  # as long as the actor lives
         heard = partial(self._tracker.heartbeat, stage.name, None, 0)
         # A worker may copy an index for minutes while it is built; an engine loads its model in one call.
         with (
@@ -230,7 +230,7 @@ def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start:
     if not table.num_rows:
         return stages[-1].produces.empty_table()
     worker = f"task-{shard_of(table)}"
-    with OutageReports(partial(progress.report_outages, worker)):
+    with outages_reported(partial(progress.report_outages, worker)):
         for stage in stages:
             table = run_block(Meter(stage, start), table, progress, worker)
     return table

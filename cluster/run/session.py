@@ -180,16 +180,6 @@ def open_session(address: str, requests: Mapping[str, PoolRequest], modules: Seq
     return InProcessSession(requests) if address == IN_PROCESS else Session(address, requests, modules)
 
 
-def data_context() -> Any:
-    """Returns Ray Data's context, set to print nothing: the job shows its own progress."""
-    from ray.data import DataContext
-
-    context = DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    return context
-
-
 def usable_gpus(requests: Mapping[str, PoolRequest]) -> float:
     """Returns the GPUs of this process that the pools can use; none are looked for where no pool can use one."""
     return visible_gpus() if any(request.can_use_gpu for request in requests.values()) else 0.0

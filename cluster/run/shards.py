@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -217,20 +217,11 @@ def add_seconds(sums: SecondsByStart, manifest: Manifest) -> None:
                 into[name] += seconds
 
 
-class Files(Protocol):
-    """Names the files of a committed shard."""
-
-    @property
-    def files(self) -> Mapping[str, Sequence[File]]:
-        """Returns table -> its files."""
-        ...
-
-
-def committed_tables(plan: Plan, committed: Iterable[Files]) -> dict[str, list[File]]:
-    """Returns the files of every table: those of planning, and those that the manifests name."""
+def committed_tables(plan: Plan, committed: Iterable[Mapping[str, Sequence[File]]]) -> dict[str, list[File]]:
+    """Returns the files of every table: those of planning, and those of the committed shards."""
     tables = {table: list(files) for table, files in plan.tables.items()}
-    for manifest in committed:
-        for table, files in manifest.files.items():
+    for of_shard in committed:
+        for table, files in of_shard.items():
             tables.setdefault(table, []).extend(files)
     return tables
 

@@ -40,43 +40,33 @@ class Storage(Protocol):
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Stores `data` unless `key` exists; durable on return. False: another object exists, and stays."""
-        ...
 
     def put(self, key: str, data: bytes) -> None:
         """Stores `data`, replacing an older object; a reader sees the old or the new, never a mixture."""
-        ...
 
     def upload(self, path: Path, key: str) -> None:
         """Stores a local file under `key`, replacing an older object."""
-        ...
 
     def get(self, key: str) -> bytes | None:
         """Returns the object's bytes, or None if it does not exist."""
-        ...
 
     def open(self, key: str) -> pa.NativeFile:
         """Opens the object as a random-access file (for Parquet). FileNotFoundError if it does not exist."""
-        ...
 
     def stat(self, key: str) -> Entry | None:
         """Returns the entry of exactly this key, or None."""
-        ...
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Lists every object below the folder `prefix`, sorted by key; unfinished temporary files included."""
-        ...
 
     def folders(self) -> Sequence[str]:
         """Returns the names of the folders right under the root, sorted."""
-        ...
 
     def delete(self, *keys: str) -> None:
         """Removes the objects; keys that do not exist are ignored."""
-        ...
 
     def url(self, key: str) -> str:
         """Returns the object's address, for DuckDB and for messages."""
-        ...
 
 
 def remote(url: str) -> bool:

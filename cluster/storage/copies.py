@@ -2,8 +2,8 @@
 
 One copy per machine and version: the first process to ask makes it while others wait at a file lock, and all use it. A
 process holds the lock shared until it exits. A copy without a lock is evicted when another version of the same objects is
-copied, or when any copy is made a month after it was last used. The next process to ask resumes a copy that a kill
-interrupted.
+copied, or when any copy is made a month after it was last used. The next process to ask completes a copy that a kill
+interrupted, file by file.
 
 The same folder has the temporary folders of processes (`work_folder`).
 """
@@ -24,7 +24,7 @@ from typing import IO, TypeVar
 
 from cluster.errors import ClusterError, DmqrError
 from cluster.storage import Entry
-from cluster.storage.s3 import S3Storage, partial_path
+from cluster.storage.s3 import S3Storage
 
 Value = TypeVar("Value")
 TRIES = 3  # objects may be replaced while they are copied
@@ -168,14 +168,8 @@ def _copy(
     part = folder.with_suffix(".part")
     try:
         part.mkdir(exist_ok=True)
-        missing = [entry for entry in entries if not _whole(part / entry.key, entry.size)]
-        partials = {partial_path(part / entry.key, entry) for entry in missing}
-        whole = {part / entry.key for entry in entries}
-        for left in [path for path in part.rglob("*") if path.is_file()]:  # of another version, interrupted by a kill
-            if left not in partials | whole:
-                left.unlink()
-        wanted = sum(entry.size for entry in missing) - sum(path.stat().st_size for path in partials if path.exists())
-        free = shutil.disk_usage(part).free
+        missing = [entry for entry in entries if not (part / entry.key).is_file()]  # a kill leaves whole files
+        wanted, free = sum(entry.size for entry in missing), shutil.disk_usage(part).free
         if wanted > free:
             raise ClusterError(
                 "disk-space",
@@ -191,10 +185,6 @@ def _copy(
     except (FileNotFoundError, ClusterError):
         shutil.rmtree(part, ignore_errors=True)
         raise
-
-
-def _whole(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
 
 
 def _evict(kept: Path) -> None:

@@ -4,14 +4,12 @@ A commit is a PutObject with `If-None-Match: *`. An answer may be lost after the
 then told that the object exists; so every put carries a token in the object's metadata, and a put that is refused compares
 the token of the object there with its own.
 
-Uploads go through boto3's transfer manager. Downloads do not: it cannot resume one that a kill interrupted, and cannot be
-told which version of the object is wanted.
+Uploads go through boto3's transfer manager. Downloads do not: it cannot be told which version of the object is wanted.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import time
 import uuid
@@ -43,11 +41,6 @@ _CONFLICTS = 12  # times that a put is refused by an object that is then not fou
 def _page(asked: dict[str, Any], client: Any) -> dict[str, Any]:
     page: dict[str, Any] = client.list_objects_v2(**asked)
     return page | {"IsTruncated": page["IsTruncated"]}  # KeyError: it is no list
-
-
-def partial_path(path: Path, entry: Entry) -> Path:
-    """Returns where a download is written until it is complete: beside `path`, one name for each version of the object."""
-    return path.with_name(f"{path.name}.{hashlib.sha256(str(entry.etag).encode()).hexdigest()[:8]}.part")
 
 
 class _RetryingClient:
@@ -123,7 +116,7 @@ class S3Storage:
         return data
 
     def download(self, entry: Entry, path: Path, on_progress: Callable[[], object] = lambda: None) -> None:
-        """Writes this version of an object into a local file, in parts; resumes a download that a kill interrupted.
+        """Writes this version of an object into a local file, in parts.
 
         Args:
             entry: Key, size and version.
@@ -133,18 +126,17 @@ class S3Storage:
         Raises:
             FileNotFoundError: The object was removed or replaced.
         """
-        unfinished = partial_path(path, entry)
-        with unfinished.open("ab") as file:
-            starts = range(file.tell(), entry.size, PART)
-            named, url = self._named(entry.key), self.url(entry.key)
-            try:
-                for data in prefetch(
-                    lambda at: ranged(url, named, entry.etag, at, min(PART, entry.size - at)), starts, STREAMS
-                ):
+        unfinished, named, url = path.with_name(f"{path.name}.part"), self._named(entry.key), self.url(entry.key)
+        parts = prefetch(
+            lambda at: ranged(url, named, entry.etag, at, min(PART, entry.size - at)), range(0, entry.size, PART), STREAMS
+        )
+        try:
+            with unfinished.open("wb") as file:
+                for data in parts:
                     file.write(data)
                     on_progress()
-            except PreconditionFailed:
-                raise FileNotFoundError(errno.ENOENT, "was replaced while it was copied", url) from None
+        except PreconditionFailed:
+            raise FileNotFoundError(errno.ENOENT, "was replaced while it was copied", url) from None
         unfinished.replace(path)
 
     def open(self, key: str) -> pa.NativeFile:

@@ -53,11 +53,8 @@ _REFUSED = {
     ),
     **dict.fromkeys(("NotImplemented", "501"), _CANNOT),
 }
-_MISCONFIGURED = {  # messages for transient errors, where no request to the endpoint ever succeeded
-    "address": "no answer from {host}; correct AWS_ENDPOINT_URL_S3, or mend the network",
-    "credentials": "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-    "tls": "{failure}; correct AWS_ENDPOINT_URL_S3 (https or http), or mend the network",
-}
+_NO_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+_ADDRESS = "correct AWS_ENDPOINT_URL_S3, or mend the network"
 _SETTINGS = "correct the environment's AWS_... variables or ~/.aws/config"
 
 Value = TypeVar("Value")
@@ -127,18 +124,17 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
     except _Away as away:
         failure = away
     if _misconfigured(failure):
-        words = _MISCONFIGURED[str(failure.suspect)].format(host=_host(failure.endpoint), failure=failure)
-        raise ClusterError("storage-refused", f"{url}: {words}")
+        raise ClusterError("storage-refused", f"{url}: {failure}; {failure.remedy}")
     _unavailable.add(failure.endpoint)
     raise UnavailableError(f"{url}: {failure} for {failure.lasted:.0f} s")
 
 
 class _Away(Transient):
-    """An error that a retry may mend. `suspect`: key of _MISCONFIGURED, what else may be wrong."""
+    """An error that a retry may mend, or else this remedy, where no request to the endpoint ever succeeded."""
 
-    def __init__(self, words: str, endpoint: str, suspect: str | None = None) -> None:
+    def __init__(self, words: str, endpoint: str, remedy: str | None = None) -> None:
         super().__init__(words, f"S3 at {_host(endpoint)}" if endpoint else "S3")
-        self.endpoint, self.suspect = endpoint, suspect
+        self.endpoint, self.remedy = endpoint, remedy
 
 
 def _attempt(url: str, operation: Callable[[Any], Value]) -> Value:
@@ -159,13 +155,13 @@ def _attempt(url: str, operation: Callable[[Any], Value]) -> Value:
         return value
     if where and not isinstance(failure, _Away):
         _answered.add(where.meta.endpoint_url)
-    if isinstance(failure, _Away) and failure.suspect == "credentials":
+    if isinstance(failure, _Away) and failure.remedy == _NO_CREDENTIALS:
         _client.cache_clear()  # a client never looks for credentials again
     raise failure
 
 
 def _misconfigured(failure: _Away) -> bool:
-    return failure.suspect is not None and failure.endpoint not in _answered
+    return failure.remedy is not None and failure.endpoint not in _answered
 
 
 def _patience(failure: Transient) -> float:
@@ -194,14 +190,14 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
         (of.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
         (
             of.NoCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError | of.MetadataRetrievalError,
-            _Away("no credentials for S3", endpoint, "credentials"),
+            _Away("no credentials for S3", endpoint, _NO_CREDENTIALS),
         ),
         (
             of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError,
-            _Away(f"no answer from {host}", endpoint, "address"),
+            _Away(f"no answer from {host}", endpoint, _ADDRESS),
         ),
         # a login page has no ETag, and a redirect to one goes in circles
-        (KeyError | RecursionError if where else (), _Away(f"what answers at {host} is no S3", endpoint, "address")),
+        (KeyError | RecursionError if where else (), _Away(f"what answers at {host} is no S3", endpoint, _ADDRESS)),
         (
             of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
             _Away(f"{host} broke off ({type(error).__name__})", endpoint),
@@ -218,7 +214,7 @@ def _insecure(error: Exception, url: str, endpoint: str) -> Exception:
     words = f"no secure connection to {_host(endpoint)} ({_short(error)})"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return ClusterError("storage-refused", f"{url}: {words}; set AWS_CA_BUNDLE, or correct the address")
-    return _Away(words, endpoint, "tls")
+    return _Away(words, endpoint, "correct AWS_ENDPOINT_URL_S3 (https or http), or mend the network")
 
 
 def _refused(error: Any, url: str, endpoint: str, region: str | None) -> Exception:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import fsspec
@@ -29,12 +29,6 @@ CREATE MACRO rows_by_name(files) AS TABLE FROM read_parquet(files, hive_partitio
 """
 """The rows of Parquet files as they are, and those of files that may lack columns. By itself DuckDB takes `stage=prod` in a
 path for a column, in place of the file's own of that name."""
-
-
-class _Bounds(NamedTuple):
-    memory: str
-    threads: int
-    ordered: bool
 
 
 class _File(S3File):
@@ -101,21 +95,8 @@ def _quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-class _Kept:
-    """The databases of `kept_duckdb`, by their settings."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._opened: dict[_Bounds, duckdb.DuckDBPyConnection] = {}
-
-    def cursor(self, bounds: _Bounds) -> duckdb.DuckDBPyConnection:
-        """Returns a connection of its own, with its own temporary tables, to the database of these settings."""
-        if bounds not in self._opened:
-            self._opened[bounds] = self._stack.enter_context(_bounded(bounds))
-        return _quiet(self._opened[bounds].cursor())
-
-
-_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+_Bounds = tuple[str, int, bool]  # memory, threads, whether rows are in order
+_kept: ContextVar[tuple[ExitStack, dict[_Bounds, duckdb.DuckDBPyConnection]] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
@@ -125,7 +106,7 @@ def kept_duckdb() -> Iterator[None]:
     A database takes 25 ms of CPU to open, and a page reads from ten. What is read stays in its memory to the end.
     """
     with ExitStack() as stack:
-        token = _kept.set(_Kept(stack))
+        token = _kept.set((stack, {}))
         try:
             yield
         finally:
@@ -141,17 +122,23 @@ def bounded_duckdb(memory: str, threads: int, *, ordered: bool = False) -> Itera
         threads: Their number.
         ordered: Whether rows come in the order of the files.
     """
-    bounds, kept = _Bounds(memory, threads, ordered), _kept.get()
-    with _bounded(bounds) if kept is None else kept.cursor(bounds) as connection:
+    bounds, kept = (memory, threads, ordered), _kept.get()
+    if kept is None:
+        with _bounded(*bounds) as connection:
+            yield connection
+        return
+    stack, opened = kept
+    if bounds not in opened:
+        opened[bounds] = stack.enter_context(_bounded(*bounds))
+    with _quiet(opened[bounds].cursor()) as connection:  # with temporary tables of its own
         yield connection
 
 
 @contextmanager
-def _bounded(bounds: _Bounds) -> Iterator[duckdb.DuckDBPyConnection]:
+def _bounded(memory: str, threads: int, ordered: bool) -> Iterator[duckdb.DuckDBPyConnection]:
     with work_folder() as folder:
-        limits: dict[str, str | int | bool] = {"memory_limit": bounds.memory, "threads": bounds.threads}
-        config = limits | {"temp_directory": str(folder), "preserve_insertion_order": bounds.ordered}
-        with open_duckdb(config) as connection:
+        limits: dict[str, str | int | bool] = {"memory_limit": memory, "threads": threads, "preserve_insertion_order": ordered}
+        with open_duckdb(limits | {"temp_directory": str(folder)}) as connection:
             yield connection
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from cluster.cause import absent, one_line
+from cluster.cause import absent, yaml_problem
 from cluster.errors import ConfigError, nearest
 from cluster.plugins import is_reference
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
@@ -76,7 +76,7 @@ def _read(path: str) -> dict[str, Any]:
             "config-file", f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; {_GIVE}"
         ) from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError("config-file", f"{path}: not YAML: {_where(error)}; correct it there") from error
+        raise ConfigError("config-file", f"{path}: not YAML: {yaml_problem(error)}; correct it there") from error
     if not isinstance(values, dict):
         raise ConfigError("config-file", f"{path}: holds no keys; see configs/quickstart.yaml for an example")
     return values
@@ -122,13 +122,6 @@ def _checked(values: dict[str, Any], where: str) -> Config:
         return Config.model_validate(values, context=REQUIRED)
     except ValidationError as error:
         raise ConfigError(*problem(where, error)) from error
-
-
-def _where(error: Exception) -> str:
-    """Returns `line N, column M: problem`; PyYAML's own message has several lines and names a "<unicode string>"."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    text = one_line(problem or error, None)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark is not None else text
 
 
 def yesterday() -> str:
@@ -180,7 +173,9 @@ def given_setting(setting: str) -> tuple[str, Any]:
     try:
         return name.strip(), yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ConfigError("argument", f"--set {name}: the value is not YAML: {_where(error)}; put it in quotes") from error
+        raise ConfigError(
+            "argument", f"--set {name}: the value is not YAML: {yaml_problem(error)}; put it in quotes"
+        ) from error
 
 
 def _put(values: dict[str, Any], name: str, value: Any, where: str) -> None:

@@ -113,7 +113,7 @@ def promote(storage: Storage, version: Version) -> str | None:
 
 def _content_of(run: RunFolder) -> str:
     found = hashlib.sha256()
-    for table, files in sorted(committed_tables(run.plan, run.manifests).items()):
+    for table, files in sorted(committed_tables(run.plan, (one.files for one in run.manifests)).items()):
         found.update("".join([f"{table}\n", *(f"{file.key} {file.size}\n" for file in files)]).encode())
     return found.hexdigest()[:16]
 

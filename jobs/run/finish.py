@@ -61,7 +61,7 @@ def put_latest(prepared: Prepared) -> None:
 
 def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED) -> dict[str, list[File]]:
     """Returns the committed files of each table; an empty list for a table without rows."""
-    found = committed_tables(plan, manifests(storage))
+    found = committed_tables(plan, (one.files for one in manifests(storage)))
     return {name: found.get(name, []) for name in tables}
 
 

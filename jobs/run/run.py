@@ -12,7 +12,7 @@ from functools import partial
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, RewriterError, Stopped
 from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
-from cluster.run.outage_reports import OutageReports
+from cluster.run.outage_reports import outages_reported
 from cluster.run.progress import ProgressTracker
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
@@ -110,7 +110,7 @@ def run(
             check_shared(prepared.output, "output")
             check_shared_store(prepared.config)
         grace = prepared.config.cluster.grace_seconds
-        with Signals(progress, resume_command, grace) as signals, OutageReports(partial(outages.update, "driver")):
+        with Signals(progress, resume_command, grace) as signals, outages_reported(partial(outages.update, "driver")):
             if plan is None and draft is None:
                 progress.phase("reading the log")
                 driver_costs.begin("log")

@@ -116,7 +116,7 @@ class RunFolder:
     @cached_property
     def tables(self) -> dict[str, list[str]]:
         """Returns table -> URLs or paths of its committed files."""
-        files = committed_tables(self.plan, self.manifests)
+        files = committed_tables(self.plan, (one.files for one in self.manifests))
         return {table: [self.storage.url(file.key) for file in named] for table, named in files.items()}
 
     @cached_property

@@ -44,12 +44,6 @@ class Collected(NamedTuple):
     size: int
 
 
-class _Footer(NamedTuple):
-    rows: int
-    newest: int
-    """When the newest was made, in milliseconds since the epoch."""
-
-
 def collect(
     storage: Storage,
     unused: float,
@@ -101,8 +95,8 @@ def _due(storage: Storage, one: StoredSpace, used: str | None, last_day: str, ol
     if not unused and not oldest:
         return None, [], 0
     footers = {name: _footer(storage, f"{one.space.folder}/{name}") for name in one.files}
-    names = [name for name, footer in footers.items() if unused or footer.newest < oldest]
-    return UNUSED if unused else OLD if names else None, names, sum(footers[name].rows for name in names)
+    names = [name for name, (_, newest) in footers.items() if unused or newest < oldest]
+    return UNUSED if unused else OLD if names else None, names, sum(footers[name][0] for name in names)
 
 
 def _remove(storage: Storage, one: StoredSpace, why: str, names: Sequence[str], last_day: str) -> bool:
@@ -120,17 +114,18 @@ def _remove(storage: Storage, one: StoredSpace, why: str, names: Sequence[str], 
     return True
 
 
-def _footer(storage: Storage, key: str) -> _Footer:
+def _footer(storage: Storage, key: str) -> tuple[int, int]:
+    """Returns the rows of a file, and when the newest was made, in milliseconds since the epoch."""
     try:
         with storage.open(key) as file:
             metadata = pq.ParquetFile(file).metadata
     except FileNotFoundError:  # merged with others since, and removed
-        return _Footer(0, 0)
+        return 0, 0
     newest = 0
     place = metadata.schema.names.index(MADE) if MADE in metadata.schema.names else -1
     for number in range(metadata.num_row_groups if place >= 0 else 0):
         statistics = metadata.row_group(number).column(place).statistics
         if statistics is None or not statistics.has_min_max:
-            return _Footer(metadata.num_rows, milliseconds(time.time()))  # nobody knows how old they are: they stay
+            return metadata.num_rows, milliseconds(time.time())  # nobody knows how old they are: they stay
         newest = max(newest, milliseconds(statistics.max.timestamp()))
-    return _Footer(metadata.num_rows, newest)
+    return metadata.num_rows, newest

@@ -123,9 +123,9 @@ def _forgotten(storage: Storage, what: WhatToForget, words: QueryWords, now: Cal
         found.others |= _found(storage, what, words, seen, check).others
     forgotten = {name: at for name, at in forgotten_queries(storage).items() if name in marked}
     for one in stored_spaces(storage):
-        dropped = drop_forgotten(storage, one, forgotten, check)
-        found.files += dropped.files
-        found.rows[one.space.kind] += dropped.rows
+        files, rows = drop_forgotten(storage, one, forgotten, check)
+        found.files += files
+        found.rows[one.space.kind] += rows
     remove_earlier_marks(storage)
     return found
 

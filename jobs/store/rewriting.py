@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from cluster.storage import Storage
 from jobs.chain.store.files import Space, put_rows, read_range
@@ -18,15 +17,13 @@ from jobs.store.contents import StoredSpace
 from jobs.store.maintainer import Check
 
 
-class Dropped(NamedTuple):
-    """What of a space was written anew: files, and the rows that went."""
+def drop_forgotten(
+    storage: Storage, one: StoredSpace, forgotten: Mapping[str, int], check: Check = lambda: None
+) -> tuple[int, int]:
+    """Drops the rows of forgotten queries that were made before; returns the files written anew, and the rows that went.
 
-    files: int
-    rows: int
-
-
-def drop_forgotten(storage: Storage, one: StoredSpace, forgotten: Mapping[str, int], check: Check = lambda: None) -> Dropped:
-    """Drops the rows of forgotten queries that were made before; `forgotten` is what `forgotten_queries` returns."""
+    `forgotten` is what `forgotten_queries` returns.
+    """
     ids, merges = sorted(name[:DIGITS] for name in forgotten), list(one.merges)
     files = rows = 0
     for name in one.files:
@@ -37,7 +34,7 @@ def drop_forgotten(storage: Storage, one: StoredSpace, forgotten: Mapping[str, i
         check()
         dropped = _drop_of_file(storage, one.space, name, merges, forgotten)
         files, rows = files + bool(dropped), rows + dropped
-    return Dropped(files, rows)
+    return files, rows
 
 
 def _drop_of_file(storage: Storage, space: Space, name: str, merges: list[Merge], forgotten: Mapping[str, int]) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from cluster import outages
 from cluster.outages import Outage, answered, failed, merged
-from cluster.run.outage_reports import OutageReports
+from cluster.run.outage_reports import outages_reported
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State
 
@@ -47,7 +47,7 @@ def test_of_several_processes_the_first_counts() -> None:
 
 def test_a_process_reports_changes_alone_and_at_its_end_what_has_not_answered() -> None:
     told: list[list[str]] = []
-    with OutageReports(lambda found: told.append([one.service for one in found])):
+    with outages_reported(lambda found: told.append([one.service for one in found])):
         failed("S3", "away", 120)
         while not told:
             time.sleep(0.01)
@@ -55,7 +55,7 @@ def test_a_process_reports_changes_alone_and_at_its_end_what_has_not_answered() 
         assert told == [["S3"]]
     time.sleep(0.1)
     assert told == [["S3"]]  # it was given up
-    with OutageReports(lambda found: told.append([one.service for one in found])):
+    with outages_reported(lambda found: told.append([one.service for one in found])):
         failed("S3", "away", 120)
         while len(told) < 2:
             time.sleep(0.01)
