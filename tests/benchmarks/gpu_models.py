@@ -4,9 +4,8 @@
 
 The shapes are those of bge-reranker-v2-m3 (XLM-RoBERTa, 24 layers of 1,024) and bge-base-en (BERT, 12 layers of 768) with
 random weights, the texts SciFact's recorded queries with their BM25 candidates, in float16. The chip is a product of two
-matrices of 8,192 x 8,192 in float16; a model's share of it is by the operations that its texts need, without padding. Last, the
-small cross-encoder with real weights in three precisions: how many of each query's first ten candidates stay. On a machine
-without the data, `--pairs` reads what `--write-pairs` wrote on another one.
+matrices of 8,192 x 8,192 in float16; a model's share of it is by the operations that its texts need, without padding. On a
+machine without the data, `--pairs` reads what `--write-pairs` wrote on another one.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from flagembedding_speed import FLAG_MODEL, FLAG_RERANKER, RERANKER, Contestants, encoders, pairs, rerankers
+from flagembedding_speed import FLAG_MODEL, FLAG_RERANKER, Contestants, encoders, pairs, rerankers
 from limits.rounds import interleaved
 from recorded_sets import shared
 from results import measured_on, table
@@ -31,9 +29,8 @@ from retrievers.batches import CHUNK, made_ahead
 from retrievers.reranker import open_reranker
 from retrievers.settings import RerankSettings
 
-PAIRS, LENGTH, FIRST = 5000, 512, 10
+PAIRS, LENGTH = 5000, 512
 DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
-PRECISIONS = ("float32", "float16", "bfloat16")
 PEERS = "sentence-transformers, batches of 256"
 SHAPES: dict[str, dict[str, Any]] = {
     "xlm-roberta": {
@@ -50,7 +47,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pairs", type=Path, help="of --write-pairs")
     parser.add_argument("--write-pairs", type=Path)
-    parser.add_argument("--small", type=Path, help="the folder of the small cross-encoder; with --pairs not measured without")
     parser.add_argument("--most", type=int, default=PAIRS, help="pairs")
     options = parser.parse_args()
     read = json.loads(options.pairs.read_text(encoding="utf-8")) if options.pairs else pairs(shared(), PAIRS)
@@ -70,9 +66,6 @@ def main() -> None:
         rows += measured("texts", len(texts), encoding(encoder, texts), options.rounds)
         work = {"pairs": operations(scorer, queries, passages), "texts": operations(encoder, texts)}
     print(table(["what", "seconds", "a second", "of the chip"], (of_chip(*row, work, chip) for row in rows)))
-    if options.small or not options.pairs:
-        small = options.small or shared() / RERANKER
-        print("\n" + table(["the small cross-encoder", "pairs/s", "first ten that stay"], precisions(small, queries, passages)))
 
 
 def chip_rate() -> float:
@@ -182,28 +175,6 @@ def of_chip(name: str, unit: str, amount: int, seconds: float, work: dict[str, f
     """One line of the table."""
     share = "" if "tokenising" in name else f"{work[unit] / chip / seconds:.2f}"
     return [f"{amount:,} {unit}: {name}", f"{seconds:.2f}", f"{amount / seconds:,.0f}", share]
-
-
-def precisions(model: Path, queries: list[str], passages: list[str]) -> list[list[str]]:
-    """A line for each precision."""
-    scores, rows = {}, []
-    for dtype in PRECISIONS:
-        settings = {"kind": "cross_encoder", "model": str(model), "dtype": dtype}
-        ours: Any = open_reranker(RerankSettings(**settings), device=DEVICE)
-        scores[dtype] = ours.score(queries, passages)
-        spent = interleaved({"ours": partial(ours.score, queries, passages)}, 3)["ours"]
-        rows.append([dtype, f"{len(queries) / spent.seconds:,.0f}", f"{kept(queries, scores['float32'], scores[dtype]):.3f}"])
-    return rows
-
-
-def kept(queries: Sequence[str], before: np.ndarray, after: np.ndarray) -> float:
-    """The part of each query's first ten by `before` that are so by `after`, the mean over queries."""
-    asked, parts = np.array(queries, dtype=object), []
-    for query in dict.fromkeys(queries):
-        (places,) = np.nonzero(asked == query)
-        first, second = (set(places[np.argsort(-of[places], kind="stable")[:FIRST]]) for of in (before, after))
-        parts.append(len(first & second) / len(first))
-    return float(np.mean(parts))
 
 
 if __name__ == "__main__":

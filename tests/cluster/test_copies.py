@@ -14,7 +14,7 @@ import pytest
 from cluster.errors import ClusterError
 from cluster.storage import copies
 from cluster.storage.copies import copied, work_folder
-from cluster.storage.s3 import PART, S3Storage
+from cluster.storage.s3 import S3Storage
 from tests.support.cluster.s3_proxy import proxied
 from tests.support.cluster.s3_server import S3Server
 
@@ -82,32 +82,6 @@ def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> No
     assert here is not None
     assert (here / "data/a").stat().st_size == 100_000
     assert folders(store) == ["whole"]
-
-
-@pytest.mark.slow
-def test_a_copy_that_was_killed_within_a_file_goes_on_there(
-    store: S3Storage, s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = os.urandom(3 * PART + 7)
-    store.put("data/big", data)
-    code = "import os, signal\nfrom cluster.storage.s3 import S3Storage as S\ntake = S.download\n"
-    code += "def tell():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    code += "def one(self, entry, path, _):\n    take(self, entry, path, tell if 'big' in entry.key else _)\nS.download = one\n"
-    killed = child(store, "1", code + COPY)
-    assert killed.wait(timeout=300) == -signal.SIGKILL
-    (part,) = copies.place(store).glob("*.part")
-    assert len(list(part.rglob("big.*.part"))) == 1
-    (part / "data" / "of-another-time.0123.part").write_bytes(b"x")
-    told: list[int] = []
-    with proxied(s3) as (proxy, address):
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        here = copied(store, list(store.list("data")), "1", on_progress=lambda: told.append(1))
-        fetched = [path for method, path in proxy.requests if method == "GET" and path.endswith("/data/big")]
-    assert here is not None
-    assert (here / "data/big").read_bytes() == data
-    assert sorted(path.name for path in (here / "data").iterdir()) == ["a", "b", "big"]
-    assert len(fetched) <= 4
-    assert told, "who watches is told that work goes on"
 
 
 @pytest.mark.slow

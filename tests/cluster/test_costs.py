@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,6 +21,7 @@ from cluster.costs import (
     START_UP,
     BusyTime,
     Prices,
+    Totals,
     add_totals,
     by_start,
     entry,
@@ -32,6 +31,7 @@ from cluster.costs import (
     totals,
 )
 from cluster.errors import ClusterError
+from cluster.token_prices import without_tiers
 
 SECONDS = st.floats(0, 1e4)
 ENTRIES = st.builds(
@@ -86,15 +86,17 @@ def test_a_slice_of_a_chunked_table_settles_like_a_table_of_its_own(rows: list[l
     )
 
 
-def test_what_was_measured_decides_the_shares() -> None:
-    settled = settle(table([[entry("s", "a", 3.0)], [entry("s", "b", 1.0)]]), 8.0, 0.0, 1)[0].column("costs").to_pylist()
-    assert [row[0]["seconds"] for row in settled] == [6.0, 2.0]
-
-
-def test_entries_without_a_measurement_share_equally() -> None:
-    settled = settle(table([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]]), 6.0, 2.0, 1)[0].column("costs").to_pylist()
-    assert [one["seconds"] for row in settled for one in row] == [2.0, 2.0, 2.0]
-    assert [one["device_seconds"] for row in settled for one in row] == [4.0, 4.0, 4.0]
+@pytest.mark.parametrize(
+    ("rows", "seconds"),
+    [
+        ([[entry("s", "a", 3.0)], [entry("s", "b", 1.0)]], [6.0, 2.0]),  # in proportion to what was measured
+        ([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]], [8 / 3] * 3),  # equally where nothing was
+    ],
+)
+def test_entries_share_the_seconds_of_the_call(rows: list[list[dict[str, Any]]], seconds: list[float]) -> None:
+    settled = [one for row in settle(table(rows), 8.0, 2.0, 1)[0].column("costs").to_pylist() for one in row]
+    assert [one["seconds"] for one in settled] == pytest.approx(seconds)
+    assert [one["device_seconds"] for one in settled] == pytest.approx([2 * one for one in seconds])
 
 
 def test_an_entry_of_what_was_taken_from_a_store_alone_has_no_seconds() -> None:
@@ -125,22 +127,12 @@ def test_totals_are_the_sums_by_stage_component_and_model(rows: list[list[dict[s
     assert found == pytest.approx({key: value for key, value in wanted.items() if value})
 
 
-@given(ROWS, ROWS)
-def test_totals_of_two_shards_add_up(one: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]) -> None:
-    both = totals(flat(one))
-    add_totals(both, totals(flat(other)))
-    together = totals(flat(one + other))
-    for stage in ("rewrite", "retrieve"):
-        assert stage_sums(both, stage) == pytest.approx(stage_sums(together, stage))
-
-
-def test_a_stage_without_costs_sums_to_nothing() -> None:
-    assert stage_sums({}, "rerank") == {}
-
-
 # ---------------------------------------------------------------- prices
 
-PRICES = Prices(cpu_worker_hour=0.36, device_hour=3.6, tokens={"m1": {"prompt": 1.0, "cached": 0.1, "completion": 10.0}})
+PRICES = Prices(
+    cpu_worker_hour=0.36, device_hour=3.6,
+    tokens={"m1": {"prompt": 1.0, "cached": 0.1, "completion": 10.0}, "org/m@rev": {"prompt": 1.0}},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -152,15 +144,11 @@ PRICES = Prices(cpu_worker_hour=0.36, device_hour=3.6, tokens={"m1": {"prompt": 
         ({"prompt_tokens": 1000, "cached_tokens": 800, "completion_tokens": 100}, "m1", (200 + 80 + 1000) / 1e6),
         ({"prompt_tokens": 1000, "completion_tokens": 100}, "free", 0.0),  # a model without a price costs its time alone
         ({"seconds": 100.0, "prompt_tokens": 1000}, "m1", 0.011),
+        ({"prompt_tokens": 1000, "cached_tokens": 800}, "org/m@rev", 0.001),  # cached without a price of their own
     ],
 )
 def test_money(sums: dict[str, float], model: str, usd: float) -> None:
     assert PRICES.usd({"rewrite": {f"dmqr@{model}": sums}}) == pytest.approx(usd)
-
-
-def test_cached_tokens_cost_as_prompt_where_they_have_no_price() -> None:
-    prices = Prices(tokens={"m": {"prompt": 1.0}})
-    assert prices.usd({"s": {"c@m": {"prompt_tokens": 1000, "cached_tokens": 800}}}) == pytest.approx(0.001)
 
 
 def test_money_of_some_stages() -> None:
@@ -193,43 +181,96 @@ def test_time_is_not_billed_twice(tmp_path: Path, name: str) -> None:
         load_prices(path)
 
 
-def test_a_model_whose_name_has_an_at_sign_is_found() -> None:
-    prices = Prices(tokens={"org/m@rev": {"prompt": 1.0}})
-    assert prices.usd({"s": {"c@org/m@rev": {"prompt_tokens": 1_000_000}}}) == pytest.approx(1.0)
-
-
 def test_prices_are_read_from_their_file(tmp_path: Path) -> None:
     path = tmp_path / "prices.yaml"
     assert load_prices(path) is None
-    path.write_text("device_hour: 2.5\ntokens: {m: {prompt: 1}}\n")
-    assert load_prices(path) == Prices(device_hour=2.5, tokens={"m": {"prompt": 1}})
+    path.write_text("device_hour: 2.5\ntokens: {m: {prompt: 1, tiers: {flex: {completion: 5}}}}\n")
+    assert load_prices(path) == Prices(device_hour=2.5, tokens={"m": {"prompt": 1, "tiers": {"flex": {"completion": 5}}}})
     path.write_text("# nothing yet\n")
     assert load_prices(path) == Prices()
 
 
-@pytest.mark.parametrize("text", ["device_hours: 2.5", "- 1"])
-def test_prices_that_are_not_understood_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("device_hours: 2.5", "device_hours"), ("- 1", "the file"), ("device_hour: much", "device_hour"),
+        ("tokens: [m]", "tokens"), ("tokens: {m: 3}", "tokens.m"), ("node_hour: {tpu: 1}", "node_hour"),
+        ("storage_requests: {post: 1}", "storage_requests.post"), ("tokens: {m: {prompt: -1}}", "tokens.m.prompt"),
+        ("tokens: {m: {flex: {prompt: 1}}}", "tokens.m.flex"), ("tokens: {m: {tiers: {flex: 1}}}", "tokens.m.tiers.flex"),
+        ("tokens: {m: {tiers: {flex: {tiers: {}}}}}", "tokens.m.tiers.flex.tiers"),
+    ],
+)  # fmt: skip
+def test_prices_that_are_not_understood_are_refused_in_one_line(tmp_path: Path, text: str, where: str) -> None:
     path = tmp_path / "prices.yaml"
     path.write_text(text)
     with pytest.raises(ClusterError) as refused:
         load_prices(path)
-    assert str(path) in str(refused.value)
+    assert f"{path}: {where}" in str(refused.value)
     assert "known keys: cpu_worker_hour, device_hour, tokens" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["device_hour: much", "tokens: [m]", "tokens: {m: 3}", "node_hour: {tpu: 1}", "storage_requests: {post: 1}"]
-)
-def test_prices_of_a_wrong_type_are_refused_when_read_not_when_used(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "prices.yaml"
-    path.write_text(text)
-    with pytest.raises(ClusterError):
-        load_prices(path)
-
-
 def test_an_entry_has_every_column_and_no_other() -> None:
     assert set(costs.entry("s", "c")) == {field.name for field in COST}
+
+
+# ---------------------------------------------------------------- tokens, by the tiers of their provider
+
+OF = {
+    "prompt": 2.0, "cached": 0.5, "cache_write": 3.0, "completion": 10.0,
+    "tiers": {"flex": {"prompt": 1.0, "cached": 0.25, "completion": 5.0}, "priority": {"prompt": 4.0, "completion": 20.0}},
+}  # fmt: skip
+TIERED = Prices(tokens={"m": OF, "plain": {"prompt": 1.0, "completion": 2.0}})
+
+
+def row(prompt: int, cached: int, written: int, completion: int, tier: str | None, model: str) -> dict[str, Any]:
+    return entry(
+        "rewrite", "dmqr", model=model, requests=1, prompt_tokens=prompt + cached + written, cached_tokens=cached,
+        cache_write_tokens=written, completion_tokens=completion, tier=tier,
+    )  # fmt: skip
+
+
+BILLED_ROWS = st.lists(
+    st.builds(
+        row, *[st.integers(0, 1000)] * 4, st.sampled_from([None, "standard", "flex", "priority", "several"]),
+        st.sampled_from(["m", "plain", "free"]),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+def by_hand(one: dict[str, Any]) -> float:
+    """The USD of a row, by the prices as they stand in the file."""
+    own: dict[str, Any] = {"m": OF, "plain": {"prompt": 1.0, "completion": 2.0}}.get(one["model"], {})
+    of = own.get("tiers", {}).get(one["tier"], own)
+    fresh = one["prompt_tokens"] - one["cached_tokens"] - one["cache_write_tokens"]
+    usd = fresh * of.get("prompt", 0) + one["completion_tokens"] * of.get("completion", 0)
+    usd += one["cached_tokens"] * of.get("cached", of.get("prompt", 0))
+    usd += one["cache_write_tokens"] * of.get("cache_write", of.get("prompt", 0))
+    return float(usd / 1e6)
+
+
+def summed(rows: list[dict[str, Any]]) -> Totals:
+    return totals(pa.array(rows, COST))
+
+
+@given(BILLED_ROWS, BILLED_ROWS)
+def test_sums_cost_what_their_rows_cost(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    both = summed(some)
+    add_totals(both, summed(others))
+    wanted = sum(map(by_hand, [*some, *others]))
+    assert TIERED.usd(both) == pytest.approx(wanted)
+    assert TIERED.usd(summed(some + others)) == pytest.approx(wanted)
+    third = {stage: {key: {name: n / 3 for name, n in sums.items()} for key, sums in of.items()} for stage, of in both.items()}
+    assert TIERED.usd(third) == pytest.approx(wanted / 3)
+
+
+@given(BILLED_ROWS)
+def test_parts_by_tier_are_parts_of_the_sums(rows: list[dict[str, Any]]) -> None:
+    sums = stage_sums(summed(rows))
+    for name, n in without_tiers(sums).items():
+        assert sum(value for part, value in sums.items() if part.startswith(f"{name}@")) <= n
+    assert not [name for name in without_tiers(sums) if "@" in name]
 
 
 # ---------------------------------------------------------------- calls that overlap
@@ -280,23 +321,6 @@ def test_the_shares_add_up_to_the_time_in_which_there_was_a_call(events: list[tu
         shares += share()
         stack.close()
     assert shares == pytest.approx(total)
-
-
-def test_shares_of_threads_add_up() -> None:
-    busy, shares = BusyTime(), []
-
-    def call() -> None:
-        with busy.share() as share:
-            time.sleep(0.05)
-            shares.append(share())
-
-    threads = [threading.Thread(target=call) for _ in range(8)]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 0.05 <= sum(shares) <= time.perf_counter() - began
 
 
 def test_every_part_of_a_start_up_is_start_up() -> None:

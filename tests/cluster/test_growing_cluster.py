@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
 from tests.support.cluster import few_stages
-from tests.support.cluster.few_stages import places, stages, two_pools
+from tests.support.cluster.few_stages import begin, stages, two_pools
 
 pytestmark = pytest.mark.slow
 
@@ -43,24 +42,11 @@ def until(true: Any, seconds: float = 180) -> None:
         time.sleep(0.1)
 
 
-def begin(runner: RayRunner, shards: int) -> tuple[threading.Thread, list[int]]:
-    found: list[int] = []
-
-    def read() -> None:
-        for row in runner.run(places(shards)):
-            found.append(row["shard"])
-            runner.tracker.mark_committed(row["shard"])
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    return reader, found
-
-
 def test_a_pool_grows_onto_a_node_that_joins(nodes: Any, tmp_path: Path) -> None:
     session = Session(nodes.address, {"slow": PoolRequest(workers=(1, 3), cpus=1)})
     assert session.pools["slow"] == Pool(1, 1, 0, most=3)
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
-    reader, found = begin(runner, 9)
+    reader, found = begin(runner, 9, committing=True)
     until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].in_flight > 0)
     assert runner.tracker.progress().stages["slow"].ready_workers == 1
     nodes.add_node(num_cpus=2)
@@ -75,7 +61,7 @@ def test_a_worker_whose_node_dies_comes_back_elsewhere(nodes: Any, tmp_path: Pat
     lost = nodes.add_node(num_cpus=1, resources={"here": 1})
     session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1)})
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
-    reader, found = begin(runner, 8)
+    reader, found = begin(runner, 8, committing=True)
     until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].ready_workers == 2)
     nodes.add_node(num_cpus=1)
     nodes.remove_node(lost)
@@ -97,7 +83,7 @@ def test_a_node_that_is_about_to_be_taken_away_gets_no_more_work_and_the_rest_is
     lost = nodes.add_node(num_cpus=1)
     session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1)})
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
-    reader, found = begin(runner, 8)
+    reader, found = begin(runner, 8, committing=True)
     until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].ready_workers == 2)
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
     deadline = (time.time_ns() // 1_000_000) + 5_000
@@ -122,7 +108,7 @@ def test_two_stages_share_a_gpu(nodes: Any, tmp_path: Path) -> None:
     pools = session.pools
     runner = RayRunner(two_pools(tmp_path, pools["slow"], pools["again"]), start=1)
     (tmp_path / "gate").touch()
-    reader, found = begin(runner, 3)
+    reader, found = begin(runner, 3, committing=True)
     reader.join(180)
     assert sorted(found) == [0, 1, 2]
     assert {path.read_text() for path in tmp_path.glob("gpus-*")} == {"0"}
@@ -146,7 +132,7 @@ def test_a_cluster_that_may_scale_to_a_gpu_is_not_refused_and_runs_once_it_has_o
     assert session.resources.gpus == 0
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     (tmp_path / "gate").touch()
-    reader, found = begin(runner, 3)
+    reader, found = begin(runner, 3, committing=True)
     time.sleep(3)
     assert found == []
     nodes.add_node(num_cpus=2, num_gpus=1)

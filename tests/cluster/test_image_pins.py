@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -126,33 +123,3 @@ def test_the_context_has_no_secrets_and_nothing_that_was_made_here() -> None:
 def test_servers_are_of_the_clients_versions() -> None:
     assert Version(tag("elasticsearch")).major == PINS["elasticsearch"].major
     assert Version(tag("vllm")) == PINS["vllm"]
-
-
-@pytest.mark.parametrize("name", ["constraints.txt", "constraints-cpu.txt"])
-def test_the_pins_go_together(name: str, tmp_path: Path) -> None:
-    """Resolved again, for the base image's platform and from wheels alone, they are what they were."""
-    pins, more = ROOT / "cluster" / name, {}
-    if name == "constraints-cpu.txt":
-        more = uv_settings()
-        if not more:
-            pytest.skip("pip is told of no index or folder that has PyTorch's CPU build")
-    again = shutil.copy(pins, tmp_path / name)
-    command = shlex.split(pins.read_text(encoding="utf-8").splitlines()[1].lstrip("# "))
-    assert command[0] == "uv"
-    assert command[-2:] == ["-o", f"cluster/{name}"]
-    done = subprocess.run(
-        [Path(sys.executable).with_name("uv"), *command[1:-1], again],
-        cwd=ROOT, env=os.environ | more, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert Path(again).read_text().splitlines()[2:] == pins.read_text().splitlines()[2:], "renew it: docs/cluster.md"
-
-
-def uv_settings() -> dict[str, str]:
-    """Where pip looks beside its usual index, as variables of uv; empty where it looks nowhere else."""
-    shown = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
-    said = dict(re.findall(r"^(?:global|user|site|:env:)\.([\w-]+)='(.*)'$", shown, re.MULTILINE))
-    indexes, folders = said.get("extra-index-url", ""), said.get("find-links", "")
-    if not indexes + folders:
-        return {}
-    return {"UV_EXTRA_INDEX_URL": indexes, "UV_FIND_LINKS": folders, "UV_INDEX_STRATEGY": "unsafe-best-match"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import time
 from collections import Counter
@@ -174,10 +173,6 @@ def test_the_gauges_follow_the_progress(monkeypatch: pytest.MonkeyPatch) -> None
         time.sleep(0.01)
     assert kept.gauges[series("dmqr_busy_share", stage="rerank")] == 0
     assert 0 <= kept.gauges[series("dmqr_seconds_since_progress")] < 600
-
-
-def test_metrics_travel_to_the_process_that_counts() -> None:
-    assert isinstance(pickle.loads(pickle.dumps(TrackedMetrics(Exporter("night", "night-0123")))), TrackedMetrics)
 
 
 def test_the_table_is_what_prometheus_and_ray_take() -> None:

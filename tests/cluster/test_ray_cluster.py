@@ -1,4 +1,4 @@
-"""ray-cluster.yaml: by Ray's own schema; its head asks for a token, keeps its dashboard to itself, is found by Prometheus."""
+"""ray-cluster.yaml: by Ray's own schema; its head asks for a token and keeps its dashboard to itself."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def started(command: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def asked(address: str, token: str | None = None) -> tuple[int, bytes]:
+def status(address: str, token: str | None = None) -> int:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=30) as answer:
-            return int(answer.status), answer.read()
+            return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code, error.read()
+        return error.code
 
 
 def until(what: Any, seconds: float = 120) -> Any:
@@ -105,7 +105,7 @@ def until(what: Any, seconds: float = 120) -> Any:
 def test_a_head_as_it_is_started(tmp_path: Path) -> None:
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray/auth_token").write_text(TOKEN)
-    port, dashboard, agent, client, grpc, prometheus = free_ports(6)
+    port, dashboard, agent, client, grpc = free_ports(5)
     command = STARTS[0].replace("~/dmqr/.venv/bin/ray", f"exec {Path(sys.executable).with_name('ray')}")
     command = command.replace("--port=6379", f"--port={port}").replace("--autoscaling-config=~/ray_bootstrap_config.yaml", "")
     command = re.sub(r"((?:\w+=\S+ )+)exec", r"export \1; exec", command)
@@ -115,26 +115,12 @@ def test_a_head_as_it_is_started(tmp_path: Path) -> None:
     try:
         with started(command, HOME=str(tmp_path)):
             jobs = f"http://127.0.0.1:{dashboard}/api/jobs/"
-            assert until(lambda: asked(jobs, TOKEN)[0] == 200)
-            assert asked(jobs)[0] in (401, 403)
-            assert asked(jobs, "0" * 64)[0] in (401, 403)
+            assert until(lambda: status(jobs, TOKEN) == 200)
+            assert status(jobs) in (401, 403)
+            assert status(jobs, "0" * 64) in (401, 403)
             outside = socket.gethostbyname(socket.gethostname())
             if not outside.startswith("127."):
                 with pytest.raises(OSError):  # noqa: PT011 (refused, or unreachable)
                     socket.create_connection((outside, dashboard), timeout=10)
-            if program := shutil.which("prometheus"):
-                config = yaml.safe_load((ROOT / "cluster/compose/prometheus.yaml").read_text(encoding="utf-8"))
-                (config["rule_files"], discovery) = ([], config["scrape_configs"][0]["file_sd_configs"][0])
-                discovery["files"] = [one.replace("/tmp/ray/", f"{short}/") for one in discovery["files"]]
-                config["global"]["scrape_interval"] = "2s"
-                (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
-                address = f"127.0.0.1:{prometheus}"
-                serve = f"exec {program} --config.file={tmp_path}/prometheus.yaml --storage.tsdb.path={tmp_path}/tsdb"
-                with started(f"{serve} --web.listen-address={address} --log.level=error"):
-                    query = f"http://{address}/api/v1/query?query=up"
-                    up = until(lambda: json.loads(asked(query)[1])["data"]["result"])
-                    assert {one["metric"]["job"] for one in up} == {"ray"}
-                    nodes = f"http://{address}/api/v1/query?query=ray_cluster_active_nodes"
-                    assert until(lambda: json.loads(asked(nodes)[1])["data"]["result"])
     finally:
         shutil.rmtree(short, ignore_errors=True)

@@ -286,28 +286,6 @@ def test_a_run_that_is_dropped_begins_nothing_more() -> None:
     runner.drop()  # after its end
 
 
-def test_what_closing_raises_hides_no_failure() -> None:
-    class Unclosable(Map):
-        def close(self) -> None:
-            raise RuntimeError("it does not answer")
-
-    world = World(6, ("give", 1), delay=0.0, faults=False)
-    with pytest.raises(MemoryError, match=r"^give 1\n") as raised:
-        list(committing(LocalRunner(stages(world, Unclosable), start=1), 6))
-    assert raised.value.__notes__ == ["a worker cannot be closed, either: it does not answer"]
-
-
-def test_closing_that_fails_fails_a_run_that_has_not() -> None:
-    class Unclosable(Map):
-        def close(self) -> None:
-            raise RuntimeError("it does not answer")
-
-    world = World(6, delay=0.0, faults=False)
-    with pytest.raises(RuntimeError, match="it does not answer"):
-        list(committing(LocalRunner(stages(world, Unclosable), start=1), 2))
-    assert "give" in world.closed
-
-
 def test_after_a_failure_no_worker_is_built_and_one_that_is_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.run.runner_local._DROPPED_SECONDS", 0.01)
     go_on = threading.Event()
@@ -329,3 +307,19 @@ def test_after_a_failure_no_worker_is_built_and_one_that_is_late_is_closed(monke
         time.sleep(0.001)
     assert world.built == ["grow", "map0"]
     assert world.closed == ["map0"]
+
+
+@pytest.mark.parametrize("broken", [None, ("give", 1)])
+def test_what_closing_raises_fails_a_run_that_has_not_and_is_a_note_of_the_failure_of_another(
+    broken: tuple[str, int] | None,
+) -> None:
+    class Unclosable(Map):
+        def close(self) -> None:
+            raise RuntimeError("it does not answer")
+
+    world = World(6, broken, delay=0.0, faults=False)
+    with pytest.raises(MemoryError if broken else RuntimeError) as raised:
+        list(committing(LocalRunner(stages(world, Unclosable), start=1), 6))
+    assert "give" in world.closed
+    if broken:
+        assert raised.value.__notes__ == ["a worker cannot be closed, either: it does not answer"]

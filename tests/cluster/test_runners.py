@@ -4,7 +4,6 @@ Ray, tables that the driver makes one by one for a pool of actors.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from cluster.run.session import Session
 from cluster.run.snapshot import StageProgress
 from cluster.run.stage import Stage, link
 from tests.support.cluster import few_stages
-from tests.support.cluster.few_stages import EACH, Doubled, places, stages
+from tests.support.cluster.few_stages import EACH, Doubled, begin, places, stages
 
 SHARDS = 4
 POOL = Pool(1, 1, 0)
@@ -50,23 +49,10 @@ def wait_for(runner: Runner, true_of: Callable[[dict[str, StageProgress]], bool]
     return pages
 
 
-def begin(runner: Runner, shards: int = SHARDS) -> tuple[threading.Thread, list[int]]:
-    """Runs in a thread; the shards that have come."""
-    found: list[int] = []
-
-    def read() -> None:
-        for row in runner.run(places(shards)):
-            found.append(row["shard"])
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    return reader, found
-
-
 @pytest.mark.slow
 def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, POOL, deaths=1, blocks=2), start=1)
-    reader, found = begin(runner)
+    reader, found = begin(runner, SHARDS)
     # three shards are admitted: the worker died with one or two of them, which it is now given one at a time
     pages = wait_for(runner, lambda pages: pages["slow"].done > 0 and pages["slow"].waiting == 2 * EACH)
     assert list(tmp_path.glob("died-*"))
@@ -144,23 +130,9 @@ def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path)
     assert runner.tracker.in_flight() == len(found)
 
 
-@pytest.mark.slow
-def test_a_pool_that_may_grow_does_so_under_load(ray_session: None, tmp_path: Path) -> None:
-    runner = RayRunner(stages(tmp_path, Pool(1, 1, 0, most=2)), start=1)
-    reader, found = begin(runner, 6)
-    pages = wait_for(runner, lambda pages: pages["slow"].ready_workers == 2)
-    assert pages["slow"].workers == 2
-    (tmp_path / "gate").touch()
-    while reader.is_alive():
-        for shard in list(found):
-            runner.tracker.mark_committed(shard)
-        reader.join(0.2)
-    assert sorted(found) == list(range(6))
-
-
 def test_the_same_stages_in_one_process(tmp_path: Path) -> None:
     runner = LocalRunner(stages(tmp_path, POOL), start=1)
-    reader, found = begin(runner)
+    reader, found = begin(runner, SHARDS)
     pages = wait_for(runner, lambda pages: pages["slow"].done > 0 and pages["slow"].waiting > 0)
     assert pages["grow"][:3] == (2 * EACH, 0, 0)
     assert pages["slow"][:3] == (EACH // 4, EACH - EACH // 4, EACH)

@@ -103,23 +103,16 @@ def test_start_up_is_charged_once_and_apart(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("cluster.run.meter.time", clock)
     monkeypatch.setattr("cluster.costs.BusyTime", lambda: BusyTime(clock.perf_counter))
     meter = Meter(stage(pool=Pool(1, 1, 0), start_up=SLOW, sleep=clock.sleep), 2)
+    meter(IN.empty_table())
     first, second = costs_of(meter(block(1, 2))), costs_of(meter(block(1, 2)))
     assert [[one["component"] for one in row] for row in first] == [["e", "d", START_UP], ["e", "d"]]
     assert [[one["component"] for one in row] for row in second] == [["e", "d"], ["e", "d"]]
+    alone = costs_of(Meter(stage(start_up=SLOW, sleep=clock.sleep), 1)(block(1, 2)))  # made for one block
+    assert [one["component"] for row in alone for one in row] == [*"eded"]
     charged = first[0][-1]
     assert charged["seconds"] == pytest.approx(SLOW)
     assert (charged["stage"], charged["start"], charged["device_seconds"]) == ("double", 2, 0.0)
     assert sum(one["seconds"] for row in first for one in row if one["component"] == "d") == 0  # type: ignore[misc]
-
-
-def test_a_worker_that_is_made_for_one_block_has_no_start_up() -> None:
-    assert [one["component"] for row in costs_of(Meter(stage(start_up=0.001), 1)(block(1, 2))) for one in row] == [*"eded"]
-
-
-def test_start_up_waits_for_the_first_block_with_rows() -> None:
-    meter = Meter(stage(pool=Pool(1, 1, 0)), 1)
-    meter(IN.empty_table())
-    assert costs_of(meter(block(4)))[0][-1]["component"] == START_UP
 
 
 def test_seconds_of_accelerators_are_those_of_the_worker_times_what_it_holds() -> None:
@@ -134,19 +127,6 @@ def test_a_result_without_costs_is_left_as_it_is() -> None:
     plain = pa.schema([("n", pa.int64())])
     last = Stage("last", lambda: lambda table: table.select(["n"]), {}, IN, plain, Pool(1, 1, 0))
     assert Meter(last, 1)(block(1, 2)).equals(pa.table({"n": [1, 2]}))
-
-
-def test_a_worker_is_built_once_with_the_settings_of_its_stage() -> None:
-    built: list[dict[str, object]] = []
-
-    def worker(**settings: object) -> Double:
-        built.append(settings)
-        return Double()
-
-    meter = Meter(stage(worker, factor=2), 1)
-    meter(block(1))
-    meter(block(2))
-    assert built == [{"factor": 2}]
 
 
 # ---------------------------------------------------------------- a row on which the worker raises
@@ -188,14 +168,6 @@ def test_too_many_bad_rows_are_the_stages_fault() -> None:
 def test_without_a_fallback_the_stage_fails() -> None:
     with pytest.raises(ValueError, match=r"cannot double \[2\]"):
         Meter(fragile(2, fallback=None), start=1)(block(1, 2, 3))
-
-
-def test_a_fallback_may_say_that_it_is_not_the_rows_fault() -> None:
-    def refuse(table: pa.Table, error: Exception) -> pa.Table:
-        raise error
-
-    with pytest.raises(ValueError, match="cannot double"):
-        Meter(fragile(2, fallback=refuse), start=1)(block(1, 2, 3))
 
 
 class Away(Double):

@@ -1,11 +1,9 @@
-"""Elasticsearch beside bare loops of the client's own: searching (`_msearch`) and indexing (`helpers.parallel_bulk`).
+"""Elasticsearch beside bare loops of the client's own (`_msearch`).
 
-Searching: BM25 by the retrieving worker in blocks of 500 queries, and dense search with vectors at hand, against the same
+BM25 by the retrieving worker in blocks of 500 queries, and dense search with vectors at hand, against the same
 bodies, made before, in requests of the same size, as many threads, the same client and serializer, answers read and dropped.
-Indexing: `build_elastic_index` from Parquet to the switched alias, against documents that lie ready in memory, into the same
-mapping, refreshed and merged to one segment; with random vectors, so that the encoder does not count. The server is the one
-that ELASTICSEARCH_URL names, or one started from the shared folder. It works on this machine's cores, too; CPU seconds are
-those of the client.
+Vectors are random, so that the encoder does not count. The server is the one that ELASTICSEARCH_URL names, or one started from
+the shared folder. It works on this machine's cores, too; CPU seconds are those of the client.
 """
 
 from __future__ import annotations
@@ -13,30 +11,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from elasticsearch import Elasticsearch, helpers
+from elasticsearch import Elasticsearch
 from elasticsearch.serializer import OrjsonSerializer
 from recorded_sets import ENCODER, shared
 
 from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.store.files import NO_STORE
-from limits.rounds import Row, Spent, Unmeasured, alternated, interleaved
-from retrievers.corpora.corpus import joined
+from limits.rounds import Row, Unmeasured, interleaved
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index
-from retrievers.elastic.fields import Fields, elastic_indexes
+from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.passages import load_here
 from retrievers.elastic.retriever import BATCH
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
@@ -49,7 +44,7 @@ DIM, DEPTH, BLOCK, THREADS = 384, 100, 500, 4
 
 
 def measure(quick: bool) -> list[Row]:
-    """Returns the rows of BM25, of dense search and of indexing."""
+    """Returns the rows of BM25 and of dense search."""
     searches, rounds, rows = 500 if quick else 3000, 1 if quick else 5, []
     try:
         found_serve()
@@ -57,12 +52,6 @@ def measure(quick: bool) -> list[Row]:
             for what, ours, bare in contests(searches):
                 spent = interleaved({"ours": ours, "bare": bare}, rounds)
                 rows.append(Row(f"Elasticsearch, {what}", "bare msearch", ours(), "searches", spent["ours"], spent["bare"]))
-            corpus = shared() / "data" / "scifact" / "corpus.parquet"
-            for vectors in (False,) if quick else (False, True):
-                ready = documents(corpus, vectors)
-                spent = alternated({"ours": lambda v=vectors: build(corpus, v), "bare": lambda r=ready: bulk(r)}, rounds)  # type: ignore[misc]
-                what = f"Elasticsearch, indexing {'BM25 and vectors' if vectors else 'BM25'}"
-                rows.append(Row(what, "bare parallel_bulk", len(ready), "documents", spent["ours"], spent["bare"]))
     except pytest.skip.Exception as skipped:
         raise Unmeasured(str(skipped)) from None
     return rows
@@ -161,51 +150,6 @@ def contests(searches: int) -> list[Contest]:
 def sizes(what: str, vector: dict[str, Any]) -> dict[str, dict[str, Any]]:
     same = {"kind": "elastic", "index": f"dmqr-rate-{what}-{uuid.uuid4().hex[:8]}"}
     return {"bm25": same, "dense": same | {"encoder": ENCODER, "vector": vector}}
-
-
-def documents(corpus: Path, vectors: bool) -> list[dict[str, Any]]:
-    table = pq.read_table(corpus)
-    texts = joined(table)
-    ids, titles = table.column("doc_id").to_pylist(), table.column("title").to_pylist()
-    made = [{"doc_id": i, "title": t, "text": x} for i, t, x in zip(ids, titles, texts, strict=True)]
-    if vectors:
-        for document, vector in zip(made, random_vectors(texts), strict=True):
-            document |= {"vector": vector.tolist(), "passage": hashlib.sha256(document["text"].encode()).hexdigest()[:32]}
-    return made
-
-
-def build(corpus: Path, vectors: bool) -> Spent:
-    """Ours, from Parquet to the switched alias."""
-    began, used = time.perf_counter(), time.process_time()
-    made = build_elastic_index(fields_of(vectors), corpus, load=lambda *a: load_here(*a, random_vectors))
-    spent = Spent(time.perf_counter() - began, time.process_time() - used)
-    client().indices.delete(index=made.concrete)
-    return spent
-
-
-def bulk(ready: list[dict[str, Any]]) -> Spent:
-    """The client's own bulk helper."""
-    es, name = client(), f"dmqr-rate-bare-{uuid.uuid4().hex[:8]}"
-    began, used = time.perf_counter(), time.process_time()
-    mapping = fields_of("vector" in ready[0]).mapping(DIM)
-    es.indices.create(index=name, mappings=mapping, settings={"number_of_replicas": 0, "refresh_interval": "-1"})
-    actions: Iterator[dict[str, Any]] = ({"_op_type": "create", "_id": one["doc_id"], "_source": one} for one in ready)
-    for _ in helpers.parallel_bulk(es, actions, index=name, thread_count=THREADS, chunk_size=500):
-        pass
-    es.indices.refresh(index=name)
-    es.options(request_timeout=600).indices.forcemerge(index=name, max_num_segments=1)
-    spent = Spent(time.perf_counter() - began, time.process_time() - used)
-    assert es.count(index=name)["count"] == len(ready)
-    es.indices.delete(index=name)
-    return spent
-
-
-def fields_of(vectors: bool) -> Fields:
-    """The fields of a new index, with vectors or without."""
-    blocks = sizes("index", {"type": "int8_hnsw"})
-    wanted = blocks if vectors else {"bm25": blocks["bm25"]}
-    (fields,) = elastic_indexes({name: typed(one) for name, one in wanted.items()}).values()
-    return fields
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -114,3 +115,18 @@ def two_pools(folder: Path, first: Pool, second: Pool) -> list[Stage]:
 
 def places(shards: int) -> list[pa.Table]:
     return [pa.table({"shard": [n]}, schema=PLACE) for n in range(shards)]
+
+
+def begin(runner: Any, shards: int, *, committing: bool = False) -> tuple[threading.Thread, list[int]]:
+    """Runs in a thread; returns it with the shards that have come, each of which is committed at once if so."""
+    found: list[int] = []
+
+    def read() -> None:
+        for row in runner.run(places(shards)):
+            found.append(row["shard"])
+            if committing:
+                runner.tracker.mark_committed(row["shard"])
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    return reader, found

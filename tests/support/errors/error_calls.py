@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from botocore import exceptions as of
 
 from cluster.costs import Prices
 from cluster.isolation import Isolation
@@ -20,7 +19,6 @@ from cluster.run.session import Session
 from cluster.run.settings import ClusterSettings
 from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage
-from cluster.storage import s3_client
 from cluster.storage.files import FileStorage
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
@@ -30,12 +28,9 @@ from jobs.job.pools import check_shares
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.runs.tally import Tally
-from retrievers.elastic import connection as elastic
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
-from retrievers.rerankers.llm import LlmReranker
 from retrievers.retriever import retriever_identity
-from retrievers.settings import RerankSettings
 from rewriters.rewriter import Rewriting
 from tests.support.errors.small_job import Patch, failing
 from tests.support.retrievers.blocks import typed
@@ -60,23 +55,6 @@ def storage() -> FileStorage:
     return FileStorage(os.path.abspath("run"))
 
 
-# ---------------------------------------------------------------- indexes, models, engines
-
-
-def a_broken_device(_: Patch) -> None:
-    def compute_score(pairs: object, batch_size: int) -> list[float]:
-        raise IndexError("list index out of range")
-
-    reranker = object.__new__(LlmReranker)
-    reranker._opened, reranker._settings = anything(compute_score=compute_score), RerankSettings(model="m")
-    reranker._batch, reranker._device = 1, "cuda:0"
-    reranker.score(["a"], ["b"])
-
-
-MODELS = [
-    Call("cluster-small", "not even one pair at a time", a_broken_device),
-]
-
 # ---------------------------------------------------------------- Elasticsearch, without one
 
 BLOCK: dict[str, Any] = {"kind": "elastic", "index": "docs", "url_env": "HERE_URL"}
@@ -85,29 +63,17 @@ TEXT = {"text": {"type": "text"}, "day": {"type": "date"}}
 FOUND = {"docs-1": {"aliases": {"docs": {}}, "mappings": {"properties": TEXT}, "settings": {"index": {"uuid": "u"}}}}
 
 
-def identity(patch: Patch, url: str | None = "http://127.0.0.1:9", **block: Any) -> object:
-    patch.delenv("HERE_URL", raising=False)
-    if url:
-        patch.setenv("HERE_URL", url)
-    patch.setattr(elastic, "_OPENING_PATIENCE", 0.1)
-    return retriever_identity("bm25", typed(BLOCK | block))
-
-
-def answered(found: Any, root: Any = VERSION, search: Any = None, **block: Any) -> Callable[[Patch], object]:
-    """An index is opened: GET / is answered with `root`, a search refused as `search`, all else answered with `found`."""
+def a_refused_search(patch: Patch) -> object:
+    """An index is opened whose server refuses to search it."""
 
     def send(self: Connection, method: str, path: str, *_: Any, **more: Any) -> Any:
-        if path == "/":
-            return root
-        if search and path.endswith("/_search"):
-            raise RequestRefused("here", 400, "query_shard_exception", search)
-        return found
+        if path.endswith("/_search"):
+            raise RequestRefused("here", 400, "query_shard_exception", "many")
+        return VERSION if path == "/" else FOUND
 
-    def call(patch: Patch) -> object:
-        patch.setattr(Connection, "send", send)
-        return identity(patch, **block)
-
-    return call
+    patch.setattr(Connection, "send", send)
+    patch.setenv("HERE_URL", "http://127.0.0.1:9")
+    return retriever_identity("bm25", typed(BLOCK))
 
 
 def elastic_config() -> Config:
@@ -115,40 +81,12 @@ def elastic_config() -> Config:
 
 
 ELASTIC = [
-    Call("elastic-refused", "refuses the query", answered(FOUND, search="many")),
+    Call("elastic-refused", "refuses the query", a_refused_search),
     Call(
         "cluster-small", "workers cannot share", lambda _: check_shares(elastic_config(), {"retrieve": anything(max_workers=9)})
     ),
 ]
 
-# ---------------------------------------------------------------- S3, without one
-
-
-def meets(error: Exception) -> Callable[[Patch], object]:
-    """A request ends so."""
-
-    def call(patch: Patch) -> None:
-        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
-            patch.delenv(name, raising=False)
-        patch.setattr(s3_client, "_answered", set())
-        patch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.0)
-
-        def request(_: Any) -> None:
-            raise error
-
-        s3_client.call("s3://bucket/runs", request)
-
-    return call
-
-
-def answers(code: str, status: int = 403) -> Callable[[Patch], object]:
-    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {}}}
-    return meets(of.ClientError(answer, "PutObject"))
-
-
-S3 = [
-    Call("storage-refused", "the credentials have expired", answers("ExpiredToken", 400)),
-]
 
 # ---------------------------------------------------------------- the cluster and the run's folder
 
@@ -257,4 +195,4 @@ RUNNING = [
 ]
 
 
-CALLS = [*MODELS, *ELASTIC, *S3, *CLUSTER, *RUNNING]
+CALLS = [*ELASTIC, *CLUSTER, *RUNNING]
