@@ -18,14 +18,9 @@ Read = Callable[[str], str]
 
 
 @cache
-def _prompts() -> dict[str, str]:
-    found: dict[str, str] = yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text(encoding="utf-8"))
-    return found
-
-
 def prompt(name: str) -> str:
     """Returns a template of `prompts.yaml`."""
-    return _prompts()[name]
+    return str(yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text(encoding="utf-8"))[name])
 
 
 def read_local(path: str) -> str:

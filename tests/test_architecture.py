@@ -57,7 +57,7 @@ CHAIN_FLOORS = (
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
     "cluster": 6_517, "dmqr": 3_337, "jobs": 35_946, "jobs/chain": 8_970, "jobs/log": 2_397, "jobs/measure": 5_290,
-    "jobs/pages": 3_496, "jobs/plan": 2_836, "jobs/run": 1_947, "retrievers": 10_554, "rewriters": 8_889, "tests": 59_532,
+    "jobs/pages": 3_496, "jobs/plan": 2_836, "jobs/run": 1_947, "retrievers": 10_554, "rewriters": 8_838, "tests": 59_532,
     "tests/benchmarks": 3_451, "tests/jobs": 29_018, "tests/jobs/whole_runs": 7_073, "tests/support": 7_124,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""

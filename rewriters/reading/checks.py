@@ -10,6 +10,7 @@ from rewriters.normalise import normalise
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import opens_with
 from rewriters.reading.repetition import is_repetitive
+from rewriters.reading.words import pattern, word_lists
 from rewriters.reading.words.function_words import translated
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.romanised import is_romanised
@@ -23,15 +24,8 @@ _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "�
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 _SPECIAL_TOKEN = re.compile(r"<\|[^<>|\n]{1,40}\|>|</?s>|<(?:eos|bos|pad|end_of_turn|start_of_turn)>")
 
-_NOTHING = {"n/a", "na", "none", "(none)", "null", "not applicable", "empty", "undefined", "no rewrite", "nothing"}
-_PLACEHOLDERS = {"string", "text", "query", "rewrite", "rewritten query", "the rewritten query", "your rewrite"}
-_PLACEHOLDER = re.compile(
-    r"""[<\[({]+ [^<>\[\](){}]{0,60}
-        \b(?:rewrit|rewrote|quer(?:y|ies)|keyword|answer|text|string|your|insert|here)
-        [^<>\[\](){}]{0,60} [>\])}]+
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+_NOTHING, _PLACEHOLDERS = word_lists()["nothing"], word_lists()["placeholders"]
+_PLACEHOLDER = pattern("placeholder")
 _DOTS = re.compile(r"[.…<>\[\]{}() _]{2,}")  # "..." where a rewrite should stand
 # A rewrite that begins with 24 or more characters of the instructions repeats them; fewer may agree by chance.
 _ECHO_CHARS, _ECHO_OPENING = 24, 60
@@ -136,8 +130,8 @@ def _in_words(phrase: str, text: str) -> bool:
 
 def _bans(phrase: str, rewrite: str, normal_query: str) -> bool:
     """Returns whether a banned phrase stands in a rewrite as whole words, and not in the query."""
-    pattern = any_of((phrase,))
-    return pattern.search(rewrite) is not None and pattern.search(normal_query) is None
+    whole = any_of((phrase,))
+    return whole.search(rewrite) is not None and whole.search(normal_query) is None
 
 
 def _is_nothing(rewrite: str, normal_query: str) -> bool:

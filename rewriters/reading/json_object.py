@@ -9,13 +9,12 @@ from typing import Any
 
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
+from rewriters.reading.words import pattern, word_lists
 from rewriters.strategy import Strategy
 
 PARSED_AS = "json"
 _MAX_BRACES = 200  # tried as beginnings of JSON objects; an answer in JSON needs a handful
-# Keys of an error, and keys of which a server's message may consist.
-_ERRORS = {"error", "errors", "errormessage", "exception"}
-_MESSAGE = {"detail", "details", "message", "status", "statuscode", "code", "type", "object", "param", "success"}
+_ERRORS, _MESSAGE = set(word_lists()["error_keys"]), set(word_lists()["message_keys"])
 _MAX_DEPTH = 4  # of nesting, as in {"rewrites": {...}}
 
 
@@ -126,15 +125,7 @@ def value(content: Any, strategy: Strategy) -> Value:
     return Value(None)
 
 
-# Keys of what is said about a text, and keys of the text itself, the surest first.
-_ABOUT = re.compile(
-    r"reason|explanation|rationale|note|thought|thinking|analysis|comment|intent|focus|type|id$|original|input|language|perspective"
-    r"|aspect|method|strategy|name$|label|index|number|title|category|purpose|confidence|description|angle"
-)
-_TEXT = (
-    "rewrit", "text", "value", "content", "output", "result", "answer", "passage", "subquer", "subquestion", "variant", "quer",
-    "question",
-)  # fmt: skip
+_ABOUT, _TEXT = pattern("about"), word_lists()["text_keys"]
 
 
 def is_about(key: str) -> bool:
