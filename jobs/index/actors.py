@@ -13,7 +13,6 @@ import pyarrow as pa
 from cluster.cause import cause
 from cluster.errors import DmqrError, RetrieverError
 from cluster.run.actors import map_on_actors
-from cluster.run.pool_sizes import PoolRequest
 from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.pools import device
@@ -56,7 +55,8 @@ class ActorLoader:
         Raises:
             RetrieverError: a worker failed.
         """
-        session = Session(self._config.cluster.joined or "local", {"load": _load_pool(self._config)}, package_folders())
+        request = self._config.cluster.retrieve.pool_request(can_use_gpu=True)
+        session = Session(self._config.cluster.joined or "local", {"load": request}, package_folders())
         try:
             pool = session.pools["load"]
             settings = {"loader": share_requests(loader, pool.workers), "device": device(pool)}
@@ -81,7 +81,3 @@ def uses_actors(config: Config) -> bool:
     workers = config.cluster.retrieve
     several = workers.workers is not None and workers.workers != 1
     return config.cluster.joined is not None or (config.cluster.address != IN_PROCESS and (several or bool(workers.gpus)))
-
-
-def _load_pool(config: Config) -> PoolRequest:
-    return config.cluster.retrieve.pool_request(can_use_gpu=True)

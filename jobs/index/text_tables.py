@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -38,6 +38,8 @@ _ARROW = {
     "BOOLEAN": pa.bool_(),
 }
 _MIXED = "JSON"
+_Rows = tuple[pa.Schema, int, Iterator[pa.RecordBatch]]
+"""Schema, rows in all (0: not known), and the rows of a file, which are read when they are iterated over."""
 
 
 def as_parquet(
@@ -61,25 +63,17 @@ def as_parquet(
         if table is None or not isinstance(table, TextTable):
             raise TableFault("no documents in it; give another")
         try:
-            rows = _of_json(path, columns) if table.head else _of_csv(table)
-            names = [renamed.get(name, name) for name in rows.schema.names]
-            with pq.ParquetWriter(to, pa.schema(zip(names, rows.schema.types, strict=True))) as writer:
-                for batch in rows.batches:
-                    progress("convert", done, max(rows.total, done))
-                    writer.write_batch(batch.cast(rows.schema).rename_columns(names))
+            schema, total, batches = _of_json(path, columns) if table.head else _of_csv(table)
+            names = [renamed.get(name, name) for name in schema.names]
+            with pq.ParquetWriter(to, pa.schema(zip(names, schema.types, strict=True))) as writer:
+                for batch in batches:
+                    progress("convert", done, max(total, done))
+                    writer.write_batch(batch.cast(schema).rename_columns(names))
                     done += len(batch)
         except (duckdb.Error, pa.ArrowException):
             deque(table.records(table.names), 0)  # says in which line
             raise
     return Source(path, partial(open_file, str(to)))
-
-
-class _TextRows(NamedTuple):
-    """The rows of a file, which are read when they are iterated over; `total` is 0 where it is not known."""
-
-    schema: pa.Schema
-    total: int
-    batches: Iterator[pa.RecordBatch]
 
 
 @contextmanager
@@ -97,10 +91,10 @@ def reading(path: str) -> Iterator[None]:
         ) from None
 
 
-def _of_csv(table: TextTable) -> _TextRows:
+def _of_csv(table: TextTable) -> _Rows:
     _check_distinct(table.names)
     schema = pa.schema([(name, pa.string()) for name in table.names])
-    return _TextRows(schema, 0, table.batches(table.names, _ROWS))
+    return schema, 0, table.batches(table.names, _ROWS)
 
 
 def _check_distinct(names: Sequence[str]) -> None:
@@ -109,7 +103,7 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise TableFault(f"two columns are called {twice[0]!r}; rename one")
 
 
-def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
+def _of_json(path: str, columns: CorpusSettings) -> _Rows:
     objects = f"read_json_objects({file_literal(path)}, format = 'newline_delimited')"
     with bounded_duckdb(_MEMORY, 1) as connection:
         total, told = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchone() or (0, None)
@@ -124,7 +118,7 @@ def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
     table = _table(path, {name: _MIXED if kind is None else kind for name, kind in types.items()})
     picked = (identifier(name) + ("->>'$'" if kind is None else "") + f" AS {identifier(name)}" for name, kind in types.items())
     schema = pa.schema([(name, _arrow(kind)) for name, kind in types.items()])
-    return _TextRows(schema, total, _selected(f"SELECT {', '.join(picked)} FROM {table}"))
+    return schema, total, _selected(f"SELECT {', '.join(picked)} FROM {table}")
 
 
 def _type(kind: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.errors import ConfigError
@@ -50,13 +50,14 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})
     answered = [arm for arm in arms if not arm.members]
     opened = compiled.work.retrievers.values()
+    of_lists = (note for arm in arms for note in given_list_notes(with_given_lists(arm.config)))
     prepared = replace(
         prepared,
         config=prepared.config.model_copy(update={"cluster": sized}),
         columns=replace(log_columns(config, prepared.rewriting), values=tuple(sorted(columns))),
         identity=identified_by,
         run_id=run_id(config, identified_by),
-        warnings=tuple(dict.fromkeys((*prepared.warnings, *_warnings(arms), *_of_given_lists(arms)))),
+        warnings=tuple(dict.fromkeys((*prepared.warnings, *_warnings(arms), *of_lists))),
         searched=tuple(index for one in opened for index in one.searched),
         states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": _noted(arms, compiled), "answered": len(answered)}},
@@ -119,9 +120,3 @@ def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
     overlap = [one.name for one in arms if one.config.used_redundancy not in ("none", one.config.fuse.redundancy)]
     names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
     return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()
-
-
-def _of_given_lists(arms: Sequence[Arm]) -> Iterator[str]:
-    """Yields what a person should know of the run files that arms have."""
-    for arm in arms:
-        yield from given_list_notes(with_given_lists(arm.config))
