@@ -66,12 +66,12 @@ def submit(
     packages = package_lists(pip, uv)
     job = submission(*configured(config, settings, date, label), verb, again, packages)
     server = JobServer(address)
-    sent = send(server, job)
-    face.note(f"job {sent.job_id} {'submitted' if sent.is_new else 'is working already'} at {server.address}")
+    job_id, is_new = send(server, job)
+    face.note(f"job {job_id} {'submitted' if is_new else 'is working already'} at {server.address}")
     if detach:
-        values = {"job": sent.job_id, "address": server.address, "submitted": sent.is_new}
-        return Result(lambda: values, lambda: None, sent.job_id, notes=face.notes)
-    return _followed(server, sent.job_id)
+        values = {"job": job_id, "address": server.address, "submitted": is_new}
+        return Result(lambda: values, lambda: None, job_id, notes=face.notes)
+    return _followed(server, job_id)
 
 
 def _followed(server: JobServer, job_id: str) -> Result:

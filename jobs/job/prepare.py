@@ -90,10 +90,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
-    return _with_output(config, config_path, files, rewriting, ready)
-
-
-def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting, ready: Ready) -> Prepared:
     judgements = named_judgements(config)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)

@@ -65,31 +65,30 @@ def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED
     return {name: found.get(name, []) for name in tables}
 
 
-def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
-    """Returns the balances of log rows and queries."""
+def _common_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
     return [
         ("log rows", plan.counts["log_rows"], "rows of query_map", rows["query_map"]),
         ("rejected log rows", plan.counts["rejected"], "their errors", sum(f.rows for f in plan.tables["errors"])),
         ("distinct queries", plan.counts["queries"], "rows of queries", rows["queries"]),
         ("distinct queries", plan.counts["queries"], "queries committed", counts.get("queries", 0)),
+        *(
+            (f"{table} committed", counts.get(table, 0), f"rows of {table}", rows.get(table, 0))
+            for table in ("rewrites", "answers", "judgements")
+        ),
     ]
 
 
 def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
     """Returns the counts of log rows, queries, rewrites and results that must be equal."""
-    rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
     no_hits = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == "no_hits")
     return [
-        *log_balances(plan, counts, rows),
-        ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
-        *_judged(counts, rows),
+        *_common_balances(plan, counts, _rows(tables)),
         (
             "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
             "those with rewrites + with an error + not selected + left out by a guard",
             counts.get("rewrites", 0) - counts.get("further_texts", 0)
             + counts.get("rewrite_errors", 0) + counts.get("not_selected", 0) + counts.get("guarded", 0),
         ),
-        ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         (
             "queries", plan.counts["queries"],
             "queries with results + without hits", counts.get("queries_with_results", 0) + no_hits,
@@ -97,27 +96,23 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
     ]  # fmt: skip
 
 
-def _judged(counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
-    return [("judgements committed", counts.get("judgements", 0), "rows of judgements", rows.get("judgements", 0))]
-
-
 def ablation_balances(
     arms: Collection[str], plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
 ) -> list[Balance]:
     """Returns the counts that must be equal: of the log, and that every arm answered every query."""
-    rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
-    queries = plan.counts["queries"]
+    rows, queries = _rows(tables), plan.counts["queries"]
     found = [
-        *log_balances(plan, counts, rows),
-        ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
+        *_common_balances(plan, counts, rows),
         ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
-        ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
-        *_judged(counts, rows),
     ]
     for arm, own in by_arm(counts, arms).items():
         answered = own["queries_with_results"] + own["no_hits"]
         found.append((f"arm {arm!r}: queries", queries, "those with results + without hits", answered))
     return found
+
+
+def _rows(tables: Mapping[str, list[File]]) -> dict[str, int]:
+    return {table: sum(file.rows for file in files) for table, files in tables.items()}
 
 
 def check_balances(storage: Storage, balances: Iterable[Balance]) -> None:

@@ -38,15 +38,6 @@ class Submission:
     packages: Mapping[str, Sequence[str]]  # `pip` or `uv` -> what the nodes install for this job
 
 
-@dataclass(frozen=True)
-class Submitted:
-    """A job on the cluster."""
-
-    job_id: str
-    is_new: bool
-    """False: it was there already, and works."""
-
-
 def submission(config: Config, config_path: str, verb: Verb, command: str, packages: Mapping[str, Sequence[str]]) -> Submission:
     """Returns a job, checked as far as this machine can: the config's form, the files that are sent, the prices.
 
@@ -84,8 +75,8 @@ def _check_truth(config: Config) -> None:
         read_answers(settings.answers, settings.key)
 
 
-def submit(server: JobServer, job: Submission) -> Submitted:
-    """Sends a job, unless one of its attempts works already, as the job server says.
+def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
+    """Sends a job, unless one of its attempts works already; returns its id, and whether it is new.
 
     Raises:
         ClusterError: The server refuses it.
@@ -94,7 +85,7 @@ def submit(server: JobServer, job: Submission) -> Submitted:
         jobs = server.jobs()
         working = next((one for one in reversed(attempts(jobs, job.base)) if not one.ended), None)
         if working is not None:
-            return Submitted(working.id, is_new=False)
+            return working.id, False
         job_id = next_id(jobs, job.base)
         with work_folder() as folder:
             path = Path(job.config_path)
@@ -102,7 +93,7 @@ def submit(server: JobServer, job: Submission) -> Submitted:
             environment = {"working_dir": str(folder), **{name: list(listed) for name, listed in job.packages.items()}}
             entrypoint = shlex.join(["python", "-m", "jobs", job.verb, place])
             if server.submit(job_id, entrypoint, environment, job.metadata):
-                return Submitted(job_id, is_new=True)
+                return job_id, True
     raise ConfigError(
         "run-held", f"{job.base}: others submit this job at the same time; follow theirs with: dmqr logs {job.base}"
     )
