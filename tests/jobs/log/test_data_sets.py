@@ -25,7 +25,7 @@ from jobs.log.sets.queries import set_queries
 from jobs.log.settings import LogSettings
 from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import COLUMNS, corpus_files, corpus_schema
-from tests.support.jobs.field_sets import DOCUMENTS, QRELS, QUERIES, registered, write_beir, write_tables
+from tests.support.jobs.field_sets import QRELS, QUERIES, registered, write_beir, write_tables
 
 COLUMNS_OF_SETS = LogColumns("text", "query_id")
 
@@ -246,14 +246,12 @@ def test_topics_are_those_that_ir_datasets_reads(topics: Any, tmp_path: Path) ->
     ],
     ids=["web track", "own text", "elements", "lines", "header", "one line", "description alone"],
 )  # fmt: skip
-def test_forms_of_topics(text: str, expected: dict[str, str], topics: Any) -> None:
-    (row,) = set_queries(set_name(topics(text))).rows.to_pylist()  # type: ignore[arg-type]
-    assert row | expected == row
-
-
-def test_topics_may_be_packed(tmp_path: Path) -> None:
-    (tmp_path / "topics.tsv.gz").write_bytes(gzip.compress(b"1\tred lamp\n"))
-    assert read(f"topics:{tmp_path}/topics.tsv.gz", tmp_path / "out")[1] == {"1": "red lamp"}
+def test_forms_of_topics(text: str, expected: dict[str, str], topics: Any, tmp_path: Path) -> None:
+    path = topics(text)
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
+    for name in (path, f"topics:{tmp_path}/packed.txt.gz"):
+        (row,) = set_queries(set_name(name)).rows.to_pylist()  # type: ignore[arg-type]
+        assert row | expected == row
 
 
 @pytest.mark.parametrize(
@@ -286,7 +284,3 @@ def test_paths_in_names_move_and_ids_stay(beir: Path) -> None:
     assert local_qrels("irds:beir/scifact") is None
     shutil.rmtree(beir)
     assert local_qrels(f"beir:{beir}/train") is None
-
-
-def test_documents_of_the_small_set_are_all_there() -> None:
-    assert {doc_id for of in QRELS.values() for grades in of.values() for doc_id in grades} <= DOCUMENTS.keys()

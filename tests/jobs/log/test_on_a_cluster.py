@@ -70,14 +70,19 @@ def tables(folder: Path, summary: LogSummary) -> dict[str, list[dict[str, Any]]]
 
 
 @pytest.mark.usefixtures("two_nodes", "log")
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
 @pytest.mark.parametrize(
     ("columns", "distinct"),
     [(LogColumns("query", "id"), 97), (LogColumns("query", "id", context_column="turns", values=("market",)), None)],
     ids=["queries", "contexts and values"],
 )
 def test_the_tables_are_those_of_one_process(
-    columns: LogColumns, distinct: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    columns: LogColumns, distinct: int | None, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for path in list(Path(tmp_path, "log").iterdir()) if form == "jsonl" else ():
+        rows = pq.read_table(path).to_pylist()
+        path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.unlink()
     monkeypatch.setattr(dedup_module, "PART_ROWS", 300)
     monkeypatch.setattr(dedup_module, "RANGE_ROWS", 200)
     monkeypatch.chdir(tmp_path)
@@ -93,24 +98,6 @@ def test_the_tables_are_those_of_one_process(
     assert found[0][2:] == ({"empty": 6}, 6 * 401)
     assert distinct is None or len(found[0][0]["queries"]) == distinct
     assert len({row["query_id"] for row in found[0][0]["queries"]}) == len(found[0][0]["queries"])
-
-
-@pytest.mark.usefixtures("two_nodes")
-def test_lines_of_json_are_read_on_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dedup_module, "PART_ROWS", 1)
-    for number in range(4):
-        rows = [{"id": f"{number}-{n}", "query": None if n == 7 else f"Query {n % 31}"} for n in range(300)]
-        path = tmp_path / "log" / f"{number}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files, columns = find_log_files(str(tmp_path / "log")), LogColumns("query", "id")
-    found = []
-    for local, out in ((True, tmp_path / "here"), (False, tmp_path / "there")):
-        summary = dedup(files, columns, open_storage(str(out)), 10, local=local)
-        found.append((tables(out, summary), [shard[2:] for shard in summary.shards], summary.rejected, summary.rows))
-    assert found[0] == found[1]
-    assert found[0][2:] == ({"empty": 4}, 1200)
-    assert len(found[0][0]["queries"]) == 31
 
 
 @pytest.mark.usefixtures("two_nodes")

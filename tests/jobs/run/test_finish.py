@@ -74,6 +74,7 @@ def test_balances_that_hold(prepared: Prepared, changed: dict[str, int]) -> None
         ({"not_selected": 1}, {}, f"{PLANNED} (7)"),
         ({"further_texts": 1}, {}, f"{PLANNED} (5)"),
         ({"rewrites": 4}, {"rewrites": 4}, f"{PLANNED} (5)"),
+        ({}, {"answers": 2}, "answers committed (0) are not rows of answers (2)"),
         ({}, {"rewrites": 6}, "rewrites committed (5) are not rows of rewrites (6)"),
         ({"queries_with_results": 1}, {}, "queries (3) are not queries with results + without hits (2)"),
         ({"error/fuse//no_hits": 0}, {}, "queries (3) are not queries with results + without hits (2)"),

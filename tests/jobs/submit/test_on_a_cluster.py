@@ -79,12 +79,8 @@ Verb = Callable[..., "Popen[str]"]
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     """Three raylets."""
-    yield from simulated(tmp_path_factory.mktemp("nodes"), 2)
-
-
-def simulated(place: Path, workers: int) -> Iterator[Simulated]:
     pytest.importorskip("ray.dashboard.optional_deps", reason="ray[default], with its job server, is not installed")
-    cluster = Simulated(place, {"ENGINE_KEY": SECRET}, workers)
+    cluster = Simulated(tmp_path_factory.mktemp("nodes"), {"ENGINE_KEY": SECRET}, 2)
     try:
         yield cluster
     finally:
@@ -252,10 +248,6 @@ def test_a_node_is_killed_in_the_middle(nodes: Simulated, engine: FakeServer, ca
     nodes.kill(spare)
 
 
-def rewriting(nodes: Simulated) -> int:
-    return sum(number for (name, _), number in nodes.workers().items() if name == "Rewrite")
-
-
 def test_the_head_is_killed_and_the_job_submitted_anew(
     nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path
 ) -> None:
@@ -278,9 +270,3 @@ def test_the_head_is_killed_and_the_job_submitted_anew(
     assert before.items() <= manifests(output).items()
     assert twice <= IN_FLIGHT
     assert "may work on" in ended(followed, 1).err
-
-
-@pytest.fixture
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
-    """A head alone: raylets of one machine have one folder for packages, and disturb each other while they install."""
-    yield from simulated(tmp_path_factory.mktemp("machine"), 0)
