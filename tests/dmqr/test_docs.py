@@ -5,15 +5,32 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.support.jobs.small_sample import by_words_alone, write_sample
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
+
+QUICKSTART = "configs/quickstart.yaml"
+
+
+def write_sample(folder: Path) -> None:
+    """Writes the configs and the sample into `configs/` of a folder."""
+    shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def by_words_alone(folder: Path) -> None:
+    """Writes the sample with a quickstart that searches by BM25 alone."""
+    write_sample(folder)
+    values = yaml.safe_load((folder / QUICKSTART).read_text())
+    del values["retrieve"]["retrievers"]["dense"]
+    (folder / QUICKSTART).write_text(yaml.safe_dump(values))
+
 
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 

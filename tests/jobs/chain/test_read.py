@@ -54,8 +54,3 @@ def test_contexts_and_values_are_read_where_the_plan_has_them(tmp_path: Path) ->
     check_border("read", table.schema, QUERIES)
     found = table.select(["context", "values"]).to_pylist(maps_as_pydicts="strict")
     assert found == more
-
-
-def test_a_planned_file_that_is_gone_is_an_error(run: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Read(str(run))(place(0, 0, "queries/other.parquet"))

@@ -204,9 +204,6 @@ def test_lists_that_are_not_kept_are_not_written(bm25: Block, tmp_path: Path, mo
     result = worker({"bm25": bm25}, run=None)(block(*ROWS))
     assert result.column("stored").to_pylist() == [[]] * len(ROWS)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_block_without_any_hit_writes_no_file(bm25: Block, tmp_path: Path) -> None:
-    result = worker({"bm25": bm25}, run=tmp_path)(block(query("zzz")))
+    result = worker({"bm25": bm25}, run=tmp_path)(block(query("zzz")))  # which has no hit
     assert result.column("stored").to_pylist() == [[]]
     assert not list(tmp_path.rglob("*.parquet"))

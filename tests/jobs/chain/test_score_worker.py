@@ -137,11 +137,3 @@ def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors() 
         ("rerank", "failed", "RuntimeError: device-side assert")
     ]
     assert hits(orderer("blend", 2)(result)) == [[("d0", 3.0, 3.0), ("d1", 2.0, 2.0)]]
-
-
-def test_a_worker_says_how_far_its_shard_is(worker: Callable[[], Score], monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[float] = []
-    monkeypatch.setattr("jobs.chain.stages.score.heartbeat", said.append)
-    monkeypatch.setattr("jobs.chain.stages.score.PORTION", 4)
-    worker()(block(*ROWS))
-    assert said == [4 / 6, 1.0]

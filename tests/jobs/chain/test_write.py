@@ -19,7 +19,7 @@ from cluster.costs import START_UP, entry
 from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
 from jobs.chain.stages.write import Write
-from jobs.tables import COMMITTED, ELAPSED, QUERIES, STORED, with_appended
+from jobs.tables import COMMITTED, ELAPSED, STORED
 from tests.support.jobs.workers import fused, job, orderer, scored
 
 NAMES = st.sampled_from(["original", "core_content", "keyword"])
@@ -259,15 +259,3 @@ def test_lists_of_an_attempt_that_came_too_late_go(tmp_path: Path) -> None:
     write(tmp_path, block([ONE | {"stored": [first]}]), 1)
     write(tmp_path, block([ONE | {"stored": [second]}]), 2)
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("runs/*")] == [first["key"]]
-
-
-# ---------------------------------------------------------------- tables
-
-
-def test_appending_keeps_what_was_there_and_the_schema() -> None:
-    row = {"shard": 1, "query_id": "a", "query": "q", "log_count": 1, "costs": [entry("s", "old")], "errors": []}
-    table = pa.Table.from_pylist([row, row | {"query_id": "b", "costs": []}], QUERIES)
-    after = with_appended(table, "costs", [[entry("s", "new")], [entry("s", "x"), entry("s", "y")]])
-    assert after.schema == QUERIES
-    assert [[one["component"] for one in costs] for costs in after.column("costs").to_pylist()] == [["old", "new"], ["x", "y"]]
-    assert after.drop_columns("costs") == table.drop_columns("costs")

@@ -13,7 +13,27 @@ import yaml
 from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from tests.support.jobs.refusals import Values, Write, put, refusal
+
+Write = Callable[[Any], str]
+Values = dict[str, Any]
+
+
+def put(values: Values, dotted: str, value: object) -> None:
+    *parents, last = dotted.split(".")
+    for key in parents:
+        values = values.setdefault(key, {})
+    values[last] = value
+
+
+def refusal(write: Write, content: Any, *settings: str, date: str | None = None) -> str:
+    """The message without the file's name."""
+    path = write(content)
+    with pytest.raises(ConfigError) as refused:
+        load_config(path, list(settings), date)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
 
 # ---------------------------------------------------------------- what is taken
 

@@ -15,7 +15,7 @@ from jobs.measure import judged_rows
 from jobs.measure.comparison import compare
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
-from tests.support.jobs.arms_by_hand import ablation, arm, ask
+from tests.support.jobs.list_folders import ablation, arm, ask
 
 QUERIES = [ask(f"q{n}", f"query number{n}", log_count=n + 1) for n in range(5)]
 GRADES = {f"Q{n}": {"a": 2, "b": 1, "c": 0} for n in range(5)}
@@ -66,7 +66,7 @@ def test_values_are_those_of_ir_measures_on_exported_files(tmp_path: Path) -> No
 def test_what_does_not_count_is_counted(tmp_path: Path) -> None:
     grades = GRADES | {"gone": {"a": 1}, "bad": {"a": 1}}
     log = [(f"Q{n}", f"q{n}") for n in range(5)] + [("bad", None)]
-    run = ablation(tmp_path, ARMS, LISTS, QUERIES, log, shard_size=2, commits=2)
+    run = ablation(tmp_path, ARMS, LISTS, QUERIES, log, shard_size=2, committed=2)
     frame = measure(run, Judgements("", grades), ["P@5"])
     assert (frame.judged, frame.missing, frame.not_committed, frame.rejected) == (7, 1, 1, 1)
     assert frame.keys == ("Q0", "Q1", "Q2", "Q3", "bad")

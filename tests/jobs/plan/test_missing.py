@@ -33,6 +33,7 @@ from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.jobs.nights import score
 from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
@@ -50,10 +51,6 @@ tokens:
   other: {prompt: 1.0, completion: 4.0}
 searches: {bm25: 3.0, dense: 5.0}
 """
-
-
-def score(query: str, texts: Sequence[str]) -> list[float]:
-    return [float(len(set(query.split()) & set(text.lower().rstrip(".").split()))) - 1.5 for text in texts]
 
 
 def answer(body: dict[str, Any]) -> str:
@@ -132,6 +129,8 @@ CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, 
         {"searches": "another index", "pairs": "other documents"},
     ),
     "local index": (["retrieve.retrievers.bm25.index=plain", "retrieve.retrievers.bm25.analyzer=unicode"], set(KINDS), {}),
+    "first night": (["store=other"], {"generations"}, {"generations": "new queries"}),
+    "no store": (["store=null"], {"generations"}, {"generations": "there is no store"}),
     "reranker": (["rerank.max_length=200"], set(KINDS), {"pairs": "another reranker"}),
 }
 
@@ -169,6 +168,9 @@ def test_the_plan_before_is_the_bill_after(
             assert low == expected == high == pytest.approx(paid[kind], abs=1e-6), (kind, paid, missing)
     for kind, reason in why.items():
         assert next(iter(missing["kinds"][kind]["why"])) == reason, missing["kinds"][kind]
+    if change in ("first night", "no store"):
+        assert paid["generations"] == len(QUERIES)
+        assert amount(missing, "searches")[0] >= 2 * len(QUERIES)  # those of the originals are known
     if change == "nothing":
         assert (paid["generations"], paid["pairs"]) == (0, 0)
         assert missing["kinds"]["generations"]["reused"] == len(QUERIES)
@@ -200,27 +202,6 @@ def test_the_price_of_what_is_asked_about_results_is_in_that_of_a_first_night(ni
     assert low <= bill(run_in_process(job))["usd"] <= high
     assert missing["kinds"][{"judge": "judgements"}.get(step, step)]["usd"]["high"] > 0
     assert missing["unpriced"] == []
-
-
-@pytest.mark.slow
-def test_a_first_night_misses_everything(night: Callable[..., Job]) -> None:
-    job = night("one")
-    missing = planned(job)["missing"]
-    paid = bill(run_in_process(job))
-    assert missing["kinds"]["generations"]["number"] == {"low": 12, "expected": 12, "high": 12}
-    assert missing["kinds"]["generations"]["why"] == {"new queries": 12}
-    for kind in KINDS:
-        low, _, high = amount(missing, kind)
-        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
-    assert amount(missing, "searches")[0] >= 2 * len(QUERIES)  # those of the originals are known
-
-
-@pytest.mark.slow
-def test_without_a_store_all_is_missing_at_any_time(night: Callable[..., Job]) -> None:
-    run_in_process(night("one", "store=null"))
-    missing = planned(night("two", "store=null"))["missing"]
-    assert missing["kinds"]["generations"]["number"]["expected"] == len(QUERIES)
-    assert missing["kinds"]["generations"]["why"] == {"there is no store": len(QUERIES)}
 
 
 def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,10 +74,6 @@ def make(
     return made
 
 
-def done(ablation: Job) -> Path:
-    return run_in_process(ablation)
-
-
 def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
     found = [row for row in rows(folder, "results") if row["arm"] == arm and row["rank"] <= keep]
     return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"], row["rerank_score"]) for row in found)
@@ -96,7 +92,7 @@ def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
 @pytest.mark.slow
 def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     ablation = make({"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"], "rerank.combine": ["blend", "replace"]}})
-    folder = done(ablation)
+    folder = run_in_process(ablation)
     asked = Counter(
         (row["query_id"], row["component"]) for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]
     )
@@ -119,12 +115,12 @@ def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
 @pytest.mark.slow
 def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = {"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"]}}
-    calm = done(make(arms, "output=calm"))
+    calm = run_in_process(make(arms, "output=calm"))
     ablation = make(arms)
 
     with full_disk(monkeypatch):
-        done(ablation)
-    folder = done(make(arms))
+        run_in_process(ablation)
+    folder = run_in_process(make(arms))
     for arm in (answer.arm for answer in ablation.compiled.work.answers):
         assert results(folder, arm) == results(calm, arm)
     searched = [row for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["query_id"]]
@@ -139,9 +135,9 @@ def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkey
     with FakeServer(["m"], text=lambda _: answers("moon and tides")) as server:
         live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
         with full_disk(monkeypatch) as calls:
-            done(make(None, live))
+            run_in_process(make(None, live))
         asked = len(server.bodies)
-        folder = done(make(None, live))
+        folder = run_in_process(make(None, live))
     spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
     assert asked > calls[0]  # the second shard was rewritten and stored, and not committed
     assert sum(row["requests"] for row in spent) == len(server.bodies) == len(QUERIES)
@@ -159,21 +155,21 @@ def test_an_ablation_is_closed_though_workers_died_under_one_query(make: Make, m
         return whole(self, table)
 
     monkeypatch.setattr(Retrieve, "__call__", dies)
-    folder = done(make())
+    folder = run_in_process(make())
     assert ("retrieve", "killed_worker") in {(row["stage"], row["reason"]) for row in rows(folder, "errors")}
     assert (folder / "_SUCCESS.json").exists()
 
 
 @pytest.mark.slow
 def test_results_are_cut_and_carry_sources_on_demand(make: Make) -> None:
-    folder = done(make({"keep": 2, "sources": True}, "retrieve.retrievers.bm25.together=false"))
+    folder = run_in_process(make({"keep": 2, "sources": True}, "retrieve.retrievers.bm25.together=false"))
     found = rows(folder, "results")
     assert max(row["rank"] for row in found) == 2
     assert {source["strategy"] for row in found if row["arm"] == "keyword" for source in row["sources"]} <= {
         "keyword",
         "original",
     }
-    bare = done(make({"keep": 2}))
+    bare = run_in_process(make({"keep": 2}))
     assert {json.dumps(row["sources"]) for row in rows(bare, "results")} == {"null"}
     assert set(pq.read_schema(next((bare / "results").glob("*.parquet"))).names) == set(STORED["results"].names)
 
@@ -181,11 +177,13 @@ def test_results_are_cut_and_carry_sources_on_demand(make: Make) -> None:
 @pytest.mark.slow
 def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
     first = make({"grid": {"fuse.k": [10, 60]}})
-    done(first)
+    run_in_process(first)
     assert make({"grid": {"fuse.k": [10, 60]}}).prepared.run_id == first.prepared.run_id
     assert make({"grid": {"fuse.k": [10, 61]}}).prepared.run_id != first.prepared.run_id
     assert make({"grid": {"fuse.k": [10, 60]}, "keep": 3}).prepared.run_id != first.prepared.run_id
-    assert done(make({"grid": {"fuse.k": [10, 60]}})) == Path(first.prepared.storage.root)  # finished: nothing is done
+    assert run_in_process(make({"grid": {"fuse.k": [10, 60]}})) == Path(
+        first.prepared.storage.root
+    )  # finished: nothing is done
 
 
 @pytest.mark.slow
@@ -196,8 +194,8 @@ def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> No
     with FakeServer(["m"], text=said) as server:
         live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
         ablation = make({"samples": 3}, live, "rewrite.decoding.temperature=1")
-        folder = done(ablation)
-        again = done(make({"samples": 3, "grid": {"fuse.k": [10]}}, live, "rewrite.decoding.temperature=1"))
+        folder = run_in_process(ablation)
+        again = run_in_process(make({"samples": 3, "grid": {"fuse.k": [10]}}, live, "rewrite.decoding.temperature=1"))
     assert sorted(Counter(body["seed"] for body in server.bodies).values()) == [len(QUERIES)] * 3  # nothing is asked twice
     for one in (folder, again):
         arms = {row["arm"] for row in rows(one, "rewrites")}

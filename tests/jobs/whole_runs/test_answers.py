@@ -17,6 +17,7 @@ from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder
 from retrievers.local.build import build_local_index
+from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, prepared_work, rows
 from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
@@ -24,10 +25,6 @@ from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 REFUSED = QUERIES[1]
 SAID = "It is so [1], e.g. here. Nothing else is known."
 MODEL = "answerer-8b"
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    return str(body["messages"][-1]["content"])
 
 
 def refused(body: dict[str, Any]) -> Reply | None:

@@ -144,6 +144,3 @@ def test_what_the_log_does_not_have_is_refused(
 ) -> None:
     assert main(["try", job, "bread", *arguments]) == 2
     assert capfd.readouterr().err.splitlines()[-1].startswith(f"dmqr try: {words.format(path=job)}")
-
-
-# ---------------------------------------------------------------- what is shown

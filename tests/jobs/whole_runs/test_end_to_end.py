@@ -51,15 +51,9 @@ def command(verb: str, folder: Path, output: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(sample_place: Path) -> Path:
-    """A folder with the index of the sample."""
-    return sample_place
-
-
-@pytest.fixture(scope="module")
-def calm(place: Path) -> Done:
+def calm(sample_place: Path) -> Done:
     """The undisturbed run."""
-    done = finish(start(command("run", place, place / "runs")))
+    done = finish(start(command("run", sample_place, sample_place / "runs")))
     assert done.code == 0, done.err
     return done
 
@@ -84,11 +78,11 @@ def queries(sample: list[Row]) -> dict[str, list[Row]]:
 # ---------------------------------------------------------------- what a person sees
 
 
-def test_the_folder_is_named_last_and_the_table_before_it(calm: Done, place: Path) -> None:
-    assert calm.folder.parent == place / "runs"
+def test_the_folder_is_named_last_and_the_table_before_it(calm: Done, sample_place: Path) -> None:
+    assert calm.folder.parent == sample_place / "runs"
     for words in ("371 rows", "nDCG@10", "R@10", "original alone", "$"):
         assert words in calm.out
-    assert json.loads((place / "runs" / "quickstart" / "latest.json").read_text())["path"] == str(calm.folder)
+    assert json.loads((sample_place / "runs" / "quickstart" / "latest.json").read_text())["path"] == str(calm.folder)
 
 
 def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
@@ -208,8 +202,8 @@ def test_success_names_every_file_and_nothing_else_lies_there(calm: Done) -> Non
 # ---------------------------------------------------------------- without Ray
 
 
-def test_in_one_process_the_rows_are_the_same_and_what_they_cost(calm: Done, place: Path) -> None:
-    alone = finish(start([*command("run", place, place / "alone"), "--set", "cluster.address=none"]))
+def test_in_one_process_the_rows_are_the_same_and_what_they_cost(calm: Done, sample_place: Path) -> None:
+    alone = finish(start([*command("run", sample_place, sample_place / "alone"), "--set", "cluster.address=none"]))
     assert alone.folder.name == calm.folder.name
     check_same_rows(alone.folder, calm.folder)
     check_files(alone.folder, SHARDS)
@@ -227,35 +221,35 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.stat().st_size) for path in files}
 
 
-def test_a_finished_run_is_shown_again_and_not_touched(calm: Done, place: Path) -> None:
+def test_a_finished_run_is_shown_again_and_not_touched(calm: Done, sample_place: Path) -> None:
     before = snapshot(calm.folder)
-    again = finish(start(command("run", place, place / "runs")))
+    again = finish(start(command("run", sample_place, sample_place / "runs")))
     assert again.folder == calm.folder
     assert again.out == calm.out
     assert "finished already" in again.err
     assert snapshot(calm.folder) == before
 
 
-def test_latest_is_put_by_the_next_start_where_a_kill_prevented_it(calm: Done, place: Path) -> None:
-    latest = place / "runs" / "quickstart" / "latest.json"
+def test_latest_is_put_by_the_next_start_where_a_kill_prevented_it(calm: Done, sample_place: Path) -> None:
+    latest = sample_place / "runs" / "quickstart" / "latest.json"
     said = latest.read_bytes()
     latest.unlink()
     try:
-        assert finish(start(command("run", place, place / "runs"))).code == 0
+        assert finish(start(command("run", sample_place, sample_place / "runs"))).code == 0
         assert latest.exists()
     finally:
         latest.write_bytes(said)
 
 
-def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, place: Path) -> None:
-    output = place / "resumed"
+def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, sample_place: Path) -> None:
+    output = sample_place / "resumed"
     folder = shutil.copytree(calm.folder, output / calm.folder.name)
     (folder / "_SUCCESS.json").unlink()
     for shard in (1, 4):
         (folder / "commits" / f"{shard:06d}.json").unlink()
     completions = snapshot(folder / "completions")
     redone = {row["query_id"] for shard in (1, 4) for row in rows_of_shard(folder, shard)}
-    done = finish(start(command("run", place, output)))
+    done = finish(start(command("run", sample_place, output)))
     assert done.folder == folder
     assert f"going on: {SHARDS - 2} of {SHARDS} shards are committed" in done.err
     check_same_rows(folder, calm.folder)
@@ -275,9 +269,9 @@ def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, 
 # ---------------------------------------------------------------- killed
 
 
-def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Done, place: Path) -> None:
-    output = place / "killed"
-    first = start(command("run", place, output))
+def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Done, sample_place: Path) -> None:
+    output = sample_place / "killed"
+    first = start(command("run", sample_place, output))
     wait_for_commits(first, output, 0)
     os.kill(first.pid, signal.SIGKILL)
     assert finish(first).code == -signal.SIGKILL
@@ -286,7 +280,7 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
     assert 0 < left < SHARDS, "the driver was not killed in the middle"
     assert not (folder / "_SUCCESS.json").exists()
 
-    second = start(command("run", place, output))
+    second = start(command("run", sample_place, output))
     at = wait_for_commits(second, output, left)
     (worker,) = below(second, "ray::MapWorker(MapBatches(Retrieve))")
     worker.kill()
@@ -309,9 +303,9 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
     assert [one["status"] for one in json.loads((folder / "run.json").read_text())["starts"]] == ["killed", "finished"]
 
 
-def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(place: Path) -> None:
-    output = place / "asked"
-    process = start([*command("run", place, output), "--set", "cluster.shard_size=4"])  # 45 shards: some must be left
+def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(sample_place: Path) -> None:
+    output = sample_place / "asked"
+    process = start([*command("run", sample_place, output), "--set", "cluster.shard_size=4"])  # 45 shards: some must be left
     wait_for_commits(process, output, 0)
     process.terminate()
     done = finish(process)

@@ -16,6 +16,7 @@ from jobs.__main__ import main
 from jobs.measure.comparison import compare_judged
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import closing_page, compared
+from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
@@ -31,10 +32,6 @@ output: grades
 keys: [correctness, style]
 grades: {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
 """
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    return str(body["messages"][-1]["content"])
 
 
 def refused(body: dict[str, Any]) -> Reply | None:

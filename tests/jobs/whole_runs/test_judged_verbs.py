@@ -14,16 +14,13 @@ import pytest
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.run.limits import Stopped
+from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows, run_in_process
 from tests.support.rewriters.fake_server import FakeServer
 
 TOKENS = 10  # of each answer
 PRICE = 1e-3  # USD of each: 100 USD for a million tokens
 MAIL = "ann@example.org"
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    return str(body["messages"][-1]["content"])
 
 
 def kind_of(prompt: str) -> str:

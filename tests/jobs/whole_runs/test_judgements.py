@@ -19,14 +19,11 @@ from jobs.measure.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.measure.judged import judge_models, judged_relevance
 from jobs.pages.comparison import comparison_values
 from jobs.runs.folder import RunFolder
+from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
 
 UNREADABLE = QUERIES[1]  # the judge answers in prose about the first of its documents that it sees
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    return str(body["messages"][-1]["content"])
 
 
 def grade_of(query: str, text: str) -> int:

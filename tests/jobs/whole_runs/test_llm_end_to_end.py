@@ -33,12 +33,6 @@ SHARDS = sample_shards(SHARD_SIZE)
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 
 
-@pytest.fixture(scope="module")
-def place(sample_place: Path) -> Path:
-    """A folder with the index of the sample."""
-    return sample_place
-
-
 def rewritten(body: dict[str, Any]) -> str:
     """The server's answer: rewrites made of the query's own words."""
     query = body["messages"][0]["content"].rsplit("Query: ", 1)[1][:200]
@@ -47,29 +41,29 @@ def rewritten(body: dict[str, Any]) -> str:
     )
 
 
-def openai(place: Path, output: Path, server: FakeServer) -> list[str]:
+def openai(sample_place: Path, output: Path, server: FakeServer) -> list[str]:
     engine = {
         "rewrite.engine.base_url": server.address, "rewrite.engine.model": "tiny", "rewrite.engine.timeout_seconds": 1,
         "rewrite.engine.max_in_flight": 16, "cluster.shard_size": SHARD_SIZE,
     }  # fmt: skip
-    return [sys.executable, "-m", "jobs", "run", "configs/openai.yaml", *flags(place, output=output, **engine)]
+    return [sys.executable, "-m", "jobs", "run", "configs/openai.yaml", *flags(sample_place, output=output, **engine)]
 
 
 @pytest.fixture(scope="module")
-def calm(place: Path) -> Path:
+def calm(sample_place: Path) -> Path:
     with FakeServer(text=rewritten, seconds=0.3) as server:
-        done = finish(start(openai(place, place / "calm", server)))
+        done = finish(start(openai(sample_place, sample_place / "calm", server)))
         assert server.listings == 1  # the server is asked for its models once
         assert sum(server.sends.values()) == QUERIES
         assert 8 < server.most_in_flight <= 16  # requests of more than one shard
     return done.folder
 
 
-def test_what_outlasts_the_grace_is_left_to_the_next_start_which_need_not_wait(place: Path) -> None:
-    output = place / "notice"
+def test_what_outlasts_the_grace_is_left_to_the_next_start_which_need_not_wait(sample_place: Path) -> None:
+    output = sample_place / "notice"
     grace = ["--set", "cluster.grace_seconds=2", "--set", "rewrite.engine.timeout_seconds=300"]
     with FakeServer(text=rewritten, seconds=0.3) as server:
-        running = start([*openai(place, output, server), *grace])
+        running = start([*openai(sample_place, output, server), *grace])
         wait_for_commits(running, output, 0)
         server.seconds, sent = 300, server.sends.total()
         wait_until(running, lambda: server.sends.total() > sent)  # a request that outlasts it is in flight
@@ -84,7 +78,7 @@ def test_what_outlasts_the_grace_is_left_to_the_next_start_which_need_not_wait(p
     assert last is not None
     assert last.released
     with FakeServer(text=rewritten) as server:
-        again = finish(start([*openai(place, output, server), *grace]))
+        again = finish(start([*openai(sample_place, output, server), *grace]))
         assert 0 < sum(server.sends.values()) < QUERIES
     assert len(rows(again.folder, "rewrites")) == len(STRATEGIES) * QUERIES
     check_files(again.folder, SHARDS)
@@ -104,10 +98,10 @@ def test_every_query_is_rewritten_by_the_server(calm: Path) -> None:
     assert {row["model"] for row in rows(calm, "rewrites")} == {"tiny"}
 
 
-def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, place: Path) -> None:
-    output = place / "faulty"
+def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, sample_place: Path) -> None:
+    output = sample_place / "faulty"
     with FakeServer(text=rewritten, seconds=0.3, unavailable=0.05, hanging=0.01) as server:
-        running = start(openai(place, output, server))
+        running = start(openai(sample_place, output, server))
         at = wait_for_commits(running, output, 0)
         (worker,) = below(running, "ray::MapWorker(MapBatches(Rewrite))")
         worker.kill()
@@ -129,9 +123,11 @@ def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, place: Pa
         ({"rewrite.engine.api_key_env": "NO_SUCH_KEY"}, ["NO_SUCH_KEY"]),
     ],
 )
-def test_a_server_that_cannot_serve_is_refused_before_any_work(place: Path, changed: dict[str, str], words: list[str]) -> None:
+def test_a_server_that_cannot_serve_is_refused_before_any_work(
+    sample_place: Path, changed: dict[str, str], words: list[str]
+) -> None:
     with FakeServer(["tiny"]) as server:
-        arguments = openai(place, place / "refused", server)
+        arguments = openai(sample_place, sample_place / "refused", server)
         for verb in ("run", "plan"):
             arguments[3] = verb
             done = finish(

@@ -22,20 +22,16 @@ from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.nights import QUERIES, score
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, OVERLOADED, FakeModels, tei_error
 
-QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast of beer", "faint galaxies"]
 BAD = "moon and tides"
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
     return [[1.0 + text.lower().count(letter) for letter in LETTERS] for text in texts]
-
-
-def score(query: str, texts: Sequence[str]) -> list[float]:
-    return [float(len(set(query.split()) & set(text.lower().rstrip(".").split()))) - 1.5 for text in texts]
 
 
 @pytest.fixture
@@ -77,10 +73,6 @@ def prepared(path: str, *settings: str) -> Prepared:
     return prepare(load_config(path, list(settings)), path)
 
 
-def done(job: Prepared) -> Path:
-    return run_in_process(job)
-
-
 def refusal(path: str, *settings: str) -> tuple[str, str]:
     with pytest.raises(DmqrError) as refused:
         prepared(path, *settings)
@@ -95,7 +87,7 @@ def test_a_run_has_the_scores_of_the_server_and_what_they_cost(
     planned = plan(job, LiveDisplay(io.StringIO()))
     assert planned["left"]["pairs"] > 0
     reranker.asked.clear()
-    folder = done(job)
+    folder = run_in_process(job)
     text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
     scored = rows(folder, "scores")
     assert {one["model"] for one in scored} == {"reranker"}
@@ -119,7 +111,7 @@ def test_a_run_has_the_scores_of_the_server_and_what_they_cost(
 @pytest.mark.slow
 def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, encoder: FakeModels, reranker: FakeModels) -> None:
     encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"))
-    folder = done(prepared(path, "name=one"))
+    folder = run_in_process(prepared(path, "name=one"))
     text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
     (failed,) = [one for one in rows(folder, "errors") if one["stage"] == "retrieve"]
     assert (text[failed["query_id"]], "HTTP 422: Tokenization error" in failed["message"]) == (BAD, True)
@@ -127,7 +119,7 @@ def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, enc
 
     encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"), 0)
     reranker.fail(BAD, INFERENCE_FAILED)
-    folder = done(prepared(path, "name=two"))
+    folder = run_in_process(prepared(path, "name=two"))
     (failed,) = [one for one in rows(folder, "errors") if one["stage"] == "rerank"]
     assert (text[failed["query_id"]], "HTTP 424: Inference failed; sent 2 times" in failed["message"]) == (BAD, True)
     results = rows(folder, "results")
@@ -142,7 +134,7 @@ def sent_for_queries(*servers: FakeModels) -> int:
 @pytest.mark.slow
 def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, reranker: FakeModels) -> None:
     reranker.fail(BAD, INFERENCE_FAILED)
-    folder = done(prepared(path))
+    folder = run_in_process(prepared(path))
     text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
     spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
     assert sum(one["requests"] for one in spent) == sent_for_queries(reranker) > len(QUERIES)
@@ -169,7 +161,7 @@ def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(path: str, r
         run_in_process(prepared(path))
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED, 0)
-    folder = done(prepared(path))
+    folder = run_in_process(prepared(path))
     assert len({one["query_id"] for one in rows(folder, "results")}) == len(QUERIES)
 
 

@@ -1,4 +1,4 @@
-"""Folders of ablations and plain runs, written by hand: their lists, candidates, results, scores and costs."""
+"""Folders of ablations and plain runs, written by hand: no stage, no Ray."""
 
 from __future__ import annotations
 
@@ -16,21 +16,36 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.runs.folder import RunFolder, open_run
-from jobs.tables import STORED
+from jobs.tables import OPTIONAL_QUERIES, STORED
 
 Row = dict[str, Any]
+Lists = Mapping[str, Sequence[str]]  # query_id -> doc_ids, best first
 ENCODER = {"model": "models/small"}
+ARM = pa.field("arm", pa.string())
 SCHEMAS = STORED | {
     "candidates": pa.schema(
         [("query_id", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64())]
     ),
-    "scores in an ablation": pa.schema([*STORED["scores"], ("reranker", pa.string())]),
-    "rewrites in an ablation": pa.schema([*STORED["rewrites"], ("arm", pa.string())]),
+    "scores in an ablation": STORED["scores"].append(pa.field("reranker", pa.string())),
+    "rewrites in an ablation": STORED["rewrites"].append(ARM),
+    "selections in an ablation": STORED["selections"].append(ARM),
 }
 
 
 def query_ids(count: int) -> list[str]:
     return [f"{n:032x}" for n in range(count)]
+
+
+def ask(query_id: str, query: str, log_count: int = 1, **more: Any) -> Row:
+    """A row of queries/."""
+    return {"query_id": query_id, "query": query, "normalised": query.casefold(), "log_count": log_count} | more
+
+
+def arm(name: str, family: str = "always", **more: Any) -> Row:
+    """An arm as run.json has it."""
+    k = len(more.get("members", ())) or None
+    made = {"name": name, "family": family, "strategies": [], "original": True, "changes": {}, "k": k, "members": []}
+    return made | {"cut_from": 30, "reranker": None} | more
 
 
 def list_row(query_id: str, strategy: str, retriever: str, doc_ids: Sequence[str], position: int = 1) -> list[Row]:
@@ -50,11 +65,33 @@ def ranked(query_id: str, doc_ids: Sequence[str], **more: Any) -> list[Row]:
     ]
 
 
+def ablation(
+    folder: Path,
+    arms: Sequence[Row],
+    lists: Mapping[str, Lists],
+    queries: Sequence[Row],
+    log_map: Sequence[tuple[str, str | None]] | None = None,
+    *,
+    selections: Sequence[Row] | None = None,
+    **more: Any,
+) -> RunFolder:
+    """Writes and opens the folder of an ablation with these results: arm -> query_id -> doc_ids; `more`: of `write_folder`.
+
+    By default a query's log_id is its query_id in capitals.
+    """
+    results = [row for name, of in lists.items() for key, ids in of.items() for row in ranked(key, ids, arm=name)]
+    pairs = [(row["query_id"].upper(), row["query_id"]) for row in queries] if log_map is None else log_map
+    tables = {"results": [row | {"fused_score": row["score"]} for row in results], "selections": selections or ()}
+    sections = {"retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "none"}}}} | more
+    return write_folder(folder, tables, queries=queries, log_map=pairs, strategies=(), arms=arms, **sections)
+
+
 def write_folder(
     folder: Path,
     tables: Mapping[str, Sequence[Row]],
     *,
-    queries: int,
+    queries: int | Sequence[Row],
+    log_map: Sequence[tuple[str, str | None]] | None = None,
     strategies: Sequence[str] = ("general", "keyword"),
     shard_size: int = 2,
     committed: int | None = None,
@@ -63,12 +100,13 @@ def write_folder(
     costs: Totals | None = None,
     **settings: Any,
 ) -> RunFolder:
-    """Writes and opens a folder whose log has the rows L0, L1, ... with one query each.
+    """Writes and opens the folder of a run.
 
     Args:
         folder: Where the run's folder is made.
         tables: Rows of the tables that shards write; each goes to the shard of its query.
-        queries: Number of queries.
+        queries: Rows of `ask`, or a number of queries.
+        log_map: log_id and query_id; None: the rows L0, L1, ... with one query each.
         strategies: The pool.
         shard_size: Queries per shard.
         committed: Number of shards with a manifest; None: all.
@@ -85,9 +123,11 @@ def write_folder(
     } | settings  # fmt: skip
     config = Config.model_validate(values)
     storage = FileStorage(str(folder / "small-0123456789ab"))
-    ids = query_ids(queries)
-    _plan(storage, ids, shard_size)
-    shards = [ids[begin : begin + shard_size] for begin in range(0, queries, shard_size)]
+    if isinstance(queries, int):
+        queries = [ask(key, f"query {n}") for n, key in enumerate(query_ids(queries))]
+    ids = [row["query_id"] for row in queries]
+    _plan(storage, queries, [(f"L{n}", key) for n, key in enumerate(ids)] if log_map is None else log_map, shard_size)
+    shards = [ids[begin : begin + shard_size] for begin in range(0, len(ids), shard_size)]
     for number, members in enumerate(shards[:committed]):
         files = {
             name: [write_table(storage, name, number, mine)]
@@ -96,7 +136,9 @@ def write_folder(
         }
         more = (counts or {}) if number == 0 else {}
         commit(storage, Manifest(number, 1, files, {"queries": len(members), **more}, (costs or {}) if number == 0 else {}))
-    record: Row = {"run_id": "small-0123456789ab", "status": "finished", "config": config.model_dump(), "starts": []}
+    record: Row = {
+        "run_id": "small-0123456789ab", "status": "finished", "config": config.model_dump(), "starts": [], "indexes": {},
+    }  # fmt: skip
     if arms is not None:
         record["ablation"] = {"arms": list(arms), "shared": {"naive": {}, "executed": {}}}
     storage.put("run.json", json.dumps(record).encode())
@@ -105,32 +147,28 @@ def write_folder(
     return open_run(storage.root)
 
 
-def arm(name: str, family: str = "always", *, members: Sequence[str] = (), reranker: str | None = None) -> Row:
-    return {
-        "name": name, "family": family, "strategies": [], "original": True, "changes": {}, "k": len(members) or None,
-        "members": list(members), "reranker": reranker,
-    }  # fmt: skip
-
-
 def _table(name: str, rows: list[Row], *, ablation: bool) -> pa.Table:
     schema = SCHEMAS[f"{name} in an ablation" if ablation and f"{name} in an ablation" in SCHEMAS else name]
     return pa.Table.from_pylist(rows, schema)
 
 
-def _plan(storage: Storage, ids: Sequence[str], shard_size: int) -> None:
-    rows = [{"query_id": one, "query": f"query {n}", "normalised": f"query {n}", "log_count": 1} for n, one in enumerate(ids)]
-    log = [{"log_id": f"L{n}", "query_id": one} for n, one in enumerate(ids)]
-    files = {"queries": [_put(storage, "queries", rows, shard_size)], "query_map": [_put(storage, "query_map", log, 100)]}
-    key = files["queries"][0].key
-    groups = range(0, len(ids), shard_size)
-    shards = [Shard(n, key, n, len(ids[begin : begin + shard_size])) for n, begin in enumerate(groups)]
-    counts = {"log_rows": len(ids), "queries": len(ids), "rejected": 0}
+def _plan(storage: Storage, queries: Sequence[Row], log_map: Sequence[tuple[str, str | None]], shard_size: int) -> None:
+    schema = pa.schema([*STORED["queries"], *(one for one in OPTIONAL_QUERIES if any(one.name in row for row in queries))])
+    log = [{"log_id": log_id, "query_id": query_id} for log_id, query_id in log_map]
+    asked = _put(storage, "queries", pa.Table.from_pylist(list(queries), schema), shard_size)
+    files = {
+        "queries": [asked],
+        "query_map": [_put(storage, "query_map", pa.Table.from_pylist(log, STORED["query_map"]), 1000)],
+    }
+    begins = range(0, len(queries), shard_size)
+    shards = [Shard(n, asked.key, n, len(queries[begin : begin + shard_size])) for n, begin in enumerate(begins)]
+    counts = {"log_rows": len(log), "queries": len(queries), "rejected": 0}
     put_plan(storage, Plan([{"path": "log.parquet", "size": 9, "mtime_ns": 1}], counts, shard_size, files, shards))
 
 
-def _put(storage: Storage, table: str, rows: list[Row], group: int) -> File:
+def _put(storage: Storage, table: str, rows: pa.Table, group: int) -> File:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, STORED[table]), sink, row_group_size=group)
+    pq.write_table(rows, sink, row_group_size=group)
     key = f"{table}/plan.parquet"
     storage.put(key, sink.getvalue().to_pybytes())
-    return File(key, len(rows), sink.getvalue().size)
+    return File(key, rows.num_rows, sink.getvalue().size)

@@ -68,10 +68,6 @@ def served(server: FakeServer, model: str) -> dict[str, Any]:
     return {"kind": "openai", "model": model, "base_url": server.address}
 
 
-def done(ablation: Job) -> Path:
-    return run_in_process(ablation)
-
-
 def of_its_own(ablation: Job, name: str) -> Prepared:
     """The checked run of the config of an arm."""
     arm = next(one for one in ablation.compiled.arms if one.name == name)
@@ -107,7 +103,7 @@ def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(mak
 
     server.answer = answer
     arms = {"long": {"rewrite.decoding.max_tokens": 96}, "longer": {"rewrite.engine.args": {"max_tokens": 200}}}
-    folder = done(make({"arms": arms}, {"decoding": {"max_tokens": 32}}))
+    folder = run_in_process(make({"arms": arms}, {"decoding": {"max_tokens": 32}}))
     found = {one.arm: one.completion_tokens for one in arm_costs(open_run(str(folder)), None, {})}
     assert {arm: found[arm] for arm in ("full", *arms)} == {
         arm: tokens * len(QUERIES) for arm, tokens in {"full": 32, "long": 96, "longer": 200}.items()
@@ -121,14 +117,14 @@ def test_a_later_ablation_takes_no_answer_of_another_model(make: Make, server: F
     def by(model: str, **more: Any) -> dict[str, Any]:
         return {"strategies": ["general", {"rewrite": {"engine": served(server, model) | more}}]}
 
-    done(make(rewrite=by("model-b")))
+    run_in_process(make(rewrite=by("model-b")))
     before = Counter(body["model"] for body in server.bodies)
-    folder = done(make(rewrite=by("model-c")))
+    folder = run_in_process(make(rewrite=by("model-c")))
     assert Counter(body["model"] for body in server.bodies) - before == {"model-c": len(QUERIES)}
     assert {row["model"] for row in rows(folder, "rewrites") if row["strategy"] == "rewrite"} == {"model-c"}
-    done(make(rewrite=by("model-c", args={"best_of": 2})))
+    run_in_process(make(rewrite=by("model-c", args={"best_of": 2})))
     assert len(server.bodies) == 4 * len(QUERIES)
-    done(make(rewrite=by("model-c", args={"best_of": 2}, timeout_seconds=7), ablate={"grid": {"fuse.k": [7]}}))
+    run_in_process(make(rewrite=by("model-c", args={"best_of": 2}, timeout_seconds=7), ablate={"grid": {"fuse.k": [7]}}))
     assert len(server.bodies) == 4 * len(QUERIES)  # the same engine: what it said is there
 
 
@@ -142,7 +138,7 @@ def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeSer
 
     arms: dict[str, Any] = {"german": {"rewrite.language": "German"}}
     first = make({"arms": arms, "subsets": "leave_one_out"}, JOINT)
-    few = done(first)
+    few = run_in_process(first)
     before = sent()
     more = {
         "wide": {"rewrite.strategies": ["general", "keyword", "core_content"]},
@@ -152,7 +148,7 @@ def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeSer
         "by chance": {"rewrite.select": {"kind": "random_k", "k": 1}},
     }
     second = make({"arms": arms | more, "subsets": "leave_one_out"}, JOINT)
-    many = done(second)
+    many = run_in_process(second)
     new = sent() - before
     named = Counter(prompt.count("\n- general (") + prompt.count("\n- core_content (") for prompt in new)
     assert sum(new.values()) == 4 * len(QUERIES), named  # wide, other, german's one, hyde
@@ -175,11 +171,13 @@ def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeSer
 def test_parts_are_read_where_the_config_itself_lets_the_llm_choose(make: Make, server: FakeServer) -> None:
     adaptive = JOINT | {"select": "adaptive"}
     ablation = make({"subsets": "all"}, adaptive)
-    done(ablation)
+    run_in_process(ablation)
     assert set(ablation.compiled.parts) == {"general", "keyword", "original+general", "original+keyword"}
     before = len(server.bodies)
     assert before == 2 * len(QUERIES)  # the adaptive request, and one for both
-    done(make({"subsets": "all", "arms": {"wide": {"rewrite.strategies": ["general", "keyword", "core_content"]}}}, adaptive))
+    run_in_process(
+        make({"subsets": "all", "arms": {"wide": {"rewrite.strategies": ["general", "keyword", "core_content"]}}}, adaptive)
+    )
     assert len(server.bodies) == 3 * len(QUERIES)
 
 
