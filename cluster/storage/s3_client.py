@@ -176,14 +176,14 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
     Of a server's answer only the code is passed on: some servers answer a wrong signature with the text that was signed.
     """
     from botocore import exceptions as of
-    from urllib3.exceptions import SSLError as BrokenAnswer
+    from urllib3 import exceptions as of_body  # botocore passes those of a body on as they are
 
     endpoint = where.meta.endpoint_url if where else ""
     host, region = (_host(endpoint), where.meta.region_name) if where else ("S3", None)
     if isinstance(error, of.ClientError):
         return _refused(error, url, endpoint, region)
     known: list[tuple[Any, Exception]] = [
-        (of.SSLError | BrokenAnswer, _insecure(error, url, endpoint)),  # botocore passes the second on as it is, of a body
+        (of.SSLError | of_body.SSLError, _insecure(error, url, endpoint)),
         (of.ParamValidationError | of.UnsupportedS3ArnError, ClusterError(
             "storage-refused", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
         )),
@@ -199,7 +199,7 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
         # a login page has no ETag, and a redirect to one goes in circles
         (KeyError | RecursionError if where else (), _Away(f"what answers at {host} is no S3", endpoint, _ADDRESS)),
         (
-            of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
+            of.HTTPClientError | of_body.HTTPError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
             _Away(f"{host} broke off ({type(error).__name__})", endpoint),
         ),
         (of.BotoCoreError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),

@@ -194,6 +194,13 @@ def test_reading_is_tried_again(store: S3Storage, proxy: Proxy, kind: str) -> No
     assert len(proxy.did) > 3
 
 
+def test_an_error_whose_body_breaks_off_is_tried_again(store: S3Storage, proxy: Proxy) -> None:
+    """As that of a missing object, which the lease of a run asks for at each heartbeat."""
+    proxy.faults = [Fault("cut", method="GET", times=2)]
+    assert store.get("missing") is None
+    assert len(proxy.did) == 2
+
+
 SLOW = pytest.mark.slow
 
 
