@@ -37,8 +37,7 @@ def index(
 
     Args:
         corpus: Parquet, JSON lines or CSV (doc_id, title, text, or the columns that the config names: corpus.id_column),
-            documents (text, Markdown, HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for
-            some (default: corpus.path of the config)
+            documents (text, Markdown, HTML, PDF), or a folder of either (default: corpus.path of the config)
         replace: replace an index of another corpus, which is refused otherwise
         dry_run: build nothing, and say of each index what would become of it
 
@@ -57,15 +56,7 @@ def index(
     for name, retriever in given.retrieve.retrievers.items():
         if not retriever.indexed(name):
             face.note(f"retrieve.retrievers.{name} {retriever.without_index}")
-    lines = [
-        (f"{row['collection']}: " if "collection" in row else "")
-        + f"{row['index']}: {row['documents']:,} documents, {row['done']}"
-        for row in built
-    ]
-    left = set(given.retrieve.collections) - {row.get("collection") for row in built}
-    if built and left:
-        names = [name for name in given.retrieve.collections if name in left]
-        face.note(f"left as they are, without a corpus: {', '.join(names)}")
+    lines = [f"{row['index']}: {row['documents']:,} documents, {row['done']}" for row in built]
     return Result(lambda: built, lambda: None, *lines, notes=face.notes)
 
 

@@ -54,18 +54,17 @@ class Truth:
         Raises:
             ConfigError: they cannot be read, or have other ids than the run's tables.
         """
-        from jobs.job.judged_ids import checked_ids
         from jobs.log.judgements import given_qrels, is_here, read_qrels
 
         given, config = self._qrels, self.folder.config
         key = self._key or config.evaluate.key
         if isinstance(given, Mapping):
-            return checked_ids(given_qrels(given, "qrels", key), config)
+            return given_qrels(given, "qrels", key)
         path = given or config.evaluate.qrels
         if given is None and path is not None and not is_here(path):
             self._note(f"judgements {path} are not here; nothing is measured (give others: qrels)")
             path = None
-        return None if path is None else checked_ids(read_qrels(path, "qrels" if given else "evaluate.qrels", key), config)
+        return None if path is None else read_qrels(path, "qrels" if given else "evaluate.qrels", key)
 
     @cached_property
     def judgements(self) -> Judgements | None:

@@ -24,7 +24,7 @@ NAVIGATION = {
         "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/errors",
     ),
     "Stages by choice": (
-        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/recipes",
+        "docs/answers", "docs/corrective", "docs/judges", "docs/recipes",
     ),
     "Compare": (
         "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",

@@ -144,7 +144,7 @@ def config_page(schema: Schema) -> str:
         models[model["title"]] = model
     for name, model in models.items():
         kind = model["properties"].get("kind", {}).get("const")
-        where = ", ".join(f"`{place}`" for place in places[name])
+        where = ", ".join(f"`{place}`" for place in dict.fromkeys(places[name]))
         title = "Top level" if where == "``" else where + (f", kind `{kind}`" if kind else "")
         rows = [_row(key, field, key in model.get("required", ())) for key, field in model["properties"].items()]
         about = "" if where == "``" else f"{model['description']}\n\n"
@@ -178,7 +178,7 @@ def _inner(field: Schema, named: bool = False) -> Iterator[tuple[str, bool]]:
 def _row(key: str, field: Schema, required: bool) -> str:
     default = field.get("default")
     shown = "**required**" if required else ""
-    if default is not None and "$ref" not in field:
+    if default is not None and "$ref" not in field and not (isinstance(default, dict) and len(default) > 1):
         shown = f"`{json.dumps(default, ensure_ascii=False)}`"
     mark = " °" if field.get("identity") is False else ""
     about = " ".join(str(field.get("description", "")).split()).replace("|", "\\|")

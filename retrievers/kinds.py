@@ -24,7 +24,7 @@ class RetrieverSettings(Settings):
     foreign: ClassVar[bool] = False
     """Whether its index may be made by others, who may leave texts out, and write to it while it is searched."""
     may_be_part: ClassVar[bool] = True
-    """Whether a hybrid may be made of it: it searches one index of its own."""
+    """Whether a hybrid or a union may be made of it: it searches one index of its own."""
     of_absent: ClassVar[Mapping[str, Any]] = {
         "together": bool,
         "score_floor": float | None,
@@ -92,6 +92,10 @@ class RetrieverSettings(Settings):
         """
         return {name: self}
 
+    def member(self, key: str) -> str:
+        """Returns the name that begins the ids of documents of one of `indexed`, by its key, in a union; "" elsewhere."""
+        return ""
+
     def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> RetrieverSettings:
         """Returns settings in which `change` has replaced each of `indexed`, by key and settings."""
         return change(name, self)
@@ -112,7 +116,7 @@ class RetrieverSettings(Settings):
 
 
 class WithoutIndex(RetrieverSettings):
-    """Of a retriever that searches no index: it is no part of a hybrid, and compares no vectors."""
+    """Of a retriever that searches no index: it is no part of a hybrid or a union, and compares no vectors."""
 
     may_be_part: ClassVar[bool] = False
 

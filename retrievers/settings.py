@@ -5,12 +5,13 @@ Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/se
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from cluster.http import server_address
-from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
+from cluster.settings import FORM, NOT_IDENTITY, Names, Paths, Settings
 from retrievers.rerankers.settings import RerankerSettings
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
@@ -82,6 +83,28 @@ class CorpusSettings(Settings):
         return [self.path] if isinstance(self.path, str) else list(self.path or ())
 
 
+def _member_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name == "web":
+        raise ValueError(
+            "the name of an index of a union has letters, digits, - and _, and is not web, as pages of the web are"
+        )
+    return name
+
+
+MemberName = Annotated[str, AfterValidator(_member_name)]
+"""The name of an index of a union, which begins the ids of its documents: `law:doc1`."""
+
+
+def _corpus_form(value: Any) -> str:
+    several = isinstance(value, dict) and all(isinstance(one, dict | CorpusSettings) for one in value.values())
+    return f"{FORM}{'each' if several and value.keys() - CorpusSettings.model_fields.keys() else 'one'}"
+
+
+AnyCorpusSettings = Annotated[
+    Annotated[CorpusSettings, Tag(f"{FORM}one")] | Annotated[dict[MemberName, CorpusSettings], Tag(f"{FORM}each")],
+    Discriminator(_corpus_form),
+]
+"""A corpus; or those of the indexes of a union, by name."""
 Address = Annotated[str, AfterValidator(server_address)]
 """The address of a server, without credentials."""
 
@@ -191,11 +214,6 @@ class FuseSettings(Settings):
     """How much of the texts is compared; null: all."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"
     """Lists that look alike share a vote: by the documents in both, or by the cosine of their texts."""
-    collections: Literal["rank", "minmax", "score"] = "rank"
-    """How `retrieve.collections` are merged, after the lists are fused inside each: rank: weight / (k + rank); minmax: weight x
-    (score - lowest) / (highest - lowest); score: weight x score, of collections whose fused scores have one scale."""
-    collection_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
-    """collection -> weight (default 1) of its documents where collections are merged. 0 leaves it out."""
 
 
 class RerankSettings(RerankerSettings, ServerSettings):

@@ -1,21 +1,14 @@
-"""The arithmetic of an answer: lists are fused, and the candidates are ordered by their scores."""
+"""The order of an answer: candidates are ordered by their scores, and behind them stand those without one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from retrievers.corpora.collections import NO_COLLECTIONS, fuse_collections
-from retrievers.corpora.duplicates import fuse_distinct
-from retrievers.fusion import Fused
-from retrievers.lists import Hits
 from retrievers.order import order
 from retrievers.ranking import offsets_of, ranks
-from retrievers.redundancy import Similarity
-from retrievers.settings import FuseSettings
 
 
 class Ranked(NamedTuple):
@@ -28,23 +21,6 @@ class Ranked(NamedTuple):
 
     places: np.ndarray
     scores: np.ndarray
-
-
-def fused(
-    hits: Hits,
-    settings: FuseSettings,
-    similarity: Similarity | None = None,
-    texts: Callable[[np.ndarray], Sequence[str]] | None = None,
-    collections: Mapping[str, str] = NO_COLLECTIONS,
-) -> Fused:
-    """Returns the candidates of each query.
-
-    Without a dense retriever there is no similarity; `texts` returns those of pairs of `hits`, where duplicates are dropped;
-    `collections` has retriever -> its collection, where there are any.
-    """
-    if settings.duplicates != "drop" or texts is None:
-        return fuse_collections(hits, settings, similarity, collections)
-    return fuse_distinct(hits, settings, similarity, texts, collections)
 
 
 def ranked(

@@ -106,7 +106,7 @@ def stages(
         gating = {"work": of_results, "gates": gates, "device": device(pools["gate"]), "store": store}
         arguments["gate"] = {"gate": gating}
     if work.rerankers:
-        indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}
+        indexes = {one.documents: work.retrievers[one.documents] for one in work.rerankers}
         scoring = {"answers": work.answers, "rerankers": work.rerankers, "indexes": indexes, "store": store}
         arguments["score"] = {"score": scoring | {"device": device(pools["rerank"])}}
     blocks = [

@@ -13,7 +13,6 @@ from pydantic import Field, field_validator, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_seconds
-from jobs.config.collections import check_whole
 from jobs.config.corrective import WebSearchSettings
 from jobs.config.notify import NotifySettings
 from jobs.config.publish import PublishSettings
@@ -25,7 +24,7 @@ from jobs.log.settings import LogSettings
 from retrievers.lists import BESIDE, TOGETHER
 from retrievers.rerankers.kinds import AnyRerankerSettings
 from retrievers.rerankers.settings import RerankerSettings
-from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
+from retrievers.settings import AnyCorpusSettings, AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
 from rewriters.pool import named
 from rewriters.steps.rounds import IterateSettings
 from rewriters.steps.settings import (
@@ -50,8 +49,8 @@ class Config(Settings):
     """Stands between `name` and fingerprint (`--label`); without one, `log.date` does. Another label is another run."""
     log: LogSettings
     """The query log."""
-    corpus: Annotated[CorpusSettings, NOT_IDENTITY] = CorpusSettings()
-    """The corpus and its columns; what they hold counts with the index."""
+    corpus: Annotated[AnyCorpusSettings, NOT_IDENTITY] = CorpusSettings()
+    """The corpus and its columns, or name -> those of an index of a union; what they hold counts with the index."""
     rewrite: RewriteSettings
     """Which rewrites are made, and with which engine."""
     retrieve: RetrieveSettings
@@ -123,16 +122,30 @@ class Config(Settings):
         for name in self.fuse.retriever_weights:
             if name not in retrievers:
                 raise ValueError(f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}")
-        if self.corpus.paths and self.retrieve.collections:
-            raise ValueError(
-                "corpus.path: retrieve.collections have a corpus each; name it in retrieve.collections.NAME.corpus.path"
-            )
-        check_whole(self.retrieve.collections, self.fuse, lists[1:])
+        self._check_corpus()
         check_gate(self)
         check_steps(self)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
+
+    def _check_corpus(self) -> None:
+        """Checks that each index of a union has a corpus of its own; an arm may leave some out."""
+        members = [name for name in self.retrieve.members if name]
+        if isinstance(self.corpus, CorpusSettings):
+            if self.corpus.paths and members:
+                raise ValueError(f"corpus.path: each index of a union has its own corpus; name it in corpus.{members[0]}.path")
+            return
+        missing = [name for name in members if name not in self.corpus]
+        if missing and (unknown := next((name for name in self.corpus if name not in members), None)):
+            raise ValueError(f"corpus.{unknown}: no union has an index of that name{nearest(unknown, missing)}")
+
+    @property
+    def corpora(self) -> dict[str, CorpusSettings]:
+        """Returns name of the index of a union -> its corpus; of other indexes "" -> it."""
+        if not isinstance(self.corpus, CorpusSettings):
+            return dict(self.corpus)
+        return dict.fromkeys(self.retrieve.members or [""], self.corpus)
 
     @property
     def steps(self) -> dict[str, LlmStepSettings]:

@@ -31,6 +31,11 @@ _WORDS = {
     "dict_type": "should hold keys, {found}",
     "list_type": "should be a list, {found}",
 }
+_REPLACED = dict.fromkeys(
+    ("retrieve.collections", "fuse.collections", "fuse.collection_weights"),
+    "; search several indexes as one with a retriever of kind: union (docs/settings.md)",
+)
+"""Former keys -> the remedy."""
 Overrides = Sequence[str] | Mapping[str, Any]
 _GIVE = "give a YAML file like configs/quickstart.yaml"
 
@@ -54,7 +59,8 @@ def load_config(path: str, settings: Overrides = (), date: str | None = None, la
 
 def _check_beside(config: Config, folder: Path) -> None:
     """Refuses a relative path at which nothing is, while it would be right from the config's folder."""
-    inputs = [*([config.log.path] if isinstance(config.log.path, str) else config.log.path), *config.corpus.paths]
+    inputs = [config.log.path] if isinstance(config.log.path, str) else list(config.log.path)
+    inputs += [path for corpus in config.corpora.values() for path in corpus.paths]
 
     def check(names: Any) -> Any:
         for name in [names] if isinstance(names, str) else names:
@@ -210,7 +216,8 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
     if kind in ("union_tag_not_found", "union_tag_invalid", NO_KIND, NO_PLUGIN):
         shown.append("kind")
     if kind == "extra_forbidden":
-        what = f"unknown key{nearest(shown[-1], list(_place(first['loc'][:-1])[1].model_fields))}"
+        known = list(_place(first["loc"][:-1])[1].model_fields)
+        what = f"unknown key{_REPLACED.get('.'.join(shown)) or nearest(shown[-1], known)}"
     elif kind == "union_tag_not_found":
         what = "is missing (known: " + ", ".join(one for one in model if not is_reference(one)) + ")"
     elif kind == "union_tag_invalid":
@@ -237,7 +244,7 @@ def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
     shown: list[str] = []
     field = Field(Config)
     for part in location:
-        if str(part).startswith(FORM):
+        if str(part).startswith(FORM) or part == "[key]":
             continue
         if isinstance(field.model, dict) and not field.is_named:
             field = Field(field.model[part])
@@ -268,7 +275,7 @@ class Field(typing.NamedTuple):
             key: A field of the model, or a chosen name.
             kind: Of the model, where there are several; None: it is not said, and what all that have the field agree on holds.
         """
-        if self.is_named:
+        if self.is_named and (isinstance(self.model, dict) or key not in self.model.model_fields):
             return Field(self.model)
         models: list[Any] = [self.model] if self.model else []
         if isinstance(self.model, dict):
@@ -284,7 +291,9 @@ def _field(model: type[BaseModel], key: str) -> Field:
     annotation, metadata = model.model_fields[key].annotation, model.model_fields[key].metadata
     kinds = next((one.models() for one in metadata if isinstance(one, Kinds)), {})  # of a field that may be nothing else
     inner = kinds if len(kinds) > 1 else _model_in(annotation)
-    return Field(inner, inner is not None and typing.get_origin(annotation) is dict, field_names(model).get(key))
+    forms = [annotation, *(typing.get_args(form)[0] for form in typing.get_args(annotation) if typing.get_args(form))]
+    is_named = inner is not None and any(typing.get_origin(form) is dict for form in forms)
+    return Field(inner, is_named, field_names(model).get(key))
 
 
 def _model_in(annotation: Any) -> Any:
@@ -295,6 +304,6 @@ def _model_in(annotation: Any) -> Any:
     if (kinds := next((part for part in parts if isinstance(part, Kinds)), None)) is not None:
         return kinds.models()
     found: list[Any] = [model for part in parts if (model := _model_in(part)) is not None]
-    if len(found) > 1:
+    if any(model is not found[0] for model in found):
         return {typing.get_args(model.model_fields["kind"].annotation)[0]: model for model in found}
     return found[0] if found else None

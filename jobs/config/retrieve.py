@@ -9,8 +9,9 @@ from pydantic import Field, model_validator
 
 from cluster.errors import nearest
 from cluster.settings import NOT_IDENTITY, Settings
-from jobs.config.collections import EVERYWHERE, ORIGINAL, REFINED, Collections, check_retrievers, searches
 from retrievers.kinds import AnyRetrieverSettings
+
+ORIGINAL, REFINED = "original", "iterate"
 
 
 class RetrieveSettings(Settings):
@@ -24,9 +25,6 @@ class RetrieveSettings(Settings):
     """Write every list to runs/."""
     routes: dict[str, list[str]] = {}
     """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
-    collections: Collections = {}
-    """A name chosen by you -> retrievers over documents of their own: lists are fused inside each, then merged as
-    `fuse.collections` says, and a document is called `law:doc1`. {}: all retrievers search the same documents."""
     store: Annotated[bool | None, NOT_IDENTITY] = None
     """Keep lists, and vectors for redundancy by cosines, in the store; null: but not those of local BM25 indexes, which are
     searched in less time than lists are read."""
@@ -43,7 +41,6 @@ class RetrieveSettings(Settings):
                 if name not in self.retrievers:
                     raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
         self._check_originals_only()
-        check_retrievers(self.collections, self.retrievers, self.routes)
         return self
 
     def _check_originals_only(self) -> None:
@@ -56,30 +53,21 @@ class RetrieveSettings(Settings):
 
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts, the original, or refined queries."""
-        names = self._route(strategy)
+        names = self.routes.get(strategy, list(self.retrievers))
         return names if strategy == ORIGINAL else [name for name in names if not self.retrievers[name].originals_only]
 
-    def _route(self, strategy: str) -> list[str]:
-        if strategy in self.routes or strategy in EVERYWHERE or not self.collections:
-            return self.routes.get(strategy, list(self.retrievers))
-        searched = {name for one in self.collections.values() if searches(one, self.collections, strategy)
-                    for name in one.retrievers}  # fmt: skip
-        return [name for name in self.retrievers if name in searched]
-
     def routed(self, strategies: Iterable[str]) -> dict[str, list[str]]:
-        """Returns `routes` with those of strategies that some collections, or retrievers, alone are searched for."""
-        some = self.collections or any(one.originals_only for one in self.retrievers.values())
+        """Returns `routes` with those of strategies that not all retrievers are searched for."""
+        some = any(one.originals_only for one in self.retrievers.values())
         found = {name: self.route(name) for name in (*strategies, REFINED)} if some else {}
         return self.routes | {name: names for name, names in found.items() if len(names) < len(self.retrievers)}
 
     @property
-    def collection_of(self) -> dict[str, str]:
-        """Returns retriever -> its collection; empty without collections."""
-        return {retriever: name for name, one in self.collections.items() for retriever in one.retrievers}
+    def text_retriever(self) -> str:
+        """Returns the first retriever with an index, which has the texts of documents; those of the web come with its hits."""
+        return next((name for name, one in self.retrievers.items() if one.indexed(name)), next(iter(self.retrievers)))
 
     @property
-    def text_retrievers(self) -> dict[str, str]:
-        """Returns collection -> the retriever whose index has the texts of its documents; without collections "" -> it."""
-        searched = {name: one.retrievers for name, one in self.collections.items()} or {"": list(self.retrievers)}
-        indexed = {name for name, one in self.retrievers.items() if one.indexed(name)}  # texts of the web come with its hits
-        return {name: next((one for one in of if one in indexed), of[0]) for name, of in searched.items()}
+    def members(self) -> list[str]:
+        """Returns the names of the indexes of unions, each once; "" among them where others are searched."""
+        return list(dict.fromkeys(one.member(key) for name, one in self.retrievers.items() for key in one.indexed(name)))

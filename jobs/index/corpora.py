@@ -1,6 +1,6 @@
-"""Which corpus goes into which indexes: one into all, or with collections one for each.
+"""Which corpus goes into which indexes: one into all, of a union one into each.
 
-It is named on the command line (with collections `law=PATH`), or by the config, in which an arm may name another.
+It is named on the command line, or by the config, in which an arm may name another.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
-from cluster.errors import ConfigError, RetrieverError, nearest
+from cluster.errors import ConfigError, RetrieverError
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.config.settings import AblateSettings
 from jobs.terminal.formats import and_more
 from retrievers.corpora.builds import index_builds
-from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
 _NAMED = 3  # paths
@@ -25,7 +25,7 @@ _NAMED = 3  # paths
 class NamedCorpus(NamedTuple):
     """A corpus and what is built of it."""
 
-    collection: str  # its name; "" without collections
+    member: str  # the name of its index in unions; "" of other indexes
     paths: list[str]  # and URLs of its files
     columns: CorpusSettings
     retrievers: dict[str, RetrieverSettings]  # with an index of their own, by key below `retrieve.retrievers`
@@ -39,37 +39,28 @@ class NamedCorpus(NamedTuple):
     @property
     def shown(self) -> str:
         """Returns what it is called among others."""
-        return (self.shown_paths or "that") + (f" of collection {self.collection}" if self.collection else "")
+        return f"{self.shown_paths} ({self.key})"
 
 
-def named_corpora(config: Config, corpus: Sequence[str]) -> list[NamedCorpus]:
-    """Returns what is to be built, in the order of the config's collections, also of those that no path is for.
+def named_corpus(config: Config, paths: Sequence[str]) -> NamedCorpus:
+    """Returns the corpus that the command line names, with the columns of the config's.
 
     Raises:
-        ConfigError: A path names no collection, or one that the config lacks.
+        ConfigError: The config has a union, each of whose indexes has a corpus of its own.
     """
-    retrieve = config.retrieve
-    if not retrieve.collections:
-        return [one._replace(paths=list(corpus), key="--corpus") for one in _own(config)]
-    paths: dict[str, list[str]] = {}
-    for word in corpus:
-        name, equals, path = word.partition("=")
-        if not (equals and path) or name not in retrieve.collections:
-            known = nearest(name, retrieve.collections) if equals else f" (known: {', '.join(retrieve.collections)})"
-            first = next(iter(retrieve.collections))
-            raise ConfigError(
-                "argument", f"--corpus {word}: names no collection of the config; write it as {first}=PATH{known}"
-            )
-        paths.setdefault(name, []).append(path)
-    return [one._replace(paths=paths.get(one.collection, []), key="--corpus") for one in _own(config)]
+    corpora = own_corpora(config)
+    if any(corpus.member for corpus in corpora):
+        keys = " and ".join(corpus.key for corpus in corpora)
+        raise ConfigError("argument", f"--corpus: each index of a union has its own corpus; name them in {keys} of the config")
+    return corpora[0]._replace(paths=list(paths), key="--corpus")
 
 
 def configured_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     """Returns the corpora that configs name, of a job's arms each once, with what is built of them for any of the configs."""
     found: dict[str, NamedCorpus] = {}
     for config in configs:
-        for one in (own for own in _own(config) if own.paths and own.retrievers):
-            known = json.dumps([one.collection, one.columns.model_dump()], sort_keys=True)
+        for one in (own for own in own_corpora(config) if own.paths and own.retrievers):
+            known = json.dumps([one.member, one.columns.model_dump()], sort_keys=True)
             whole = found.setdefault(known, one._replace(retrievers={}))
             for key, settings in one.retrievers.items():
                 if settings not in whole.retrievers.values():
@@ -92,7 +83,7 @@ def check_indexes(corpora: Sequence[NamedCorpus]) -> None:
                 raise RetrieverError(
                     "index-other",
                     f"index {place}: is of two corpora, {other.shown} and {corpus.shown}, and is built of one; give each an "
-                    "index of its own, or build it with a config without collections",
+                    "index of its own",
                 )
 
 
@@ -105,14 +96,12 @@ def job_configs(config: Config) -> list[Config]:
     return [config] if config.ablate == AblateSettings() else [config, *(arm.config for arm in arms_of(config))]
 
 
-def _own(config: Config) -> list[NamedCorpus]:
+def own_corpora(config: Config) -> list[NamedCorpus]:
     """Returns the corpora of a config, also those that it names no paths of."""
-    retrievers = config.retrieve.retrievers
-    if not config.retrieve.collections:
-        return [NamedCorpus("", config.corpus.paths, config.corpus, all_indexed(retrievers), "corpus.path")]
     found = []
-    for name, one in config.retrieve.collections.items():
-        paths, key = one.corpus.paths if one.corpus else [], f"retrieve.collections.{name}.corpus.path"
-        mine = all_indexed({retriever: retrievers[retriever] for retriever in one.retrievers})
-        found.append(NamedCorpus(name, paths, one.corpus or config.corpus, mine, key))
+    for member, columns in config.corpora.items():
+        built = {key: index for name, one in config.retrieve.retrievers.items() for key, index in one.indexed(name).items()
+                 if one.member(key) == member}  # fmt: skip
+        key = f"corpus.{member}.path" if member else "corpus.path"
+        found.append(NamedCorpus(member, columns.paths, columns, built, key))
     return found

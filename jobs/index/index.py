@@ -19,7 +19,7 @@ from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
 from jobs.index.compare import note_source, planned_builds, shown_progress, source_of
-from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora, job_configs, named_corpora
+from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora, job_configs, named_corpus
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
@@ -113,32 +113,29 @@ def index(
     """Builds every index of the config, unless it exists with the same corpus and settings.
 
     `corpus` has paths and URLs: tables (Parquet, lines of JSON, CSV), documents (text, Markdown, HTML, PDF), and folders of
-    either; with collections each after the name of one: `law=PATH`. Without any they are those that the config and its arms
-    name, for the indexes of them all. Collections that are not named stay as they are. With `replace` an index of another
-    corpus is replaced; with `dry_run` nothing is built, and `done` says what would be done.
+    either. Without any they are those that the config and its arms name, for the indexes of them all. With `replace` an index
+    of another corpus is replaced; with `dry_run` nothing is built, and `done` says what would be done.
 
     Returns:
-        For each index `index` (its place), `collection` (where there are any), `documents` (their number), `without_text`
-        (those whose text is null or blank), `replaced` (documents of the index of another corpus in whose place it is; None: of
-        none) and `done` (it all in words).
+        For each index `index` (its place), `documents` (their number), `without_text` (those whose text is null or blank),
+        `replaced` (documents of the index of another corpus in whose place it is; None: of none) and `done` (it all in words).
 
     Raises:
         RetrieverError: the corpus cannot be read, or an index cannot be built, or is of another corpus.
-        ConfigError: a corpus is of no collection.
+        ConfigError: no corpus is named, or one is for a union.
     """
     every = all_indexed(config.retrieve.retrievers)
     if not every:  # of the web alone
         return []
     index_builds(every)  # refuses contradictions before any work
-    corpora = named_corpora(config, corpus) if corpus else configured_corpora(job_configs(config))
+    corpora = [named_corpus(config, corpus)] if corpus else configured_corpora(job_configs(config))
     if not corpora:
         raise ConfigError(
             "argument", "--corpus: is missing, and the config names no corpus (corpus.path); give one, or name it there"
         )
     check_indexes(corpora)
-    corpora = [one for one in corpora if one.paths]
     if dry_run or not replace:
-        planned = [_named(one) | row for one in corpora for row in planned_builds(one, progress, dry_run=dry_run)]
+        planned = [row for one in corpora for row in planned_builds(one, progress, dry_run=dry_run)]
         if dry_run:
             return planned
     return [row for one in corpora for row in built_of(config, one, progress)]
@@ -152,9 +149,7 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
     """
     indexes, source = index_builds(corpus.retrievers), source_of(corpus)
     with work_folder() as folder:
-        prepared = passages(
-            corpus.paths, corpus.columns, folder, shown_progress(progress, f"corpus {corpus.collection}".strip())
-        )
+        prepared = passages(corpus.paths, corpus.columns, folder, shown_progress(progress, f"corpus {corpus.member}".strip()))
         show = shown_progress(progress, "index")
         given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
         built = [_build(config, given, one, progress) for one in indexes.builds]
@@ -165,12 +160,7 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
         {"index": name, "documents": 0, "done": why, "without_text": 0, "replaced": None} for name, why in indexes.left.items()
     ]
     notes = "".join(f"; {note}" for note in prepared.notes)
-    return [_named(corpus) | one | {"done": f"{one['done']}{notes}"} for one in built]
-
-
-def _named(corpus: NamedCorpus) -> dict[str, str]:
-    """Returns the collection of a row, where there are any."""
-    return {"collection": corpus.collection} if corpus.collection else {}
+    return [one | {"done": f"{one['done']}{notes}"} for one in built]
 
 
 def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:

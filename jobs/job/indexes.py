@@ -8,7 +8,7 @@ from typing import Any
 from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.job.opening import open_documents, retriever_facts, retriever_identity
-from jobs.job.searched import SearchedIndex
+from jobs.job.searched import SearchedIndex, searched_indexes, text_sources
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words
 from retrievers.hybrid.settings import indexed_identities
@@ -115,51 +115,42 @@ def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> l
     return [f"{name}: {words}" for name, words in found.items() if words]
 
 
-def text_indexes(config: Config) -> dict[str, tuple[str, RetrieverSettings]]:
-    """Returns collection -> key and settings of the index with the texts of its documents; without collections "" -> it.
-
-    There is none where the web alone is searched.
-    """
-    found = {of: config.retrieve.retrievers[name].indexed(name) for of, name in config.retrieve.text_retrievers.items()}
-    return {of: next(iter(indexes.items())) for of, indexes in found.items() if indexes}
+def text_settings(config: Config) -> list[RetrieverSettings]:
+    """Returns the settings of the indexes with the texts of documents: all of a union, the first of others, none of the web."""
+    name = config.retrieve.text_retriever
+    settings, found = config.retrieve.retrievers[name], dict[str, RetrieverSettings]()
+    for key, index in settings.indexed(name).items():
+        found.setdefault(settings.member(key), index)
+    return list(found.values())
 
 
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
     """Checks that the texts of documents can be read, and are those of what all retrievers find, by their indexes' identities.
 
-    With collections that is so inside each.
-
     Raises:
         ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts, or not all of them.
     """
-    retrievers, of = config.retrieve.retrievers, config.retrieve.collection_of
-    for collection in config.retrieve.text_retrievers:
-        mine = {
-            name: one for name, one in retrievers.items() if of.get(name, "") == collection and one.indexed(name)
-        }  # fmt: skip
-        _check_texts(collection, all_indexed(mine), indexed_identities({name: indexes[name] for name in mine}))
-
-
-def _check_texts(
-    collection: str, retrievers: Mapping[str, RetrieverSettings], searched: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Checks the indexes of a collection, "" without collections; texts are taken from the first."""
-    if not retrievers:  # of the web alone
-        return
-    if len({index.get("corpus") for index in searched.values()}) > 1:
-        where = f"retrieve.collections.{collection}" if collection else "retrieve.retrievers"
+    retrievers, first = config.retrieve.retrievers, config.retrieve.text_retriever
+    searched = searched_indexes(retrievers, indexes)
+    sources = text_sources(searched_indexes({first: retrievers[first]}, indexes))
+    if any(
+        index.member not in sources or index.identity.get("corpus") != sources[index.member].identity.get("corpus")
+        for index in searched
+    ):
         raise ConfigError(
             "index-other",
-            f"{where}: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
-            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
+            f"retrieve.retrievers: {', '.join(index.name for index in searched)} search indexes of different corpora, but "
+            f"texts are taken from {first}; build all from one corpus, make them one retriever of kind: union, or set "
+            "rerank.kind: none and fuse.duplicates: keep",
         )
-    name, first = next(iter(retrievers.items()))
-    only = searched[name].get("filter")
-    if only is not None and (others := [other for other, index in searched.items() if index.get("filter") != only]):
-        raise ConfigError(
-            "index-other",
-            f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out what {others[0]} may find; "
-            f"give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
-        )
-    if first.foreign:  # refuses an index without texts
-        open_documents(name, first.at(searched[name]))
+    for member, source in sources.items():
+        only = source.identity.get("filter")
+        others = [index.name for index in searched if index.member == member and index.identity.get("filter") != only]
+        if only is not None and others:
+            raise ConfigError(
+                "index-other",
+                f"retrieve.retrievers.{source.name}: texts are taken from it, and its filter leaves out what {others[0]} may "
+                f"find; give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
+            )
+        if source.settings.foreign:  # refuses an index without texts
+            open_documents(source.name, source.settings.at(source.identity))

@@ -14,7 +14,6 @@ from typing import Any
 
 from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
-from retrievers.corpora.collections import MERGE_VERSION
 from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import DIVIDE_VERSION, FUSION_VERSION, JOINING
 from retrievers.joined import JOINED_VERSION
@@ -60,8 +59,7 @@ def identity(
 
 def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
-    found = {"merge": MERGE_VERSION} if config.retrieve.collections else {}
-    found |= {} if config.rewrite.gated is None else {"gate": GATE_VERSION}
+    found = {} if config.rewrite.gated is None else {"gate": GATE_VERSION}
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
     if any(one.together for one in config.retrieve.retrievers.values()) and any(
         one.get("as_one") == "with_original" for one in strategies

@@ -22,6 +22,7 @@ from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import BUILD, INDEX, MISSING, find_damage, index_facts, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import DocumentStore, Retriever
+from retrievers.union.documents import all_documents
 
 
 def open_retriever(
@@ -49,12 +50,27 @@ def open_documents(
     With `cached_only` an index on S3 that has no local copy yet raises RetrieverError; with `patient` an unavailable server is
     waited for, as a worker does.
     """
-    name, first = next(iter(settings.indexed(name).items()), (name, settings))
-    if not _on_s3(first):
-        return retriever.open_documents(name, first, patient=patient)
-    folder = _local_copy(first.index, cached_only=cached_only)
-    with naming(first.index, folder):
-        return retriever.open_documents(name, _with_folder(first, folder))
+    stores: dict[str, DocumentStore] = {}
+    for key, index in (settings.indexed(name) or {name: settings}).items():
+        if (member := settings.member(key)) in stores:
+            continue
+        if _on_s3(index):
+            folder = _local_copy(index.index, cached_only=cached_only)
+            with naming(index.index, folder):
+                stores[member] = retriever.open_documents(key, _with_folder(index, folder))
+        else:
+            stores[member] = retriever.open_documents(key, index, patient=patient)
+    return all_documents(stores)
+
+
+def is_replaced(documents: DocumentStore, corpus: Any) -> bool:
+    """Returns whether documents are others than those of a corpus, by its identity; False where that is not known."""
+    current = getattr(documents, "entry", {}).get("corpus")
+    if isinstance(current, dict) and isinstance(corpus, dict):
+        pairs = [(current.get(name), known) for name, known in corpus.items()]
+    else:
+        pairs = [(current, corpus)]
+    return any(now and known and now != known for now, known in pairs)
 
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
 from jobs.job.devices import distinct, placed
-from jobs.job.indexes import text_indexes
+from jobs.job.indexes import text_settings
 from jobs.job.strategies import readable, searched_first
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
@@ -56,7 +56,7 @@ def shared_limits(config: Config, rerankers: Sequence[RerankerSettings] | None =
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     retrievers = list(config.retrieve.retrievers.values())
     sent = [("retrieve", one.server_limits()) for one in retrievers]
-    texts = [one.own_limits() for _, one in text_indexes(config).values()]
+    texts = [one.own_limits() for one in text_settings(config)]
     if rerankers:
         sent += [("rerank", limits) for limits in texts]
     sent += [("rerank", one.server_limits()) for one in rerankers]

@@ -16,7 +16,6 @@ from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.indexes import States, check_depths, check_documents, encoder_warnings, index_identities, read_facts
-from jobs.job.judged_ids import checked_ids
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
@@ -132,8 +131,6 @@ def _prepare(
     of_encoders = encoder_warnings(config)
     if config.reads_texts:
         check_documents(config, indexes)
-    if judgements is not None:
-        checked_ids(judgements, config)
     facts = read_facts(config, indexes)
     check_depths(config, facts)
     searched = searched_indexes(config.retrieve.retrievers, indexes)

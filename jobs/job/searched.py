@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from retrievers.hybrid.settings import indexed_identities
-from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.kinds import RetrieverSettings
 
 
 class SearchedIndex(NamedTuple):
@@ -15,6 +15,8 @@ class SearchedIndex(NamedTuple):
     name: str
     settings: RetrieverSettings
     identity: Mapping[str, Any]
+    member: str = ""
+    """What begins the ids of its documents, in a union."""
 
     @property
     def place(self) -> str:
@@ -27,4 +29,22 @@ def searched_indexes(
 ) -> tuple[SearchedIndex, ...]:
     """Returns the indexes that retrievers (name -> settings) search, with their identities (name -> identity)."""
     identities = indexed_identities(indexes)
-    return tuple(SearchedIndex(name, one, identities[name]) for name, one in all_indexed(retrievers).items())
+    return tuple(
+        SearchedIndex(key, one, identities[key], settings.member(key))
+        for name, settings in retrievers.items()
+        for key, one in settings.indexed(name).items()
+    )
+
+
+def corpus_of(searched: Iterable[SearchedIndex]) -> Any:
+    """Returns the identity of the documents of a retriever's indexes, of a union by member; None: it has none."""
+    found = {member: index.identity.get("corpus") for member, index in text_sources(searched).items()}
+    return found.get("") if found.keys() <= {""} else found
+
+
+def text_sources(searched: Iterable[SearchedIndex]) -> dict[str, SearchedIndex]:
+    """Returns the first index of each member of a union, which has its texts; of a retriever that is none "" -> its first."""
+    found: dict[str, SearchedIndex] = {}
+    for index in searched:
+        found.setdefault(index.member, index)
+    return found

@@ -5,7 +5,7 @@ No table is held in memory whole: rows joined to the judgements come some thousa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from cluster.storage.sql import text_literal
-from jobs.chain.answer import fused
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
-from retrievers.corpora.collections import NO_COLLECTIONS
+from retrievers.fusion import fuse
 from retrievers.lists import Lists, by_document
 from retrievers.ranking import encode
 from retrievers.settings import FuseSettings
@@ -207,7 +206,7 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
     columns = ("position", "retriever", "doc_id", "score")
     condition = f"{of_original(run)} ORDER BY query_id, retriever, rank"
     for rows in _rows(connection, run, ("runs",), columns, condition):
-        alone = fuse_original(rows, settings, run.config.retrieve.collection_of)
+        alone = fuse_original(rows, settings)
         found = {query_id: doc_ids[:kept] for query_id, doc_ids in alone.items()}
         query_ids = [query_id for query_id, doc_ids in found.items() for _ in doc_ids]
         doc_ids = [doc_id for doc_ids in found.values() for doc_id in doc_ids]
@@ -215,15 +214,12 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
         yield pa.table({name: pa.array(values, pa.string()) for name, values in columns_of.items()})
 
 
-def fuse_original(
-    rows: pa.Table, settings: FuseSettings, collections: Mapping[str, str] = NO_COLLECTIONS
-) -> dict[str, list[str]]:
+def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:
     """Returns query_id -> doc_ids, best first, of the original query's lists alone, fused with the same settings.
 
     Args:
         rows: columns query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
         settings: the config's `fuse`.
-        collections: retriever -> its collection, where there are any.
     """
     columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
     query, query_ids = encode(columns["query_id"])
@@ -242,7 +238,7 @@ def fuse_original(
         columns["score"].to_numpy(),
     )
     alone = settings.model_copy(update={"weights": _own_weights(settings), "redundancy": "none"})
-    found = fused(by_document(lists, len(query_ids)), alone, collections=collections)
+    found = fuse(by_document(lists, len(query_ids)), alone)
     doc_ids = found.doc_ids.to_pylist()
     of_query = [doc_ids[begin:end] for begin, end in pairwise(found.offsets.tolist())]
     return dict(zip(query_ids.to_pylist(), of_query, strict=True))

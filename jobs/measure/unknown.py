@@ -9,10 +9,10 @@ from jobs.job.opening import open_documents
 from jobs.job.searched import searched_indexes
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
-from retrievers.corpora.collections import id_parts
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import all_indexed
-from retrievers.web.hits import page_id
+from retrievers.union.documents import all_documents
+from retrievers.web.hits import is_page
 
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch
 
@@ -50,29 +50,24 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
     """
     judged = sorted({doc_id for grades in judgements.grades.values() for doc_id in grades})
     if any(not one.indexed(name) for name, one in run.config.retrieve.retrievers.items()):
-        judged = [doc_id for doc_id in judged if page_id(doc_id) is None]  # nobody knows all pages of the web
+        judged = [doc_id for doc_id in judged if not is_page(doc_id)]  # nobody knows all pages of the web
     asked = judged[:: max(1, -(-len(judged) // MOST))]
     left, looked, seen = asked, dict[str, None](), set[tuple[str, str]]()
     retrievers, indexes = run.config.retrieve.retrievers, run.record.get("indexes") or {}
-    of = {key: collection for name, collection in run.config.retrieve.collection_of.items()
-          for key in retrievers[name].indexed(name)}  # fmt: skip
     of_indexes = all_indexed(retrievers).keys()
     if not of_indexes or not of_indexes <= indexed_identities(indexes).keys():
         return None
     try:
         for one in searched_indexes(retrievers, indexes):
-            collection = of.get(one.name, "")
-            mine = [doc_id for doc_id in left if not collection or id_parts(doc_id)[0] == collection]
-            if (collection, one.place) in seen or not mine:
+            if (one.member, one.place) in seen or not left:
                 continue
-            seen.add((collection, one.place))
+            seen.add((one.member, one.place))
             looked[one.place] = None
             documents = open_documents(one.name, one.settings.at(one.identity), cached_only=True)
             if one.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
                 return None
-            own = [id_parts(doc_id)[1] for doc_id in mine] if collection else mine
-            there = {doc_id for doc_id, known in zip(mine, documents.known(own), strict=True) if known}
-            left = [doc_id for doc_id in left if doc_id not in there]
+            known = all_documents({one.member: documents}).known(left)
+            left = [doc_id for doc_id, is_known in zip(left, known, strict=True) if not is_known]
     except (RetrieverError, ClusterError, OSError):
         return None
     return UnknownDocuments(len(left), len(asked), len(judged), left[0], tuple(looked)) if left else None

@@ -43,13 +43,9 @@ Parts = list[str | RenderableType]
 
 def _sections(found: Diff) -> Iterator[tuple[str, str, Parts]]:
     yield "given", "what differs, A and B", _given(found)
-    collected = [name for name, run in (("A", found.a), ("B", found.b)) if run.config.retrieve.collections]
-    alone = collected[0] if len(collected) == 1 else None
     parts: Parts = [_moves(found.moves)]
     if found.moves.overlap is not None:
         parts.append(f"{percent(found.moves.overlap)} of the first {found.moves.depth} are in both, on average by traffic")
-    if alone is not None:
-        parts.append(f"{alone} alone has collections, which stand in its documents' ids: no document is in both")
     if found.texts[0] != found.texts[1]:
         parts.append("rewrites of a query, on average: A {:.2f}, B {:.2f}".format(*found.texts))
     yield "came out", "by query, and by traffic: how often the log has the query", parts
@@ -59,8 +55,6 @@ def _sections(found: Diff) -> Iterator[tuple[str, str, Parts]]:
     yield "cost", "of 1,000 queries; seconds are of work, start-up included", [_costs(found.costs)]
     if found.quality is not None:
         parts = _quality(found.quality)
-        if alone is not None and found.quality.warning is None:
-            parts.append(f"judged documents that are named with a collection cannot be found by the other run than {alone}")
         yield "quality", "", parts
     if found.answers is not None:
         yield "answers", "against gold answers", _quality(found.answers)

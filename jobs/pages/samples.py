@@ -251,7 +251,7 @@ def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> Non
     ranks: dict[tuple[str, str], list[str]] = {}
     for row in table.to_pylist():
         ranks.setdefault((row["query_id"], row["doc_id"]), []).append(f"{row['retriever']} {row['rank']}")
-    fused = fuse_original(table.drop_columns(["rank"]), run.config.fuse, run.config.retrieve.collection_of)
+    fused = fuse_original(table.drop_columns(["rank"]), run.config.fuse)
     for query_id, doc_ids in fused.items():
         first = enumerate(doc_ids[: min(TOP, run.config.results)], start=1)
         found[query_id].alone = [Hit(rank, doc_id, ", ".join(ranks[query_id, doc_id])) for rank, doc_id in first]

@@ -154,8 +154,6 @@ def _method(trial: Trial) -> str:
     words = f"{config.fuse.method} over {lists} list{'s' * (lists != 1)}"
     if config.used_redundancy != "none":
         words += f", {config.used_redundancy} redundancy"
-    if of := trial.results_of:
-        words += f", {len(of)} collections ({', '.join(f'{name} {n}' for name, n in of.items())} results)"
     if config.rerank.kind == "none":
         return f"{words}, not reranked"
     return f"{words}, {config.rerank.counted_as} ({config.rerank.combine})"

@@ -16,11 +16,9 @@ from cluster.errors import ClusterError, RetrieverError
 from jobs.chain.arms.requests import most_requests
 from jobs.chain.steps.contexts import beginning
 from jobs.config.config import Config
-from jobs.job.indexes import text_indexes
 from jobs.job.opening import open_documents
 from jobs.job.prepare import Prepared
 from jobs.job.steps import ReadyStep
-from retrievers.hybrid.settings import indexed_identities
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.steps.rounds import LabelGradeSettings
 from rewriters.steps.settings import DocumentStepSettings
@@ -148,11 +146,11 @@ def _most(step: ReadyStep | None) -> int:
 
 def _documents(prepared: Prepared) -> list[str] | None:
     """Returns the texts of some documents of each index; None: there is none, or one is away."""
-    identities, found = indexed_identities(prepared.indexes), list[str]()
+    retrieve = prepared.config.retrieve
+    name = retrieve.text_retriever
     with suppress(RetrieverError, ClusterError, OSError):
-        for name, settings in text_indexes(prepared.config).values():
-            found += open_documents(name, settings.at(identities.get(name, {})), cached_only=True).some(DOCUMENTS)
-        return found or None
+        settings = retrieve.retrievers[name].at(prepared.indexes.get(name, {}))
+        return open_documents(name, settings, cached_only=True).some(DOCUMENTS) or None
     return None
 
 

@@ -17,7 +17,6 @@ from cluster.storage import open_storage
 from cluster.storage.copies import work_folder
 from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import most_requests
-from jobs.config.collections import strategies_in
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
@@ -160,21 +159,12 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "engines": {name: [engine_words(one) for one in of] for name, of in job.engines.items()},
         "there": resources + whose,
-    } | (_collections(config) | ({} if ablation is None else {"ablation": _shared(ablation, draft, look)}))
+    } | ({} if ablation is None else {"ablation": _shared(ablation, draft, look)})
 
 
 def _of_the_run(expected: Estimate) -> dict[str, str]:
     """Returns the basis of an estimate, with that it is of the run itself: how much arms share is not known before."""
     return {"basis": f"{expected.basis}; of the run itself, not of ablate's arms"}
-
-
-def _collections(config: Config) -> dict[str, Any]:
-    """Returns what is searched in each collection, under one key; nothing without collections."""
-    found = {
-        name: {"retrievers": one.retrievers, "strategies": strategies_in(one, config.retrieve.route, config.rewrite.planned)}
-        for name, one in config.retrieve.collections.items()
-    }
-    return {"collections": found} if found else {}
 
 
 def _shared(ablation: Job, draft: _Draft, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:

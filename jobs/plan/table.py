@@ -54,9 +54,6 @@ def _log_rows(planned: dict[str, Any]) -> Rows:
 
 def _run_rows(planned: dict[str, Any]) -> Rows:
     yield "requests", _requests(planned)
-    for name, one in planned.get("collections", {}).items():
-        words = f"{', '.join(one['retrievers'])} for the original and {', '.join(one['strategies']) or 'no rewrite'}"
-        yield ("searched" if name == next(iter(planned["collections"])) else ""), f"{name}: {words}"
     for name, words in missing_rows(planned.get("missing"), planned["left"]):
         yield name, Text(words)
     if planned.get("unpriced"):

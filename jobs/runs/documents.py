@@ -1,4 +1,4 @@
-"""Texts of documents: from the index of a run's first retriever (of collections the first of each), of pages from web/.
+"""Texts of documents: from the index of a run's first retriever, of pages from web/.
 
 A page may have another text in each search that found it: that of the best rank is taken.
 """
@@ -12,15 +12,13 @@ import duckdb
 
 from cluster.cause import one_line
 from cluster.errors import ClusterError, RetrieverError
-from jobs.job.indexes import text_indexes
-from jobs.job.opening import open_documents
+from jobs.job.indexes import text_settings
+from jobs.job.opening import is_replaced, open_documents
+from jobs.job.searched import corpus_of, searched_indexes
 from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
-from retrievers.corpora.collections import all_documents
-from retrievers.hybrid.settings import indexed_identities
-from retrievers.retriever import DocumentStore
-from retrievers.web.hits import indexed_text, page_ids
+from retrievers.web.hits import indexed_text, is_page
 
 _PAGES = """
 SELECT query_id, doc_id, url, title, text FROM rows_of($pages) WHERE {key} IN (SELECT unnest($ids))
@@ -57,7 +55,7 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
     """
     texts = _pages(run, doc_ids, addresses)
     others = [doc_id for doc_id in doc_ids if doc_id not in texts]
-    if not others or not text_indexes(run.config):
+    if not others or not text_settings(run.config):
         return texts, None
     try:
         documents = RunDocuments(run)
@@ -68,41 +66,37 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
 
 
 class RunDocuments:
-    """The texts of a run's documents, from indexes that are opened once."""
+    """The texts of a run's documents, from an index that is opened once."""
 
     def __init__(self, run: RunFolder) -> None:
-        """Opens the indexes that have the texts.
+        """Opens the index that has the texts.
 
         Raises:
-            RetrieverError, ClusterError, OSError: one is gone or replaced.
+            RetrieverError, ClusterError, OSError: it is gone or replaced.
         """
-        self._run = run
-        self._stores: dict[str, DocumentStore] = {}
-        for collection, (name, retriever) in text_indexes(run.config).items():
-            index = indexed_identities(run.record["indexes"]).get(name, {})
-            documents = self._stores[collection] = open_documents(name, retriever.at(index), cached_only=True)
-            corpus, current = index.get("corpus"), getattr(documents, "entry", {}).get("corpus")
-            if corpus and current and corpus != current:
-                what = f"the index of {name} ({retriever.place({})}) holds other documents now than those that were searched"
-                raise RetrieverError("index-other", what)
+        self._run, name = run, run.config.retrieve.text_retriever
+        retriever, index = run.config.retrieve.retrievers[name], run.record["indexes"].get(name, {})
+        self._documents = open_documents(name, retriever.at(index), cached_only=True)
+        if is_replaced(self._documents, corpus_of(searched_indexes({name: retriever}, {name: index}))):
+            what = f"the index of {name} ({retriever.place({})}) holds other documents now than those that were searched"
+            raise RetrieverError("index-other", what)
 
     def __call__(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Returns doc_id -> text; raises RetrieverError where no index has such a document."""
         found = _pages(self._run, doc_ids, addresses=False)
         others = [doc_id for doc_id in doc_ids if doc_id not in found]
-        texts = all_documents(self._stores).texts(others) if others else []
+        texts = self._documents.texts(others) if others else []
         return found | dict(zip(others, texts, strict=True))
 
     def places(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Returns doc_id -> source and page, "" without, of documents that an index has; raises as `__call__`."""
-        return dict(zip(doc_ids, all_documents(self._stores).places(doc_ids), strict=True))
+        return dict(zip(doc_ids, self._documents.places(doc_ids), strict=True))
 
 
 def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str, str]:
-    called = page_ids(doc_ids)
+    called = sorted({doc_id for doc_id in doc_ids if is_page(doc_id)})
     if not called or "web" not in run.tables:
         return {}
     with database() as connection:
-        known = {one.doc_id: one for one in pages(connection, run, "doc_id", sorted(set(called.values())))}
-    found = ((doc_id, known[page]) for doc_id, page in called.items() if page in known)
-    return {doc_id: (f"{one.url} " if addresses else "") + one.text for doc_id, one in found}
+        found = pages(connection, run, "doc_id", called)
+    return {one.doc_id: (f"{one.url} " if addresses else "") + one.text for one in found}

@@ -29,17 +29,16 @@ from jobs.config.config import Config
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
 from jobs.job.prepare import Ready, leave, prepare_query
+from jobs.job.searched import searched_indexes
 from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.requests import all_requests
 from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
-from retrievers.corpora.collections import id_parts
-from retrievers.hybrid.settings import indexed_identities
-from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import DocumentStore
-from retrievers.web.hits import indexed_text, page_ids
+from retrievers.union.documents import all_documents
+from retrievers.web.hits import indexed_text
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
 from rewriters.rewriter import Rewriter
@@ -239,42 +238,34 @@ class LoadedConfig:
         nothing = [of for of in routed if of not in one_by_one and of[0] == ORIGINAL and of[2] not in with_hits]
         lists = found | {of: stored.get(of, []) for of in [*nothing, *one_by_one]}
         names = ("strategy", "position", "retriever")
-        collections = {name: {"collection": of} for name, of in retrieve.collection_of.items()}
         return [
-            dict(zip(names, of, strict=True))
-            | collections.get(of[2], {})
-            | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}
+            dict(zip(names, of, strict=True)) | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}
             for of, hits in lists.items()
         ]
 
     def _texts(self, row: Row) -> tuple[dict[str, str], dict[str, str]]:
         """Returns the text of each result, and where it is from (`DocumentStore.places`).
 
-        A page has its own, of several corpora the first of the result's collection that has it.
+        A page has its own, of several corpora the first that has it.
         """
-        pages = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}
-        called = page_ids(hit["doc_id"] for hit in row["hits"])  # perhaps with the name of its collection
-        found, places = pages | {doc_id: pages[page] for doc_id, page in called.items() if page in pages}, dict[str, str]()
-        for collection, (*others, last) in self._documents.items():
-            own = {hit["doc_id"]: id_parts(hit["doc_id"])[1] if collection else hit["doc_id"] for hit in row["hits"]
-                   if hit["doc_id"] not in found}  # fmt: skip
-            left = [doc_id for doc_id in own if not collection or id_parts(doc_id)[0] == collection]
-            for documents in (*others, last):
-                known = [True] * len(left) if documents is last else documents.known([own[doc_id] for doc_id in left])
-                there = [doc_id for doc_id, is_known in zip(left, known, strict=True) if is_known]
-                ids = [own[doc_id] for doc_id in there]
-                found |= zip(there, documents.texts(ids), strict=True)
-                places |= zip(there, documents.places(ids), strict=True)
-                left = [doc_id for doc_id in left if doc_id not in found]
+        found, places = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}, dict[str, str]()
+        left = [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in found]
+        for documents in self._documents:
+            is_last = documents is self._documents[-1]
+            known = [True] * len(left) if is_last else documents.known(left)
+            there = [doc_id for doc_id, is_known in zip(left, known, strict=True) if is_known]
+            found |= zip(there, documents.texts(there), strict=True)
+            places |= zip(there, documents.places(there), strict=True)
+            left = [doc_id for doc_id in left if doc_id not in found]
         return found, places
 
     @cached_property
-    def _documents(self) -> dict[str, list[DocumentStore]]:
-        """Collection -> the documents of each corpus, in order of its retrievers; "" without collections."""
-        retrieve, identities = self.config.retrieve, indexed_identities(self._prepared.indexes)
-        names: dict[str, dict[str | None, tuple[str, RetrieverSettings]]] = {}
-        for retriever, settings in retrieve.retrievers.items():
-            for name, one in settings.indexed(retriever).items():
-                corpora = names.setdefault(retrieve.collection_of.get(retriever, ""), {})
-                corpora.setdefault(identities[name].get("corpus"), (name, one.at(identities[name])))
-        return {of: [open_documents(*one) for one in corpora.values()] for of, corpora in names.items()}
+    def _documents(self) -> list[DocumentStore]:
+        """The documents of each corpus, in order of the retrievers."""
+        stores: dict[tuple[str, str | None], DocumentStore] = {}
+        for index in searched_indexes(self.config.retrieve.retrievers, self._prepared.indexes):
+            key = index.member, index.identity.get("corpus")
+            if key not in stores:
+                documents = open_documents(index.name, index.settings.at(index.identity))
+                stores[key] = all_documents({index.member: documents})
+        return list(stores.values())

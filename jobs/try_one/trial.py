@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +18,8 @@ from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.config.config import Config
 from jobs.log.check import LogColumns
-from retrievers.corpora.collections import id_parts
 from retrievers.fusion import takes_part
 from retrievers.lists import BESIDE, ORIGINAL
-from retrievers.web.hits import page_ids
 
 
 @dataclass(frozen=True)
@@ -150,17 +147,9 @@ class Trial:
     """doc_id -> source and page of a result, as an answer cites it; "" without a source."""
 
     @property
-    def results_of(self) -> dict[str, int]:
-        """Returns collection -> number of results; empty without collections."""
-        found = Counter(id_parts(hit["doc_id"])[0] for hit in self.row["hits"])
-        return {name: found[name] for name in self.config.retrieve.collections}
-
-    @property
     def addresses(self) -> dict[str, str]:
-        """Returns doc_id -> address of pages of the web; those of a collection also by their qualified ids."""
-        urls = {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}
-        called = page_ids(hit["doc_id"] for hit in self.row["hits"])
-        return urls | {doc_id: urls[page] for doc_id, page in called.items() if page in urls}
+        """Returns doc_id -> address of pages of the web."""
+        return {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}
 
     @property
     def not_selected(self) -> list[str]:
@@ -210,8 +199,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         part = [doc_id for doc_id, score in zip(ids, scores, strict=False) if floor is None or score >= floor]
         reached.update(part)
         weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
-        is_merged = config.fuse.collection_weights.get(run.get("collection", ""), 1.0) > 0
-        if is_merged and takes_part(fuse, run["strategy"], run["retriever"], *weights):
+        if takes_part(fuse, run["strategy"], run["retriever"], *weights):
             weighted.update(part)
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
@@ -219,11 +207,10 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     by = "fuse.depth"
     if cuts != Cuts():
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
-    by_weight = "fuse.weights, fuse.collection_weights" if config.fuse.collection_weights else "fuse.weights"
     return {
         "found": len(found),
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),
-        f"only in lists of weight 0 ({by_weight})": len(reached - weighted),
+        "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
         _beyond(config): len(weighted - candidates),
         f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
         "results": len(hits),
@@ -261,7 +248,6 @@ def trial_values(trial: Trial) -> dict[str, Any]:
             | {"place": trial.places.get(hit["doc_id"]) or None, **hit}
             for rank, hit in enumerate(row["hits"], start=1)
         ],
-        **({"results_by_collection": trial.results_of} if trial.config.retrieve.collections else {}),
         "fell_away": trial.document_counts,
         "costs": trial.spent,
         "usd": trial.usd,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from jobs.chain.answer import fused, ranked
+from jobs.chain.answer import ranked
 from jobs.chain.cuts import cut_from
 from jobs.config.config import Config
 from jobs.job.measure_checks import check_grades, check_measures, deeper, deepest_rank
@@ -28,7 +28,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.measures import ListMeasures
 from jobs.measure.significance import TIE, Floats, Numbers, paired_test
 from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
-from retrievers.fusion import Fused
+from retrievers.fusion import Fused, fuse
 from retrievers.lists import ORIGINAL
 from retrievers.ranking import offsets_of, ranks
 from retrievers.settings import FuseSettings
@@ -114,7 +114,7 @@ class Objective:
             settings = settings.model_copy(update={"keep": min(settings.keep, self._cutoff)})
         lists: list[list[str]] = []
         for block in self.gathered.blocks:
-            candidates = fused(block.hits, settings, block.similarity, collections=self._config.retrieve.collection_of)
+            candidates = fuse(block.hits, settings, block.similarity)
             offsets, doc_ids = self._results(block, candidates)
             self._check_reached(np.diff(offsets))
             lists += [doc_ids[begin:end] for begin, end in pairwise(offsets.tolist())]

@@ -1,7 +1,7 @@
-"""Retrievers of `kind: hybrid`: several retrievers search each text, and their lists are fused into one.
+"""Retrievers of `kind: hybrid` and `union`: several retrievers search each text, and their lists become one.
 
-`retrieve.retrievers` fuses all lists of a query; a hybrid fuses those of one text, before anything else. To every stage it is
-one retriever with one list per text.
+`retrieve.retrievers` fuses all lists of a query; these fuse those of one text, before anything else. To every stage they are
+one retriever with one list per text. The documents of a union's retrievers are apart: their ids are qualified.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from retrievers import retriever
 from retrievers.fusion import fuse
-from retrievers.hybrid.settings import HybridSettings, indexed_identities, part_name
+from retrievers.hybrid.settings import PartsSettings, indexed_identities, part_name
 from retrievers.lists import ORIGINAL, Lists, by_document
 from retrievers.retriever import (
     Alive,
@@ -29,12 +29,13 @@ from retrievers.retriever import (
     no_heartbeat,
 )
 from retrievers.settings import FuseSettings
+from retrievers.union.documents import all_documents, qualified
 
 
 class Hybrid:
     """Several retrievers as one; implements `retrievers.retriever.Retriever`."""
 
-    def __init__(self, settings: HybridSettings, parts: Mapping[str, Retriever], identity: dict[str, Any]) -> None:
+    def __init__(self, settings: PartsSettings, parts: Mapping[str, Retriever], identity: dict[str, Any]) -> None:
         """Takes the open retrievers of `settings.of`."""
         self._settings, self._parts, self._identity = settings, parts, identity
         self._seconds = dict.fromkeys(parts, 0.0)
@@ -48,9 +49,10 @@ class Hybrid:
         lists = []
         for name, part in self._parts.items():
             began = perf_counter()
-            lists.append(part.search(texts, self._settings.depth, alive))
+            found = part.search(texts, self._settings.own_depth or depth, alive)
+            lists.append(found._replace(doc_ids=qualified(name, found.doc_ids)) if self._settings.qualifies else found)
             self._seconds[name] += perf_counter() - began
-        return fused_lists(lists, self._settings.fusion, depth)
+        return fused_lists(lists, self._settings.fusion(depth))
 
     def take_seconds(self) -> dict[str, float]:
         """Returns the seconds that each of its retrievers has searched since the last call."""
@@ -72,16 +74,16 @@ class DenseHybrid(Hybrid):
         return next(part for part in self._parts.values() if isinstance(part, Embedder)).embed(texts)
 
 
-def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings, depth: int) -> RankedLists:
-    """Fuses each retriever's lists of the same texts into one of `depth` hits per text, best first, equal scores by doc_id."""
+def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings) -> RankedLists:
+    """Fuses each retriever's lists of the same texts into one per text, best first, equal scores by doc_id."""
     count = len(lists[0].offsets) - 1
     every = count * len(lists)
     bases = np.cumsum([0, *(len(one.scores) for one in lists)])
     flat = Lists(
         query=np.tile(np.arange(count), len(lists)),
         strategy=pa.array([ORIGINAL] * every, pa.string()),
-        position=np.ones(every, dtype=np.int64),
-        retriever=pa.array(np.repeat([f"{place:03d}" for place in range(len(lists))], count), pa.string()),
+        position=np.repeat(np.arange(len(lists)), count),
+        retriever=pa.array([""] * every, pa.string()),
         text=np.zeros(every, dtype=np.int32),
         weight=np.ones(every),
         position_weight=np.ones(every),
@@ -89,14 +91,14 @@ def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings, depth: int
         doc_ids=pa.concat_arrays([one.doc_ids for one in lists]),
         scores=np.concatenate([one.scores for one in lists]),
     )
-    fused = fuse(by_document(flat, count), settings.model_copy(update={"keep": depth}))
+    fused = fuse(by_document(flat, count), settings)
     return RankedLists(fused.offsets, fused.doc_ids, fused.scores)
 
 
 def open_retriever(
-    name: str, settings: HybridSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
+    name: str, settings: PartsSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Opens every retriever of a hybrid; see `retrievers.retriever.open_retriever`."""
+    """Opens every retriever that it is made of; see `retrievers.retriever.open_retriever`."""
     of = (expect_identity or {}).get("of", {})
     parts = {
         part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=of.get(part))
@@ -108,19 +110,24 @@ def open_retriever(
     return (Hybrid if settings.encoder is None else DenseHybrid)(settings, parts, identity)
 
 
-def open_documents(name: str, settings: HybridSettings, *, patient: bool = False) -> DocumentStore:
-    """Opens the documents of the first of its retrievers; see `retrievers.retriever.open_documents`."""
-    part, first = next(iter(settings.of.items()))
-    return retriever.open_documents(part_name(name, part), first, patient=patient)
+def open_documents(name: str, settings: PartsSettings, *, patient: bool = False) -> DocumentStore:
+    """Opens the documents of a union's retrievers, of a hybrid's first; see `retrievers.retriever.open_documents`."""
+    read = settings.of if settings.qualifies else dict([next(iter(settings.of.items()))])
+    return all_documents(
+        {
+            part if settings.qualifies else "": retriever.open_documents(part_name(name, part), one, patient=patient)
+            for part, one in read.items()
+        }
+    )
 
 
-def retriever_identity(name: str, settings: HybridSettings) -> dict[str, Any]:
+def retriever_identity(name: str, settings: PartsSettings) -> dict[str, Any]:
     """Returns the identity without loading a model; see `retrievers.retriever.retriever_identity`."""
     indexes = settings.indexed(name).items()
     return settings.identity_of(name, {key: retriever.retriever_identity(key, one) for key, one in indexes})
 
 
-def retriever_facts(name: str, settings: HybridSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
+def retriever_facts(name: str, settings: PartsSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the facts of each of its retrievers beside its identity; see `retrievers.retriever.retriever_facts`."""
     of, indexes = indexed_identities({name: identity}), settings.indexed(name).items()
     return settings.facts_of(name, of, {key: retriever.retriever_facts(key, one, of[key]) for key, one in indexes})

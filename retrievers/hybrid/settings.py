@@ -1,4 +1,4 @@
-"""Settings of retrievers of `kind: hybrid`."""
+"""Settings of retrievers that are made of others, and of `kind: hybrid`."""
 
 from __future__ import annotations
 
@@ -12,43 +12,33 @@ from retrievers.kinds import IndexSettings, RetrieverSettings
 from retrievers.settings import AnyEncoderSettings, FuseSettings
 
 
-class HybridSettings(RetrieverSettings):
-    """Several retrievers that act as one: their lists of a text are fused into one list."""
+class PartsSettings(RetrieverSettings):
+    """Several retrievers that act as one, with one list per text."""
 
     opener: ClassVar[str] = "retrievers.hybrid.retriever"
     may_be_part: ClassVar[bool] = False
-    kind: Literal["hybrid"]
-    """This kind."""
-    of: Annotated[dict[str, IndexSettings], Field(min_length=2)]
-    """A name chosen by you -> the settings of a retriever, as in `retrieve.retrievers`. The texts of documents are those of the
-    first; with a dense one the hybrid counts as dense."""
-    method: Literal["rrf", "minmax"] = "rrf"
-    """The formula, as of `fuse.method`."""
-    k: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60
-    """Of rrf: 1 / (k + rank)."""
-    depth: Annotated[int, Field(gt=0)] = 100
-    """How much of each of its lists takes part; the list that they become is cut at `retrieve.depth`."""
-    together: bool = False
-    """All texts of a query are searched as one: docs/strategies.md."""
-    score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Hits of its lists with a lower score take no part in fusion; null: all do."""
+    qualifies: ClassVar[bool] = False
+    """Whether a document is called by its retriever's name and its id there."""
+    of: Annotated[dict[str, IndexSettings], Field(min_length=1)]
+    """A name chosen by you -> the settings of a retriever, as in `retrieve.retrievers`."""
 
     @model_validator(mode="before")
     @classmethod
     def _flat(cls, values: Any) -> Any:
         for name, one in (values.get("of") or {}).items() if isinstance(values, dict) else ():
-            if isinstance(one, dict) and one.get("kind") in ("hybrid", "web"):
-                what = "hybrids" if one["kind"] == "hybrid" else "the web, whose hits have no index"
-                raise ValueError(f"of.{name}: a hybrid is not made of {what}; name local and elastic retrievers")
+            kind = one.get("kind") if isinstance(one, dict) else None
+            if kind in ("hybrid", "union", "web"):
+                what = "the web, whose hits have no index" if kind == "web" else f"{kind}s"
+                raise ValueError(f"of.{name}: a {values['kind']} is not made of {what}; name local and elastic retrievers")
         return values
 
     @model_validator(mode="after")
-    def _together_as_a_whole(self) -> HybridSettings:
+    def _searched_as_a_whole(self) -> Self:
         for name, one in self.of.items():
-            if one.together:
-                raise ValueError(f"of.{name}.together: texts are searched together by the whole hybrid; set its own together")
-            if one.score_floor is not None:
-                raise ValueError(f"of.{name}.score_floor: a floor is of the hybrid's whole list; set its own score_floor")
+            for key, set_here in (("together", one.together), ("score_floor", one.score_floor is not None)):
+                if set_here:
+                    own = f"set the {self.kind}'s own" if key in type(self).model_fields else "remove it"
+                    raise ValueError(f"of.{name}.{key}: is of the whole list of a {self.kind}; {own}")
         return self
 
     @property
@@ -56,15 +46,9 @@ class HybridSettings(RetrieverSettings):
         """Returns the encoder of the first dense retriever; None: none is dense."""
         return next((one.encoder for one in self.of.values() if one.encoder is not None), None)
 
-    @property
-    def fusion(self) -> FuseSettings:
-        """Returns how its lists of a text are fused."""
-        return FuseSettings(method=self.method, k=self.k, depth=self.depth, redundancy="none")
-
-    @property
-    def own_depth(self) -> int:
-        """Returns how much of each of its lists takes part."""
-        return self.depth
+    def fusion(self, depth: int) -> FuseSettings:
+        """Returns how its lists of a text become one list of `depth` hits."""
+        raise NotImplementedError
 
     def at(self, identity: Mapping[str, Any]) -> Self:
         """Returns the settings with what the aliases of its retrievers stood for."""
@@ -83,13 +67,8 @@ class HybridSettings(RetrieverSettings):
         """Returns its identity; with a dense retriever it has the first one's `encoder`."""
         of = {part: dict(indexes[part_name(name, part)]) for part in self.of}
         encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
-        return {
-            "kind": "hybrid",
-            "of": of,
-            "order": list(of),
-            "fusion": {"version": FUSION_VERSION, "method": self.method, "k": self.k, "depth": self.depth},
-            **({"encoder": encoder} if encoder else {}),
-        }
+        fusion = {"version": FUSION_VERSION} | self.model_dump(include={"method", "k", "depth", "merge"})
+        return {"kind": self.kind, "of": of, "order": list(of), "fusion": fusion, **({"encoder": encoder} if encoder else {})}
 
     def facts_of(
         self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
@@ -103,8 +82,37 @@ class HybridSettings(RetrieverSettings):
         return {f"{name}/{part}": one.encoder.model if one.encoder else None for part, one in self.of.items()}
 
 
+class HybridSettings(PartsSettings):
+    """Several retrievers that act as one: their lists of a text are fused into one list."""
+
+    kind: Literal["hybrid"]
+    """This kind."""
+    of: Annotated[dict[str, IndexSettings], Field(min_length=2)]
+    """A name chosen by you -> the settings of a retriever, as in `retrieve.retrievers`. The texts of documents are those of the
+    first; with a dense one the hybrid counts as dense."""
+    method: Literal["rrf", "minmax"] = "rrf"
+    """The formula, as of `fuse.method`."""
+    k: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60
+    """Of rrf: 1 / (k + rank)."""
+    depth: Annotated[int, Field(gt=0)] = 100
+    """How much of each of its lists takes part; the list that they become is cut at `retrieve.depth`."""
+    together: bool = False
+    """All texts of a query are searched as one: docs/strategies.md."""
+    score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Hits of its lists with a lower score take no part in fusion; null: all do."""
+
+    def fusion(self, depth: int) -> FuseSettings:
+        """Returns how its lists of a text are fused."""
+        return FuseSettings(method=self.method, k=self.k, depth=self.depth, keep=depth, redundancy="none")
+
+    @property
+    def own_depth(self) -> int:
+        """Returns how much of each of its lists takes part."""
+        return self.depth
+
+
 def part_name(name: str, part: str) -> str:
-    """Returns the key below ``retrieve.retrievers`` of one of a hybrid's retrievers."""
+    """Returns the key below ``retrieve.retrievers`` of one of the retrievers that another is made of."""
     return f"{name}.of.{part}"
 
 

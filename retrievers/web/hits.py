@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from cluster.http import encodable
 
 PREFIX = "web:"
 """Begins the doc_id of a page of the web."""
-_PAGE = re.compile(rf"(?:[^:]+:)?({PREFIX}[^:]+)")  # what may stand before it is the name of a collection
 _PORTS = {"http": 80, "https": 443}
 _TRACKING = ("utm_", "gclid", "fbclid", "msclkid")
 _UNRESERVED = "!$&'()*+,;=:@/~"
@@ -69,15 +67,9 @@ def document_id(url: str) -> str | None:
     return None if normalised is None else f"{PREFIX}{hashlib.sha256(normalised.encode()).hexdigest()[:24]}"
 
 
-def page_id(doc_id: str) -> str | None:
-    """Returns the id of a page from what a document is called, perhaps with the name of its collection; None: it is no page."""
-    found = _PAGE.fullmatch(doc_id)
-    return None if found is None else found[1]
-
-
-def page_ids(doc_ids: Iterable[str]) -> dict[str, str]:
-    """Returns those of the documents that are pages -> the ids of the pages, as `page_id` has them."""
-    return {doc_id: page for doc_id in doc_ids if (page := page_id(doc_id)) is not None}
+def is_page(doc_id: str) -> bool:
+    """Returns whether a document is a page of the web."""
+    return doc_id.startswith(PREFIX)
 
 
 def normalised_url(url: str) -> str | None:

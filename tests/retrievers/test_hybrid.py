@@ -60,7 +60,7 @@ def test_the_lists_of_a_text_are_fused_as_by_hand(data: st.DataObject) -> None:
     deep, depth = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 9))
     lists = [[ranking(data.draw) for _ in range(texts)] for _ in range(retrievers)]
     settings = HybridSettings.model_construct(of={}, method=method, k=k, depth=deep)  # type: ignore[arg-type]
-    found = lists_of(fused_lists([flat(one) for one in lists], settings.fusion, depth))
+    found = lists_of(fused_lists([flat(one) for one in lists], settings.fusion(depth)))
     wanted = [by_hand([one[text] for one in lists], method, k, deep, depth) for text in range(texts)]
     for hits, expected in zip(found, wanted, strict=True):
         assert [doc_id for doc_id, _ in hits] == [doc_id for doc_id, _ in expected]

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from cluster.errors import ConfigError, nearest
 from cluster.settings import REQUIRED
-from jobs.chain.arms.collections import with_left_collections
 from jobs.config.config import Config
 from jobs.config.load import problem
 from jobs.config.settings import Subsets
@@ -218,11 +217,6 @@ class _Maker:
             _without_others(values, changes["rewrite.strategies"], self.pool, where)
         for path, value in sorted(changes.items(), key=lambda one: one[0] != "rerank.kind"):  # other keys are of the new kind
             _set(values, path, value, where)
-        if any(path.split(".")[:2] == ["retrieve", "collections"] for path in changes):
-            entries = with_left_collections(values, self.config, where)
-            if "rewrite.strategies" not in changes and len(entries) < len(self.config.rewrite.strategies):
-                _without_others(values, entries, self.config.rewrite.strategies, where)
-                values["rewrite"]["strategies"] = entries
         try:
             return Config.model_validate(values, context=REQUIRED)
         except ValidationError as error:
@@ -237,7 +231,7 @@ def _without_steps(values: Mapping[str, Any]) -> dict[str, None]:
 
 
 def _without_others(values: dict[str, Any], entries: Any, pool: Sequence[Any], where: str) -> None:
-    """Removes the weights, routes and places in collections of the pool's strategies that an arm does not have."""
+    """Removes the weights and routes of the pool's strategies that an arm does not have."""
     try:
         others = {named(entry).name for entry in pool} - {named(entry).name for entry in entries}
     except (TypeError, ValueError) as error:
@@ -245,9 +239,6 @@ def _without_others(values: dict[str, Any], entries: Any, pool: Sequence[Any], w
     for keys in (values["fuse"]["weights"], values["retrieve"]["routes"]):
         for key in [key for key in keys if key.partition("/")[0].removeprefix(BESIDE) in others]:
             del keys[key]
-    for one in values["retrieve"]["collections"].values():
-        if isinstance(one, dict) and one.get("strategies"):
-            one["strategies"] = [name for name in one["strategies"] if name not in others]
 
 
 def _grid(grid: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import FULL, RUN, Arm
-from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.corrections import Corrections
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
@@ -108,8 +107,8 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         reading = texts.add(arm, config, gate_of(config, lists.opened(config)))
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
-        documents = lists.documents(config)
-        scored_by = facts.reranker(config, documents, lists.retrievers) if reranked else None
+        documents = lists.open(config, config.retrieve.text_retriever)
+        scored_by = facts.reranker(config, documents, lists.retrievers[documents].texts) if reranked else None
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         all_fused = reranked or drops or config.iterate is not None or arm is arms[0]  # rounds are merged before they are cut
@@ -226,13 +225,11 @@ class _Facts:
         """Returns the identity of an arm's reranker."""
         return self._once(_fact("reranking", config), lambda: reranking_identity(config))
 
-    def reranker(self, config: Config, documents: tuple[Corpus, ...], retrievers: Mapping[str, OpenedBy]) -> ScoredBy:
-        """Returns an arm's reranker over documents; `retrievers`: those of all arms."""
+    def reranker(self, config: Config, documents: str, texts: str) -> ScoredBy:
+        """Returns an arm's reranker over the documents of a retriever; `texts`: their identity."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        texts = {one.collection: retrievers[one.key].texts for one in documents}
-        identity_of_texts = texts[""] if "" in texts else digest(texts)
-        return ScoredBy(settings, identified_by, documents, identity_of_texts)
+        return ScoredBy(settings, identified_by, documents, texts)
 
     def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if key not in self._known:
@@ -254,8 +251,7 @@ def _fact(name: str, config: Config) -> Hashable:
         return name, digest([own, config.rewrite.engine and config.rewrite.engine.model_dump(), config.log.context_column])
     if name == "reranking":
         return name, digest(config.reranking.model_dump())
-    collected = retrieve.collection_of if name == "documents" else None
-    return name, digest([[[key, one.model_dump()] for key, one in retrieve.retrievers.items()], collected])
+    return name, digest([[key, one.model_dump()] for key, one in retrieve.retrievers.items()])
 
 
 class _Lists:
@@ -278,24 +274,19 @@ class _Lists:
         joining = FuseSettings(weights=config.fuse.weights, retriever_weights=config.fuse.retriever_weights)
         fuse = joining if together else FuseSettings()
         depth = min(config.fuse.depth, config.retrieve.depth)
-        routes, collections = config.retrieve.routed(config.rewrite.planned), config.retrieve.collection_of
+        routes = config.retrieve.routed(config.rewrite.planned)
         key = digest([reading, retrievers, sorted(together), routes, fuse.model_dump(), depth,
                       sorted(config.rewrite.planned) if together else None,
-                      config.fuse.original_floor, cuts.floors, collections])  # fmt: skip
+                      config.fuse.original_floor, cuts.floors])  # fmt: skip
         search = Search(
             reading, retrievers, together, routes, fuse, cuts, depth, config.dense_retriever,
-            frozenset(config.rewrite.planned) if together else None, collections,
+            frozenset(config.rewrite.planned) if together else None,
         )  # fmt: skip
         return self.searches.place(key, search)
 
     def opened(self, config: Config) -> dict[str, str]:
         """Returns the keys of an arm's retrievers by name."""
         return {name: self.open(config, name) for name in config.retrieve.retrievers}
-
-    def documents(self, config: Config) -> tuple[Corpus, ...]:
-        """Returns where the texts of an arm's documents are."""
-        keys = {of: self.open(config, name) for of, name in config.retrieve.text_retrievers.items()}
-        return tuple(Corpus(of, key, self.retrievers[key].corpus) for of, key in keys.items())
 
     def open(self, config: Config, name: str) -> str:
         """Returns the key of one of an arm's retrievers."""

@@ -54,7 +54,6 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     fuse = config.fuse
     unused = {"weights", "retriever_weights", "redundancy", "depth", "keep_candidates"}
     unused |= {"rrf": {"divide"}, "minmax": {"k", "divide"}}.get(fuse.method, set())
-    unused -= {"k"} if config.retrieve.collections and fuse.collections == "rank" else set()
     unused |= {"duplicate_chars"} if fuse.duplicates == "keep" else set()
     unused |= {"keep"} if fuse.duplicates == "keep" and answer.reranker is None else set()  # `answer.keep` says how many count
     weights: Mapping[str, float] = {"original": 1.0} | {one.name: one.weight for one in rewriting.pool}
@@ -66,7 +65,7 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     joined = {key: weight for key, weight in fuse.weights.items() if key.startswith(("together", BESIDE))}
     by_retriever = {name: fuse.retriever_weights.get(name, 1.0) for name in config.retrieve.retrievers}
     fusion = digest([fuse.model_dump(exclude=unused), config.used_redundancy, lists, joined, by_retriever])
-    documents = answer.documents if fuse.duplicates == "drop" else ()
+    documents = answer.documents if fuse.duplicates == "drop" else None
     reranked = (answer.reranker, answer.combine) if answer.reranker is not None else None
     ordered = answer.search, answer.strategies, fusion, documents, reranked
     return *ordered, answer.keep, answer.looked, answer.generation, answer.iteration, answer.correction

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from jobs.chain.arms.corpora import Corpus
-from jobs.job.searched import SearchedIndex, searched_indexes
+from jobs.job.searched import SearchedIndex, corpus_of, searched_indexes, text_sources
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN
 from retrievers.joined import JOINED_VERSION
@@ -105,19 +104,22 @@ class OpenedBy:
         """Returns what tells the texts of its documents from those of other indexes."""
         if not self.searched:  # pages of the web bring theirs with them
             return digest({"corpus": None})
-        documents = self.searched[0]
-        corpus, settings = self.corpus, documents.settings
+        found = {member: self._texts_of(index) for member, index in text_sources(self.searched).items()}
+        return found[""] if "" in found else digest(found)
+
+    def _texts_of(self, index: SearchedIndex) -> str:
+        corpus, settings = index.identity.get("corpus"), index.settings
         # read with the filter of the searches: what it leaves out, arms with another filter may find
-        only = {"filter": documents.identity["filter"]} if "filter" in documents.identity else {}
+        only = {"filter": index.identity["filter"]} if "filter" in index.identity else {}
         if not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus} | only)
         known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
-        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
+        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(index.place)})
 
     @property
-    def corpus(self) -> str | None:
-        """Returns the identity of its documents as their index has it; None: it has none."""
-        return self.searched[0].identity.get("corpus") if self.searched else None
+    def corpus(self) -> Any:
+        """Returns the identity of its documents as their index has it, of a union by member; None: it has none."""
+        return corpus_of(self.searched)
 
     @property
     def encoder_space(self) -> str:
@@ -133,13 +135,13 @@ class ScoredBy:
     Attributes:
         settings: Of the reranker.
         identity: Of its model.
-        documents: Where the texts are.
-        texts: Their identity, as `OpenedBy.texts`; of several collections that of all.
+        documents: Key of the retriever with the texts, in `SharedWork.retrievers`.
+        texts: Their identity, as `OpenedBy.texts`.
     """
 
     settings: RerankerSettings
     identity: Mapping[str, Any]
-    documents: tuple[Corpus, ...]
+    documents: str
     texts: str
 
     @property

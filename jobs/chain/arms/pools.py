@@ -10,7 +10,7 @@ from jobs.chain.arms.arms import STEPS, Arm
 from jobs.chain.arms.opened import digest
 from jobs.config.config import Config
 from jobs.job.devices import distinct
-from jobs.job.indexes import text_indexes
+from jobs.job.indexes import text_settings
 from jobs.job.pools import opened_engines, requested_pools, rerankers_of, step_engines
 from jobs.job.strategies import searched_first
 from retrievers.kinds import RetrieverSettings
@@ -35,7 +35,7 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     rewriting = planned[0].model_copy(  # each worker has their engines
         update={"strategies": list(entries.values()), "gate": gates[0] if gates else None}
     )
-    read = [index for one in answered if one.rerank.kind != "none" for _, index in text_indexes(one).values()]
+    read = [index for one in answered if one.rerank.kind != "none" for index in text_settings(one)]
     # rerankers share the requests in flight with the first retriever, if its index is at a server
     searched: list[RetrieverSettings] = [one for one in read if one.own_limits()]
     searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
@@ -46,7 +46,7 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
         update=steps
         | {
             "rewrite": rewriting,
-            "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers, "collections": {}}),
+            "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers}),
             "cluster": config.cluster.model_copy(update={"shard_size": size}),
         }
     )

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.cuts import Cuts
 
@@ -62,7 +61,6 @@ class Search:
         depth: Hits of a list that take part, at most.
         dense: The name whose vectors give similarities; None: there is none.
         joined: The strategies whose texts are joined, where texts are searched together.
-        collections: Name -> the collection of its documents; empty without collections.
     """
 
     reading: int
@@ -74,7 +72,6 @@ class Search:
     depth: int
     dense: str | None
     joined: frozenset[str] | None = None
-    collections: Mapping[str, str] = field(default_factory=dict)
 
     def route(self, strategy: str) -> Collection[str]:
         """Returns the names of the retrievers that search a strategy's texts."""
@@ -95,7 +92,7 @@ class Answer:
         search: Index of its lists.
         strategies: Those whose lists are fused, beside the original's.
         fuse: With the number of candidates that are kept.
-        documents: Where the texts of its documents are.
+        documents: Key of the retriever with the texts of its documents.
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
         keep: Results per query.
@@ -113,7 +110,7 @@ class Answer:
     search: int
     strategies: frozenset[str]
     fuse: FuseSettings
-    documents: tuple[Corpus, ...]
+    documents: str
     reranker: int | None
     combine: str
     keep: int

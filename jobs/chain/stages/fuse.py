@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from cluster import costs
 from cluster.run.stage import heartbeat
-from jobs.chain.answer import fused
-from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.counts import with_counts
 from jobs.chain.stages.documents import planned_documents
@@ -21,7 +19,8 @@ from jobs.chain.tables import BEST, DOCUMENT, FUSED
 from jobs.chain.web.texts import WebTexts, kept_pages, pages_of, pair_texts
 from jobs.counts import arm_key
 from jobs.tables import ITERATE, SOURCE, error_row, nested, unnested, with_appended, with_columns
-from retrievers.fusion import Fused
+from retrievers.corpora.duplicates import fuse_distinct
+from retrievers.fusion import Fused, fuse
 from retrievers.lists import ORIGINAL, TOGETHER, Lists, by_document
 from retrievers.ranking import encode, offsets_of, ranks
 from retrievers.redundancy import Similarity
@@ -70,7 +69,7 @@ class Fuse:
     def __init__(self, work: SharedWork) -> None:
         self._work = work
         dropping = {one.documents for one in work.answers if one.fuse.duplicates == "drop"}
-        self._documents = {of: planned_documents(of, work.retrievers) for of in dropping}
+        self._documents = {of: planned_documents(work.retrievers[of]) for of in dropping}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm; a run's query without any gets a row in errors."""
@@ -88,21 +87,24 @@ class Fuse:
             if number in iterated:
                 _add_best(best, number, lists)
             hits, similar = by_document(lists, rows), _similarity(table, number)
-            texts, used = WebTexts(pages, lists, list_index, hits, search.collections), list[np.ndarray]()
+            texts, used = WebTexts(pages, lists, list_index, hits), list[np.ndarray]()
             strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
-            of_search, done = [], dict[tuple[str, tuple[Corpus, ...], int], Fused]()
+            of_search, done = [], dict[tuple[str, str, int], Fused]()
             for at, answer in enumerate(work.answers):
                 if answer.search != number:
                     continue
                 settings = _settings(answer, strategies)
-                unused = {"k"} if settings.method == "minmax" and not search.collections else None
-                drops = answer.documents if settings.duplicates == "drop" else ()
+                unused = {"k"} if settings.method == "minmax" else None
+                drops = answer.documents if settings.duplicates == "drop" else ""
                 own = texts.class_of(answer)
                 used += [np.zeros(len(hits.pair_query), dtype=bool)] * (own == len(used))
                 key = settings.model_dump_json(exclude=unused), drops, own if drops else 0
                 if key not in done:
-                    of = pair_texts(hits, texts.pages[own], page_texts, self._documents[drops]) if drops else None
-                    done[key] = fused(hits, settings, similar, of, search.collections)
+                    if drops:
+                        of = pair_texts(hits, texts.pages[own], page_texts, self._documents[drops])
+                        done[key] = fuse_distinct(hits, settings, similar, of)
+                    else:
+                        done[key] = fuse(hits, settings, similar)
                 one = done[key]
                 used[own][one.pairs] = True
                 sizes = np.diff(one.offsets)

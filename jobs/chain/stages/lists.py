@@ -15,7 +15,6 @@ from jobs.chain.cuts import Cuts
 from jobs.chain.search_texts import Text
 from jobs.chain.tables import HITS, RUN
 from jobs.tables import HIT, ITERATE, ORIGINAL, STORED, nested, unnested
-from retrievers.corpora.collections import qualified
 from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER, Lists
 from retrievers.ranking import offsets_of, ranges, ranks
@@ -37,11 +36,8 @@ class SearchedLists(NamedTuple):
     lists: RankedLists
 
 
-def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int, collections: Mapping[str, str]) -> pa.Table:
-    """Returns the rows of runs/: the first `depth` hits of all lists, sorted by row, text and retriever.
-
-    `collections` has retriever -> its collection, where there are any.
-    """
+def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int) -> pa.Table:
+    """Returns the rows of runs/: the first `depth` hits of all lists, sorted by row, text and retriever."""
     bases = np.cumsum([0, *(len(one.lists.scores) for one in found.values())])
     begins = np.concatenate([base + one.lists.offsets[one.place] for base, one in zip(bases, found.values(), strict=False)])
     sizes = np.concatenate([np.diff(one.lists.offsets)[one.place] for one in found.values()])
@@ -59,7 +55,6 @@ def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int, col
         "rank": pa.array(ranks(sizes).astype(np.int32)),
         "score": pa.array(np.concatenate([one.lists.scores for one in found.values()])[take]),
     }
-    columns["doc_id"] = qualified(columns["doc_id"], columns["retriever"], collections)
     return pa.table([columns[name] for name in STORED["runs"].names], schema=STORED["runs"])
 
 
@@ -135,8 +130,7 @@ def is_fused(work: SharedWork, search: int, strategy: str, weight: float, positi
 def search_lists(table: pa.Table, number: int, search: Search) -> tuple[Lists, np.ndarray]:
     """Returns the lists of a search of a block, cut as it has them, from the columns `lists` and `runs`.
 
-    Their ids are qualified where the search has collections; those in the columns, which other searches share, are not. Beside
-    them stands the index of each among the `lists` of its row.
+    Beside them stands the index of each among the `lists` of its row.
     """
     lists, (row, flat) = table.column("lists").combine_chunks(), unnested(table, "runs")
     mine = flat.field("search").to_numpy() == number
@@ -147,10 +141,6 @@ def search_lists(table: pa.Table, number: int, search: Search) -> tuple[Lists, n
     ends = offsets_of(pc.list_value_length(hits).to_numpy(zero_copy_only=False))
     at = first[row] + flat.field("list").to_numpy()
     sizes, take = _cut(flat, ends[at], ends[at + 1] - ends[at], hits.flatten().field("score").to_numpy(), search)
-    doc_ids = hits.flatten().field("doc_id").take(pa.array(take))
-    if search.collections:
-        doc_ids = qualified(doc_ids, flat.field("retriever").take(pa.array(np.repeat(np.arange(len(sizes)), sizes))),
-                            search.collections)  # fmt: skip
     lists_of = Lists(
         row,
         flat.field("strategy"),
@@ -160,7 +150,7 @@ def search_lists(table: pa.Table, number: int, search: Search) -> tuple[Lists, n
         flat.field("weight").to_numpy(),
         flat.field("position_weight").to_numpy(),
         offsets_of(sizes),
-        doc_ids,
+        hits.flatten().field("doc_id").take(pa.array(take)),
         hits.flatten().field("score").to_numpy()[take],
     )
     return lists_of, flat.field("list").to_numpy()

@@ -258,8 +258,7 @@ class Retrieve:
     def _write(self, table: pa.Table, found: Mapping[str, Found]) -> list[dict[str, Any]]:
         """Writes the lists of the first arm; returns the file as an entry of `stored`, if there is any hit."""
         first = self._work.answers[0]
-        collections = self._work.searches[first.search].collections
-        hits = stored_rows(table.column("query_id").combine_chunks(), found, first.retrieved, collections)
+        hits = stored_rows(table.column("query_id").combine_chunks(), found, first.retrieved)
         if not hits.num_rows:
             return []
         return [{"table": "runs"} | write_table(self._storage, "runs", shard_of(table), hits)._asdict()]

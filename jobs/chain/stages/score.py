@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Answer
 from jobs.chain.counts import with_counts
@@ -65,7 +64,7 @@ class Score:
             if one.settings.model_dump_json() not in opened:
                 opened[one.settings.model_dump_json()] = self.opened(one, device)
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
-        self._documents = {of: planned_documents(of, indexes) for of in dict.fromkeys(one.documents for one in rerankers)}
+        self._documents = {of: planned_documents(indexes[of]) for of in dict.fromkeys(one.documents for one in rerankers)}
         self._store, self._answers = store, answers
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
@@ -134,9 +133,7 @@ class Score:
         column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
         return ScoredBlock(with_appended(with_columns(table, self.ADDS, [column]), "costs", spent), counts)
 
-    def _texts(
-        self, lists: Sequence[Sequence[Mapping[str, Any]]]
-    ) -> dict[tuple[Corpus, ...], tuple[dict[str, bytes], dict[bytes, str]]]:
+    def _texts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[dict[str, bytes], dict[bytes, str]]]:
         """Returns, by where the texts are, doc_id -> digest of its text, and digest -> text, of all that are to be scored.
 
         But those of pages of the web, whose texts are in the block.

@@ -6,7 +6,7 @@ first of its own lists that has it: the original's, then by strategy, position a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from cluster.run.stage import heartbeat
 from jobs.chain.arms.shared_work import Answer
 from jobs.chain.tables import WEB_HIT
 from jobs.tables import nested, unnested
-from retrievers.corpora.collections import NO_COLLECTIONS, qualified
 from retrievers.fusion import takes_part
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists
 from retrievers.ranking import offsets_of, ranges
@@ -62,9 +61,7 @@ def pages_of(table: pa.Table) -> Pages:
 class WebTexts:
     """Which page has the text of each pair of query and document of a search, for each arm."""
 
-    def __init__(
-        self, pages: Pages, lists: Lists, list_index: np.ndarray, hits: Hits, collections: Mapping[str, str] = NO_COLLECTIONS
-    ) -> None:
+    def __init__(self, pages: Pages, lists: Lists, list_index: np.ndarray, hits: Hits) -> None:
         """Takes the lists of a search.
 
         Args:
@@ -72,7 +69,6 @@ class WebTexts:
             lists: Those that take part, cut as the search has them.
             list_index: Of each of `lists`, its index among the `lists` of its row.
             hits: By `by_document`, of `lists`.
-            collections: Retriever -> its collection, by which ids of hits are called, and those of pages are not.
         """
         self._pairs = len(hits.pair_query)
         self._classes: dict[bytes, int] = {}
@@ -87,8 +83,7 @@ class WebTexts:
         sizes = np.minimum(ends - begins, np.diff(lists.offsets))
         page = ranges(begins, sizes)
         of = np.repeat(np.arange(len(sizes)), sizes)
-        called = qualified(pages.doc_ids.take(pa.array(page)), lists.retriever.take(pa.array(of)), collections)
-        document = pc.index_in(called, hits.doc_ids).to_numpy(zero_copy_only=False)
+        document = pc.index_in(pages.doc_ids.take(pa.array(page)), hits.doc_ids).to_numpy(zero_copy_only=False)
         known = hits.pair_query * len(hits.doc_ids) + hits.pair_document  # ascending
         pair = np.searchsorted(known, pages.row[page] * len(hits.doc_ids) + document)
         place = np.empty(len(sizes), dtype=np.int64)

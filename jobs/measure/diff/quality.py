@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.job.judged_ids import checked_ids
 from jobs.job.measure_checks import deepest_rank
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.answers import GoldAnswers, answer_frame, judged_answer_frames
@@ -123,7 +122,7 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
         ConfigError: a measure cannot be computed, or files of the runs cannot be read.
     """
     names = measures or b.config.evaluate.measures
-    of_a, of_b = (measure(run, checked_ids(judgements, run.config), names, alone=False) for run in (a, b))
+    of_a, of_b = (measure(run, judgements, names, alone=False) for run in (a, b))
     return _paired(of_a, of_b, b, count, (a.config.results, b.config.results))
 
 

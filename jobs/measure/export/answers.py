@@ -18,7 +18,7 @@ from jobs.measure.judged_rows import counted_keys, database
 from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
 from jobs.runs.rewrites import searched_rewrites
-from retrievers.web.hits import page_id
+from retrievers.web.hits import is_page
 
 _BATCH = 500  # answers whose documents are in memory
 _ANSWERS = """
@@ -136,10 +136,10 @@ def _lines(
             table = connection.sql(_JUDGED, params=given | {"judgements": tables["judgements"]}).to_arrow_table()
             for judgement in table.to_pylist():
                 judged.setdefault(judgement.pop("query_id"), []).append(judgement)
-    shown = [[_known_as(own, row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
+    shown = [[(row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
     wanted = sorted({pair[1] for pairs in shown for pair in pairs if pair not in own})
     texts = documents(wanted) if wanted else {}
-    indexed = sorted({doc_id for pairs in shown for _, doc_id in pairs if page_id(doc_id) is None})
+    indexed = sorted({doc_id for pairs in shown for _, doc_id in pairs if not is_page(doc_id)})
     places = documents.places(indexed) if indexed else {}
     for row, pairs in zip(rows, shown, strict=True):
         query_id = row["query_id"]
@@ -157,9 +157,3 @@ def _lines(
             "rewrites": rewrites.get(query_id, []), "judgements": judged.get(query_id, []),
             "cut_documents": row["cut_documents"],
         }  # fmt: skip
-
-
-def _known_as(own: dict[tuple[str, str], str], query_id: str, doc_id: str) -> tuple[str, str]:
-    """Returns the key of a document among the texts that its query has: of a page its own id, without a collection's name."""
-    known, page = (query_id, doc_id), (query_id, page_id(doc_id) or doc_id)
-    return page if known not in own and page in own else known

@@ -296,10 +296,10 @@ def _blind(work: SharedWork) -> str:
 
 def _unscored(work: SharedWork) -> str:
     """Returns why pairs, and what is asked about documents, are not looked up; "": they are, or there are none."""
-    read = {one.key for answer in work.answers if answer.fuse.duplicates == "drop" for one in answer.documents}
-    read |= {of.key for one in work.rerankers for of in one.documents}
+    read = {answer.documents for answer in work.answers if answer.fuse.duplicates == "drop"}
+    read |= {one.documents for one in work.rerankers}
     if work.corrections or work.judging or work.generating("generation"):
-        read |= {of.key for answer in work.answers for of in answer.documents}
+        read |= {answer.documents for answer in work.answers}
     opened = [work.retrievers[key] for key in sorted(read)]
     away = [one.name for one in opened if not is_here(one.name, one.settings)]
     return f"the index of {away[0]} lies on S3, and there is no copy on this machine" if away else ""

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 Hits = list[tuple[str, float]]
 
 _NO_FORMULA = {
-    "duplicates", "duplicate_chars", "keep_candidates", "original_floor", "collections", "collection_weights"
+    "duplicates", "duplicate_chars", "keep_candidates", "original_floor"
 }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.index import compare, missing
+from jobs.index.index import index
 from jobs.index.missing import ready_indexes
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.index import read_index
@@ -162,22 +163,20 @@ def test_the_indexes_of_arms_are_built_and_one_of_two_corpora_is_refused(config:
     assert not (tmp_path / "new").exists()
 
 
-def test_collections_have_a_corpus_each(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
+def test_indexes_of_a_union_have_a_corpus_each(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
     other = write(tmp_path / "other.csv", OTHER)
-    retrievers = {
-        name: {"kind": "local", "index": str(tmp_path / name), "analyzer": "english"} for name in ("law", "med", "old")
-    }
-    collections = {
-        "law": {"retrievers": ["law"], "corpus": {"path": corpus}},
-        "med": {"retrievers": ["med"], "corpus": {"path": [other]}},
-        "old": {"retrievers": ["old"]},
-    }
-    loaded = config(f"retrieve={json.dumps({'retrievers': retrievers, 'collections': collections})}", "corpus={}")
-    ready(loaded)
+    of = {name: {"kind": "local", "index": str(tmp_path / name), "analyzer": "english"} for name in ("law", "med", "old")}
+    union = f"retrieve={json.dumps({'retrievers': {'all': {'kind': 'union', 'of': of}}})}"
+    columns = {"path": [other], "text_column": "text"}
+    ready(config(union, f"corpus={json.dumps({'law': {'path': corpus}, 'med': columns})}"))
     assert [read_index(tmp_path / name)["documents"] for name in ("law", "med")] == [2, 3]
     assert not (tmp_path / "old").exists()
-    with pytest.raises(ConfigError, match=r"name it in retrieve.collections.NAME.corpus.path"):
-        config(f"retrieve={json.dumps({'retrievers': retrievers, 'collections': collections})}")
+    with pytest.raises(ConfigError, match=r"each index of a union has its own corpus; name it in corpus\.law\.path"):
+        config(union)
+    with pytest.raises(ConfigError, match=r"corpus\.odl: no union has an index of that name; did you mean 'old'"):
+        config(union, f"corpus={json.dumps({'law': {'path': corpus}, 'med': columns, 'odl': columns})}")
+    with pytest.raises(ConfigError, match=r"name them in corpus\.law\.path and corpus\.med\.path and corpus\.old\.path"):
+        index(config(union, "corpus={}"), [corpus], LiveDisplay(io.StringIO()))
 
 
 def test_two_jobs_at_a_time_build_it_once(config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ APART = {
     },
     "LogSettings": {"date", "allow_empty"},
     "RetrieveSettings": {"store"},
-    "CollectionSettings": {"corpus"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
         "base_url", "api_key_env", "max_in_flight", "timeout_seconds", "patience_minutes",

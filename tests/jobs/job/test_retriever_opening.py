@@ -155,7 +155,7 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         work: list[Callable[[], object]] = []
         for _ in range(2):
             searching = open_retriever("bm25", searched.settings)
-            reading = planned_documents(reranker.documents, scoring["indexes"])
+            reading = planned_documents(scoring["indexes"][reranker.documents])
             work += [partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10), partial(reading.texts, ids)]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda one: one(), work))

@@ -23,9 +23,7 @@ ROUNDS = {"iterate": {"by": "bm25", "below": 1e9, "documents": 2, "engine": "b"}
 TWICE = {"iterate.rounds": 2}
 GRADES = {"grade": {"documents": 2, "engine": "b", "question": {"engine": "b"}, "strips": {"engine": "b"}},
           "web": {"engine": "a", "documents": 1, "search": "web"}, "answer": {"documents": 3, "engine": "a"}}  # fmt: skip
-COLLECTIONS = {"retrieve.retrievers": {"bm25": ("bm25", "whole"), "dense": ("dense", "whole"), "pills": ("bm25", "other")},
-               "retrieve.collections": {"law": {"retrievers": ["bm25", "dense"]},
-                                        "med": {"retrievers": ["pills"], "strategies": ["keyword"]}}}  # fmt: skip
+UNIONS = {"retrieve.retrievers": {"bm25": ("union", "bm25"), "dense": ("union", "dense")}}
 SHAPES: dict[str, tuple[Changes, dict[str, Changes]]] = {
     "rounds merge all candidates, also where measures read fewer":
         ({**ROUNDS, "evaluate.measures": ["P@2"]},
@@ -57,12 +55,12 @@ SHAPES: dict[str, tuple[Changes, dict[str, Changes]]] = {
     "corrective RAG":
         (GRADES, {"any": {"web.when": "any"}, "whole": {"grade.strips": None}, "dry": {"web": None},
                   "query": {"grade.against": "query"}}),
-    "collections":
-        (COLLECTIONS, {"law alone": {"retrieve.collections.med": None}, "minmax": {"fuse.collections": "minmax"},
-                       "everywhere": {"retrieve.collections.med.strategies": None},
-                       "by weight": {"fuse.collections": "score", "fuse.collection_weights": {"med": 0}}}),
-    "collections in rounds, reranked":
-        ({**COLLECTIONS, **ROUNDS, "rerank": SERVED}, {"best": {"iterate.merge": "best"}, "rrf": {"fuse.method": "rrf"}}),
+    "unions":
+        (UNIONS, {"law alone": {"retrieve.retrievers.bm25.of": {"law": ("bm25", "whole")}},
+                  "score": {"retrieve.retrievers.dense.merge": "score"},
+                  "distinct": {"fuse.duplicates": "drop"}, "routed": {"retrieve.routes": {"keyword": ["bm25"]}}}),
+    "unions in rounds, reranked":
+        ({**UNIONS, **ROUNDS, "rerank": SERVED}, {"best": {"iterate.merge": "best"}, "rrf": {"fuse.method": "rrf"}}),
     "a hybrid retriever":
         ({}, {"hybrid": {"retrieve.retrievers.bm25": ("hybrid", "whole")},
               "together": {"retrieve.retrievers.bm25": ("hybrid", "whole"), "retrieve.retrievers.bm25.together": True}}),

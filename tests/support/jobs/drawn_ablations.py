@@ -169,6 +169,9 @@ class World:
     def dense(self, index: str) -> Changes:
         return {"kind": "local", "index": self.indexes[f"{index} dense"], "encoder": self.encoder}
 
+    def union(self, kind: str) -> Changes:
+        return {"kind": "union", "of": {"law": getattr(self, kind)("whole"), "med": getattr(self, kind)("other")}}
+
     def hybrid(self, index: str) -> Changes:
         return {"kind": "hybrid", "of": {"words": self.bm25(index), "vectors": self.dense(index)}, "depth": 6}
 
@@ -293,15 +296,9 @@ class Drawing:
         }
 
     def _retrieve(self) -> Changes:
-        pick, world = self._random, self._world
+        pick = self._random
         if pick.random() < 0.15:
-            med = {"retrievers": ["pills"], "strategies": pick.choice([None, None, ["keyword"], []])}
-            laws = ["bm25", *(["dense"] if pick.random() < 0.3 else [])]
-            retrievers = {"bm25": world.bm25("whole"), "dense": world.dense("whole"), "pills": world.bm25("other")}
-            return {
-                "retrievers": {name: retrievers[name] for name in (*laws, "pills")},
-                "collections": {"law": {"retrievers": laws}, "med": med},
-            }
+            return {"retrievers": self._unions()}
         found = {"retrievers": self._retrievers("whole")}
         if pick.random() < 0.15:
             found["retrievers"]["web"] = self._world.web.block()
@@ -411,6 +408,10 @@ class Drawing:
             found["bm25"]["score_floor"] = pick.choice([0.5, 1.0])
         return found
 
+    def _unions(self) -> Changes:
+        kinds = ["bm25", *(["dense"] if self._random.random() < 0.3 else [])]
+        return {kind: self._world.union(kind) | {"merge": self._random.choice(["rrf", "score"])} for kind in kinds}
+
     def _fuse(self) -> Changes:
         pick = self._random
         found: Changes = {"keep": pick.choice([3, 6, 9]), "redundancy": pick.choice(["none", "overlap", "cosine"])}
@@ -442,7 +443,7 @@ class Drawing:
         def selection() -> Changes:
             return {f"rewrite.{key}": value for key, value in self._selection().items()}
 
-        collected = bool(self.values["retrieve"].get("collections"))
+        is_union = self.values["retrieve"]["retrievers"]["bm25"]["kind"] == "union"
         of_steps: list[Callable[[], Changes]] = [
             lambda: {"iterate": self._maybe(0.7, self._iterate)},
             lambda: {"answer": None, "grade": None, "web": None},
@@ -465,11 +466,10 @@ class Drawing:
             lambda: {"retrieve.retrievers.web": self._world.web.block(results=pick.choice([2, 10]))},
             lambda: {"retrieve.routes": {"original": ["bm25"]}},
         ]
-        of_collections: list[Callable[[], Changes]] = [
-            lambda: {"retrieve.collections.med": None},
-            lambda: {"retrieve.collections.med.strategies": pick.choice([None, ["keyword"]])},
-            lambda: {"fuse.collection_weights": {"med": pick.choice([0, 0.5, 3])}},
-            lambda: {"fuse.collections": pick.choice(["rank", "minmax", "score"])},
+        of_unions: list[Callable[[], Changes]] = [
+            lambda: {"retrieve.retrievers": self._unions()},
+            lambda: {"retrieve.retrievers": {"bm25": {"kind": "union", "of": {"law": self._world.bm25("whole")}}}},
+            lambda: {"retrieve.retrievers.bm25.merge": pick.choice(["rrf", "score"])},
         ]
         for _ in range(pick.randint(1, 3)):
             found |= pick.choice(
@@ -496,8 +496,8 @@ class Drawing:
                     lambda: {f"rerank.{key}": value for key, value in self._rerank().items()},
                     lambda: {"rerank": self._rerank()},
                     *of_steps,
-                    *(of_collections if collected else of_lists),
-                    *(of_collections if collected else of_lists),
+                    *(of_unions if is_union else of_lists),
+                    *(of_unions if is_union else of_lists),
                 ]
             )()
         return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.chain.arms.arms import RUN
-from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Answer, Reading, Search, SharedWork
 from jobs.chain.cuts import Cuts
@@ -22,10 +21,10 @@ def one_arm(config: Config, cuts: Cuts | None = None, **changes: Any) -> SharedW
     search = Search(
         0, names, together, config.retrieve.routed(planned), config.fuse if together else FuseSettings(), cuts or Cuts(),
         min(config.fuse.depth, config.retrieve.depth), config.dense_retriever,
-        planned if together else None, config.retrieve.collection_of,
+        planned if together else None,
     )  # fmt: skip
     reranked = config.rerank.kind != "none"
-    documents = tuple(Corpus(of, name, None) for of, name in config.retrieve.text_retrievers.items())
+    documents = config.retrieve.text_retriever
     scored = (ScoredBy(config.reranking, {}, documents, ""),) if reranked else ()
     keep = min(config.fuse.keep, config.rerank.keep) if reranked else config.fuse.keep
     values: dict[str, Any] = {

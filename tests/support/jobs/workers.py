@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.chain.arms.arms import RUN
-from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import Reading, SharedWork
@@ -102,9 +101,9 @@ def fuser(strategies: Sequence[Any] = STRATEGIES, **fuse: Any) -> Fuse:
 def scorer(settings: RerankSettings, documents: Block, corpus: str | None = None) -> Score:
     """A scoring worker over the documents of a real index."""
     index = typed(documents)
-    scored_by = ScoredBy(settings, {"kind": settings.kind}, (Corpus("", "documents", corpus),), "")
+    scored_by = ScoredBy(settings, {"kind": settings.kind}, "documents", "")
     answers = job(rerank={"kind": "server", "base_url": "http://none", "model": "m"}).answers
-    return Score(answers, [scored_by], {"documents": OpenedBy("bm25", index, {}, 10)}, "cpu", NO_STORE)
+    return Score(answers, [scored_by], {"documents": OpenedBy("bm25", index, {"corpus": corpus}, 10)}, "cpu", NO_STORE)
 
 
 def orderer(combine: str, keep: int, *, reranked: bool = True) -> Order:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.documents import Corpora, texts_and_places
+from jobs.chain.stages.documents import texts_and_places
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.contexts import FoundText
 from jobs.chain.web.texts import document_pages
@@ -45,7 +45,7 @@ class ShownResults:
 
     def shown(
         self,
-        documents: Mapping[Corpora, DocumentStore],
+        documents: Mapping[str, DocumentStore],
         most: Mapping[int, int],
         only: Collection[Place] | None = None,
         one_text_of_a_page: bool = False,
@@ -60,7 +60,7 @@ class ShownResults:
             only: The arms and rows whose results are read, the others have none; None: all.
             one_text_of_a_page: Whether a page has the text of the first arm in all of them.
         """
-        wanted: dict[Corpora, list[str]] = {key: [] for key in documents}
+        wanted: dict[str, list[str]] = {key: [] for key in documents}
         read: dict[int, list[tuple[int, int, float]]] = {}
         for arm, results in most.items():
             first = self._ranked.first(arm, results)

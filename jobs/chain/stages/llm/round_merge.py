@@ -11,7 +11,6 @@ import pyarrow as pa
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.stages.documents import Corpora
 from jobs.chain.stages.llm.round_state import RoundState
 from jobs.chain.stages.score import Score
 from jobs.chain.steps.merging import Merged, QueryCandidates, Rankings, RoundArm, candidates_of, merged
@@ -31,7 +30,7 @@ class MergedRound(NamedTuple):
 class RoundMerge:
     """Merges the candidates of the rounds of a worker."""
 
-    def __init__(self, work: SharedWork, documents: Mapping[Corpora, DocumentStore], score: Score | None) -> None:
+    def __init__(self, work: SharedWork, documents: Mapping[str, DocumentStore], score: Score | None) -> None:
         self._work, self._documents, self._score = work, documents, score
         self._arms = [RoundArm(at, work.answers[at], iterate_settings(of)) for at, of in work.generating("iteration")]
         self._counts_pairs = work.only is None and len(self._arms) > 1  # of one arm with rounds the costs tell them
@@ -72,7 +71,7 @@ class RoundMerge:
         self, before: Sequence[QueryCandidates], more: Sequence[QueryCandidates], rankings: Sequence[Rankings]
     ) -> dict[int, dict[str, str]]:
         """Returns index of an arm that drops duplicates -> doc_id -> text, of all candidates of all rounds but web pages."""
-        wanted: dict[Corpora, dict[str, None]] = {}
+        wanted: dict[str, dict[str, None]] = {}
         dropping = [(own, of) for own, of in enumerate(self._arms) if of.answer.fuse.duplicates == "drop"]
         for own, of in dropping:
             ids = wanted.setdefault(of.answer.documents, {})
@@ -83,8 +82,7 @@ class RoundMerge:
                 documents += [found.documents[one["document"]] for one in found.fused if one["arm"] == own]
                 ids |= dict.fromkeys(document["doc_id"] for document in documents if document["web"] is None)
         texts = {
-            corpora: dict(zip(ids, self._documents[corpora].texts(list(ids), heartbeat), strict=True))
-            for corpora, ids in wanted.items()
+            key: dict(zip(ids, self._documents[key].texts(list(ids), heartbeat), strict=True)) for key, ids in wanted.items()
         }
         return {of.number: texts[of.answer.documents] for _, of in dropping}
 

@@ -24,7 +24,6 @@ from jobs.chain.users import request_counts
 from jobs.job.steps import open_search_engine
 from jobs.tables import STORED, with_appended
 from retrievers.retriever import SearchText
-from retrievers.web.hits import page_id
 
 
 class SearchWeb:
@@ -89,7 +88,7 @@ class SearchWeb:
                 if silent := by.silent.get(text):
                     errors[row][f"{sent} {PARTIAL}"] = partial_search("web", opened.name, silent, sent)
                 # a page may be a result, too
-                graded = {page_id(of["doc_id"]) for of in grades[row] if of["answer"] == one["answer"]}
+                graded = {of["doc_id"] for of in grades[row] if of["answer"] == one["answer"]}
                 hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: self._search[one["answer"]][1]]
                 one["hits"] = len(hits)
                 one["pages"] = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits]
