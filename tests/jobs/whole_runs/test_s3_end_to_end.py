@@ -94,7 +94,8 @@ def check_requests(run: Storage) -> None:
 def test_a_night_on_s3_is_killed_and_resumed(
     night: Storage, s3: S3Server, sample_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = flags(sample_place, **{"cluster.shard_size": SHARD_SIZE, "output": tmp_path / "runs"})
+    values = {"cluster.address": "none", "cluster.shard_size": SHARD_SIZE, "output": tmp_path / "runs"}  # as the night itself
+    settings = flags(sample_place, **values)
     calm = finish(start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *settings]))
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
