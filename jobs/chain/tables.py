@@ -39,9 +39,9 @@ RUN = pa.struct(
 COSINES = pa.struct([("search", pa.int16()), ("values", pa.list_(pa.float32()))])
 # A page in a list of its query; after fusing each text of each page once, of those that an arm has.
 WEB_HIT = pa.struct([("list", pa.int32()), ("rank", pa.int32()), *WEB_PAGE])  # `list` is an index of `lists`
-# `scored_by` are indexes of `SharedWork.rerankers`. `web` is an index of the query's pages, one of which has the text; null: an
-# index of documents has it. A page is a document for each text that it has in some arm.
-DOCUMENT = pa.struct([("doc_id", pa.string()), ("scored_by", pa.list_(pa.int16())), ("web", pa.int32())])
+# `web` is an index of the query's pages, one of which has the text; null: an index of documents has it. A page is a document
+# for each text that it has in some arm.
+DOCUMENT = pa.struct([("doc_id", pa.string()), ("web", pa.int32())])
 FUSED = pa.struct(
     [("arm", pa.int16()), ("document", pa.int32()), ("score", pa.float64()), ("sources", pa.list_(SOURCE))]
 )  # in order of arms and ranks; `arm` is an index of `SharedWork.answers`; `sources` is null unless they are kept

@@ -22,7 +22,7 @@ from jobs.tables import ITERATE, SOURCE, error_row, nested, unnested, with_appen
 from retrievers.corpora.duplicates import fuse_distinct
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import ORIGINAL, TOGETHER, Lists, by_document
-from retrievers.ranking import encode, offsets_of, ranks
+from retrievers.ranking import encode, offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.settings import FuseSettings
 
@@ -148,15 +148,12 @@ class Fuse:
         document_row, document_code = np.divmod(document, max(1, len(names)))
         starts = offsets_of(np.bincount(document_row, minlength=rows))
         bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
-        scored = np.zeros((len(key), len(work.rerankers)), dtype=bool)
         arms, of_row, documents_of, score, sources = [], [], [], [], []
         for number, (found, part) in enumerate(zip(fused_by_search, parts, strict=True)):
             numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
             numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
             for one in found:
-                answer, own = work.answers[one.arm], numbered[one.pair]
-                if answer.reranker is not None:
-                    scored[own[ranks(np.bincount(one.row, minlength=rows)) <= answer.candidates], answer.reranker] = True
+                own = numbered[one.pair]
                 arms.append(np.full(len(own), one.arm, dtype=np.int16))
                 of_row.append(one.row)
                 documents_of.append((own - starts[one.row]).astype(np.int32))
@@ -170,15 +167,11 @@ class Fuse:
             pa.array(np.concatenate(score)).take(order),
             pa.concat_arrays(sources).take(order) if work.keep_sources else pa.nulls(len(order), pa.list_(SOURCE)),
         ]
-        of_document, reranker = np.nonzero(scored)
-        scored_by = nested(
-            offsets_of(np.bincount(of_document, minlength=len(key))), pa.array(reranker.astype(np.int16)), pa.list_(pa.int16())
-        )
         web = pa.nulls(len(key), pa.int32())
         if len(page_index):
             web = pa.array(page_index[document_page - 1].astype(np.int32), mask=document_page == 0)
         doc_ids = names.take(pa.array(document_code))
-        documents = pa.StructArray.from_arrays([doc_ids, scored_by, web], fields=list(DOCUMENT))
+        documents = pa.StructArray.from_arrays([doc_ids, web], fields=list(DOCUMENT))
         candidates = pa.StructArray.from_arrays(values, fields=list(FUSED))
         return [
             nested(starts, documents, pa.list_(DOCUMENT)),

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,8 @@ from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.users import Users
 from jobs.chain.web.texts import document_pages
-from jobs.tables import nested, with_appended, with_columns
-from retrievers.ranking import offsets_of, ranks
+from jobs.tables import with_appended, with_columns, without_columns
+from retrievers.ranking import ranks
 from retrievers.reranker import Reranker, open_reranker
 from retrievers.served.reranker import ServerReranker
 
@@ -79,37 +79,37 @@ class Score:
         return with_counts(scored.table, scored.counts) if len(self._answers) > 1 else scored.table
 
     def scored(self, table: pa.Table) -> ScoredBlock:
-        """Returns a block with the scores of the pairs that `documents.scored_by` names."""
-        lists = table.column("documents").combine_chunks().to_pylist()
-        block = Candidates(table, len(self._answers), 0)
-        spent: list[list[dict[str, object]]] = [[] for _ in lists]
-        found: list[list[dict[str, object]]] = [[] for _ in lists]
+        """Returns a block with the scores of the candidates that have none; not those of queries on which a reranker failed."""
+        block = Candidates(table, len(self._answers), len(self._rerankers))
+        doc_ids, pages = block.doc_ids.to_pylist(), document_pages(table)
+        needed = [_needed(block, self._answers, number) for number in range(len(self._rerankers))]
+        places = [np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *of.values()])).tolist() for of in needed]
+        known = table.column("scores").to_pylist() if block.scored else [[] for _ in range(table.num_rows)]
+        found: list[list[dict[str, object]]] = [of_row or [] for of_row in known]
+        spent: list[list[dict[str, object]]] = [[] for _ in known]
         charged: list[tuple[np.ndarray, np.ndarray, float]] = []
         counts: Counter[str] = Counter()
-        documents, pages = self._texts(lists), document_pages(table)
+        documents = self._texts([[doc_ids[at] for at in of if at not in pages] for of in places])
         stores: dict[str, StoredScores] = {}  # by space
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
             queries = list(zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True))
-            given = np.array([number in document["scored_by"] for of_row in lists for document in of_row], dtype=bool)
             digests, texts = documents[one.documents]
             keys: dict[int, Scored] = {}
-            for at in np.flatnonzero(given).tolist():
+            for at in places[number]:
                 row, page = int(block.document_row[at]), pages.get(at)
-                digest = digests[lists[row][at - block.starts[row]]["doc_id"]] if page is None else text_digest(page[0])
+                digest = digests[doc_ids[at]] if page is None else text_digest(page[0])
                 texts |= {} if page is None else {digest: page[0]}
                 keys[at] = Scored(*queries[row], digest)
             of = stores.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
             before, made = set(of.in_hand), set[Scored]()
-            needed = _needed(block, self._answers, number, given)
-            places = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *needed.values()])).tolist()
-            scores = fill(of, [keys[at] for at in places], partial(_score, opened, texts, made))
-            users = Users(len(given))
-            for arm, own in needed.items():
+            scores = fill(of, [keys[at] for at in places[number]], partial(_score, opened, texts, made))
+            users = Users(len(doc_ids))
+            for arm, own in needed[number].items():
                 users.add([arm], own)
             counts.update(users.counts("pairs", f"{one.settings.counted_as}@{one.model}"))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
-            for at, score in zip(places, scores, strict=True):
+            for at, score in zip(places[number], scores, strict=True):
                 row = int(block.document_row[at])
                 found[row].append({"reranker": number, "document": at - int(block.starts[row]), "score": float(score)})
                 if keys[at] not in before:  # documents with one text are one pair
@@ -129,21 +129,16 @@ class Score:
                         reused=int(reused[row]), requests=sent.pop(queries_asked[row], 0),
                     )
                 )  # fmt: skip
-        flat = pa.array([score for of_query in found for score in of_query], PAIR_SCORE)
-        column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
-        return ScoredBlock(with_appended(with_columns(table, self.ADDS, [column]), "costs", spent), counts)
+        scored = pa.array([None if old is None else new for old, new in zip(known, found, strict=True)], pa.list_(PAIR_SCORE))
+        table = with_columns(without_columns(table, self.ADDS.names), self.ADDS, [scored])
+        return ScoredBlock(with_appended(table, "costs", spent), counts)
 
-    def _texts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[dict[str, bytes], dict[bytes, str]]]:
-        """Returns, by where the texts are, doc_id -> digest of its text, and digest -> text, of all that are to be scored.
-
-        But those of pages of the web, whose texts are in the block.
-        """
+    def _texts(self, wanted: Sequence[Sequence[str]]) -> dict[str, tuple[dict[str, bytes], dict[bytes, str]]]:
+        """Returns, by where the texts are, doc_id -> digest of its text, and digest -> text; `wanted`: doc_ids by reranker."""
         found = {}
         for key, documents in self._documents.items():
-            rerankers = {number for number, (one, _) in enumerate(self._rerankers) if one.documents == key}
-            scored = (one for of_query in lists for one in of_query if not rerankers.isdisjoint(one["scored_by"]))
-            wanted = (one["doc_id"] for one in scored if one["web"] is None)
-            doc_ids = list(dict.fromkeys(wanted))
+            of_key = [of for (one, _), of in zip(self._rerankers, wanted, strict=True) if one.documents == key]
+            doc_ids = list(dict.fromkeys(doc_id for of in of_key for doc_id in of))
             texts = documents.texts(doc_ids, heartbeat)
             digests = [text_digest(text) for text in texts]
             found[key] = dict(zip(doc_ids, digests, strict=True)), dict(zip(digests, texts, strict=True))
@@ -158,14 +153,17 @@ class Score:
         return with_appended(table, "costs", [spent])
 
 
-def _needed(block: Candidates, answers: Sequence[Answer], reranker: int, given: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the documents that each arm needs scored by a reranker, of those that are given."""
+def _needed(block: Candidates, answers: Sequence[Answer], reranker: int) -> dict[str, np.ndarray]:
+    """Returns the documents that each arm needs scored by a reranker, of those that have no score."""
+    due = np.isnan(block.reranked[reranker])
+    if block.scored:
+        due &= block.has_scores[block.document_row]
     found = {}
     for arm, answer in enumerate(answers):
         if answer.reranker == reranker:
             of = block.of(arm)
             own = of.document[ranks(np.bincount(of.row, minlength=block.rows)) <= answer.candidates]
-            found[answer.arm] = own[given[own]]
+            found[answer.arm] = own[due[own]]
     return found
 
 

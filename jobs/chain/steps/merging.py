@@ -21,13 +21,11 @@ class QueryCandidates(NamedTuple):
     Attributes:
         documents: Distinct, as `DOCUMENT`.
         fused: As `FUSED`, in order of arms and ranks.
-        scores: As `PAIR_SCORE`; None without a reranker, or where it failed.
         pages: Of the web, as `WEB_HIT`.
     """
 
     documents: list[Row]
     fused: list[Row]
-    scores: list[Row] | None
     pages: list[Row]
 
 
@@ -45,22 +43,6 @@ class RoundArm(NamedTuple):
     settings: IterateSettings
 
 
-class Merged(NamedTuple):
-    """The candidates of a query with those of a round.
-
-    Attributes:
-        documents: Distinct, as `DOCUMENT`; those of before stay where they are.
-        fused: As `FUSED`.
-        pages: Of the web, likewise.
-        unscored: Reranker and document, by index, of pairs that have no score yet and that an arm may need.
-    """
-
-    documents: list[Row]
-    fused: list[Row]
-    pages: list[Row]
-    unscored: set[tuple[int, int]]
-
-
 Rankings = dict[int, list[list[Row]]]
 """Index of an arm -> its fused candidates of each round so far, that before the first round included."""
 _Ranked = Sequence[Sequence[Row]]
@@ -72,7 +54,7 @@ def merged(
     arms: Sequence[RoundArm],
     rankings: Rankings,
     texts: Mapping[int, Mapping[str, str]],
-) -> Merged:
+) -> QueryCandidates:
     """Returns the candidates of a query with those of a round.
 
     `best`: a document keeps its best fused score. `fuse`: the rankings of all rounds are fused by RRF, sum of 1 / (k + rank)
@@ -91,8 +73,6 @@ def merged(
     by_arm: dict[int, list[Row]] = {}
     for one in before.fused:
         by_arm.setdefault(one["arm"], []).append(one)
-    unscored: set[tuple[int, int]] = set()
-    known = {(one["reranker"], one["document"]) for one in before.scores or ()}
     for own, (number, answer, settings) in enumerate(arms):
         of_arm = rankings.setdefault(number, [by_arm.get(number, [])])
         ranked = [one["document"] for ranking in of_arm for one in ranking[: answer.candidates]]
@@ -102,13 +82,7 @@ def merged(
             continue
         of_arm.append(found)
         by_arm[number] = _of_arm(of_arm, places.documents, answer, settings, places.text_of(texts.get(number)))
-        if answer.reranker is not None and before.scores is not None:
-            of_arm_now = by_arm[number][: answer.candidates]
-            unscored |= {(answer.reranker, one["document"]) for one in of_arm_now} - known
-    for reranker, document in sorted(unscored):
-        of = places.documents[document]
-        places.documents[document] = of | {"scored_by": sorted({*of["scored_by"], reranker})}
-    return Merged(places.documents, [one for number in sorted(by_arm) for one in by_arm[number]], places.pages, unscored)
+    return QueryCandidates(places.documents, [one for number in sorted(by_arm) for one in by_arm[number]], places.pages)
 
 
 class _Places:
@@ -130,7 +104,7 @@ class _Places:
             if (web := self._pages.setdefault(_page(page), len(self.pages))) == len(self.pages):
                 self.pages.append(page)
         if (place := self._documents.setdefault((one["doc_id"], web), len(self.documents))) == len(self.documents):
-            self.documents.append({"doc_id": one["doc_id"], "scored_by": [], "web": web})
+            self.documents.append({"doc_id": one["doc_id"], "web": web})
         return place
 
     def text_of(self, texts: Mapping[str, str] | None) -> Callable[[int], str] | None:
@@ -190,6 +164,5 @@ def _merged(
 
 def candidates_of(table: pa.Table) -> list[QueryCandidates]:
     """Returns the candidates of each query of a block."""
-    columns = [table.column(name).to_pylist() for name in ("documents", "fused")]
-    scores = table.column("scores").to_pylist() if "scores" in table.column_names else [None] * table.num_rows
-    return [QueryCandidates(*of_row) for of_row in zip(*columns, scores, table.column("web").to_pylist(), strict=True)]
+    columns = (table.column(name).to_pylist() for name in ("documents", "fused", "web"))
+    return [QueryCandidates(*of_row) for of_row in zip(*columns, strict=True)]

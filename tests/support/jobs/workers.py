@@ -149,7 +149,7 @@ def fused(rows: Sequence[Row], schema: pa.Schema = FUSED) -> pa.Table:
     for row in rows:
         doc_ids = list(dict.fromkeys(one["doc_id"] for one in row["candidates"]))
         found: Row = {
-            "documents": [{"doc_id": doc_id, "scored_by": [0]} for doc_id in doc_ids],
+            "documents": [{"doc_id": doc_id} for doc_id in doc_ids],
             "fused": [
                 {"arm": 0, "document": doc_ids.index(one["doc_id"]), "score": one["score"], "sources": one["sources"]}
                 for one in row["candidates"]

@@ -13,8 +13,8 @@ from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.llm.round_state import RoundState
 from jobs.chain.stages.score import Score
-from jobs.chain.steps.merging import Merged, QueryCandidates, Rankings, RoundArm, candidates_of, merged
-from jobs.chain.tables import DOCUMENT, FUSED, PAIR_SCORE, WEB_HIT
+from jobs.chain.steps.merging import QueryCandidates, Rankings, RoundArm, candidates_of, merged
+from jobs.chain.tables import DOCUMENT, FUSED, WEB_HIT
 from retrievers.retriever import DocumentStore
 
 Row = dict[str, Any]
@@ -50,21 +50,17 @@ class RoundMerge:
         found = [
             merged(known, of, self._arms, earlier, texts) for known, of, earlier in zip(before, more, rankings, strict=True)
         ]
-        columns: dict[str, tuple[pa.DataType, list[Any]]] = {
-            "documents": (DOCUMENT, [one.documents for one in found]),
-            "fused": (FUSED, [one.fused for one in found]),
-            "web": (WEB_HIT, [one.pages for one in found]),
-        }
+        every, columns = range(len(rows)), {"documents": DOCUMENT, "fused": FUSED, "web": WEB_HIT}
+        for place, (name, kind) in enumerate(columns.items()):
+            block = _replaced(block, name, every, pa.array([one[place] for one in found], pa.list_(kind)))
         if self._score is not None:
-            scored = self._score.scored(_unscored(block, found))
+            block = block.append_column("scores", table.column("scores").take(pa.array(rows)))
+            scored = self._score.scored(block)
             block = scored.table
-            made = zip(before, block.column("scores").to_pylist(), strict=True)
-            scores = [None if known.scores is None else [*known.scores, *new] for known, new in made]
-            columns["scores"] = PAIR_SCORE, scores
             if self._counts_pairs:
                 state.counts.update(scored.counts)
-        for name, (kind, values) in columns.items():
-            table = _replaced(table, name, rows, pa.array(values, pa.list_(kind)))
+        for name in (*columns, *(["scores"] if self._score is not None else [])):
+            table = _replaced(table, name, rows, block.column(name).combine_chunks())
         return MergedRound(table, block)
 
     def _texts(
@@ -85,18 +81,6 @@ class RoundMerge:
             key: dict(zip(ids, self._documents[key].texts(list(ids), heartbeat), strict=True)) for key, ids in wanted.items()
         }
         return {of.number: texts[of.answer.documents] for _, of in dropping}
-
-
-def _unscored(block: pa.Table, found: Sequence[Merged]) -> pa.Table:
-    """Returns the block of a round with the merged candidates, of which the pairs that have no score yet may be scored."""
-    documents = [[one | {"scored_by": list[int]()} for one in of.documents] for of in found]
-    for row, of in enumerate(found):
-        for reranker, document in of.unscored:
-            documents[row][document]["scored_by"].append(reranker)
-    every = range(block.num_rows)
-    block = _replaced(block, "documents", every, pa.array(documents, pa.list_(DOCUMENT)))
-    block = _replaced(block, "fused", every, pa.array([of.fused for of in found], pa.list_(FUSED)))
-    return _replaced(block, "web", every, pa.array([of.pages for of in found], pa.list_(WEB_HIT)))
 
 
 def _replaced(table: pa.Table, name: str, rows: Sequence[int], values: pa.Array) -> pa.Table:
