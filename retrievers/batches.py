@@ -78,9 +78,20 @@ def in_threads(
 
     Once one fails, the event that all are given is set, those that wait are dropped, and the error is raised.
     """
-    stop = threading.Event()
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def made(item: Item) -> Made:
+        if failures:  # before the waiting thread has heard of it: this one would begin to wait for a server that is away
+            raise failures[0]
+        try:
+            return work(item, stop)
+        except BaseException as error:
+            failures.append(error)
+            stop.set()
+            raise
+
     with ThreadPoolExecutor(max(1, min(most, len(items)))) as threads:
-        futures = [threads.submit(work, item, stop) for item in items]
+        futures = [threads.submit(made, item) for item in items]
         left = set(futures)
         try:
             while left:
@@ -89,7 +100,7 @@ def in_threads(
                 for future in done:
                     future.result()
         except BaseException:
-            stop.set()
+            stop.set()  # also where it is interrupted
             threads.shutdown(wait=False, cancel_futures=True)
             raise
     return [future.result() for future in futures]

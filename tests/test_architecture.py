@@ -56,9 +56,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 6_517, "dmqr": 3_337, "jobs": 35_946, "jobs/chain": 8_970, "jobs/log": 2_397, "jobs/measure": 5_290,
-    "jobs/pages": 3_496, "jobs/plan": 2_836, "jobs/run": 1_947, "retrievers": 10_554, "rewriters": 8_838, "tests": 59_532,
-    "tests/benchmarks": 3_451, "tests/jobs": 29_018, "tests/jobs/whole_runs": 7_073, "tests/support": 7_124,
+    "cluster": 6_363, "dmqr": 3_224, "jobs": 34_731, "jobs/chain": 8_650, "jobs/log": 2_397, "jobs/measure": 4_894,
+    "jobs/pages": 3_350, "jobs/plan": 2_821, "jobs/run": 1_937, "retrievers": 9_547, "rewriters": 8_838, "tests": 54_782,
+    "tests/benchmarks": 3_153, "tests/jobs": 27_066, "tests/jobs/whole_runs": 6_053, "tests/support": 6_148,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330
