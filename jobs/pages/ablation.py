@@ -207,7 +207,8 @@ def _cost(found: ComparedArms, stand: Comparison | None) -> Section | None:
         for one in found.costs
         if one.arm in shown
     ]
-    note = "alone: as if only this arm were run; saved without it: what no other arm needs. Fusing and start-up are no part."
+    note = "alone: as if only this arm were run; saved without it: what no other arm needs. " * priced
+    note += "Fusing and start-up are no part."
     naive, executed = found.saving.naive, found.saving.executed
     saved = ", ".join(f"{executed[name]:,} {name.replace('_', ' ')} in place of {of:,}" for name, of in naive.items() if of)
     words = f"Arms share what they need: {saved}." if saved else ""
