@@ -41,6 +41,7 @@ class ModelServer(Server):
         """Seconds of retries of the first requests."""
         self.listed: tuple[str, ...] | None = None
         """The models that the server lists; None: it has no list."""
+        self._probe: Callable[[], object] | None = None  # sends the first request, which was answered well, once more
         self._refused: dict[Hashable, str] = {}  # a block is halved until its bad rows are found: ask once for each
 
     def probe(self, url: str, body: Any, read: Callable[[Any], Result], gives: str, does: str) -> Result:
@@ -49,7 +50,9 @@ class ModelServer(Server):
         `gives` and `does` say what the model must give, and what the server must do with it, for messages: vectors, embeds.
         """
         try:
-            return self.ask(url, body, read, patience=self.opening_patience, fatal=False)
+            result = self.ask(url, body, read, patience=self.opening_patience, fatal=False)
+            self._probe = lambda: self.ask(url, body, read, fatal=False)
+            return result
         except TextRefused as refused:
             if refused.of_all is not None and (self.listed is None or refused.of_all.code == "server-access"):
                 raise refused.of_all from None
@@ -59,6 +62,13 @@ class ModelServer(Server):
             raise self.error(
                 "model", f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
             ) from None
+
+    def answers_others(self) -> bool:
+        """Returns whether the server still answers the first request."""
+        try:
+            return self._probe is not None and self._probe() is not None
+        except TextRefused:
+            return False
 
     def answers(
         self,

@@ -17,7 +17,7 @@ from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
-from cluster.http import FATAL, ApiKey, Refusals, fatal_status, may_repeat, meant_status, parsed_json, retry_after
+from cluster.http import FATAL, OF_ONE, ApiKey, Refusals, fatal_status, may_repeat, meant_status, parsed_json, retry_after
 from cluster.outages import LONGEST_PAUSE, answered, failed, pause
 from retrievers.served.http import connections, error_text, reason
 
@@ -169,6 +169,10 @@ class Server:
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):
                     raise TextRefused(self.what, "stopped, since another request failed", reason="stopped") from None
 
+    def answers_others(self) -> bool:
+        """Returns whether it answers another request well, asked where many in a row were refused; False: none is known."""
+        return False
+
     def error(self, code: str, words: str) -> RetrieverError:
         """Returns an error that names the server."""
         return RetrieverError(code, f"{self.what}: {words}")
@@ -197,7 +201,7 @@ class Server:
         error = None
         if status in FATAL or status < 400:
             error = self.error(*fatal_status(status, url, said, self._key))
-            if fatal and not self._refusals.refused(status):
+            if fatal and not self._refusals.refused(status) and not (status in OF_ONE and self.answers_others()):
                 raise error
         raise TextRefused(self.what, said, error)
 

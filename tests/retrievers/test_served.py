@@ -529,7 +529,7 @@ def test_what_is_not_found_again_and_again_ends_the_run() -> None:
                 encoder.encode(searches(str(number)))
         with pytest.raises(RetrieverError, match="is not there") as gone:
             encoder.encode(searches("a"))
-        assert (gone.value.code, len(fake.asked)) == ("server-away", 21)  # none is retried
+        assert (gone.value.code, len(fake.asked)) == ("server-away", 22)  # the first request once more
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])
@@ -542,4 +542,13 @@ def test_a_refusal_of_one_text_is_not_of_all(embedding: FakeModels, reranking: F
         with pytest.raises(TextRefused, match=f"HTTP {status}: <html>blocked"):
             ask()
     assert encoder.encode(searches("a", "b")).shape == (2, 3)
+    assert len(reranker.score(["q"] * 2, ["a", "b"])) == 2
+
+
+def test_a_query_that_is_refused_with_all_its_passages_is_not_of_all(reranking: FakeModels) -> None:
+    """Its batches are halved side by side, so that more requests in a row are refused than of single texts."""
+    reranking.fail("' or 1=1", Said(403, b"blocked"))
+    reranker = reranker_at(reranking, max_in_flight=32)
+    with pytest.raises(TextRefused, match="HTTP 403: blocked"):
+        reranker.score(["' or 1=1"] * 1000, [f"p {number}" for number in range(1000)])
     assert len(reranker.score(["q"] * 2, ["a", "b"])) == 2
