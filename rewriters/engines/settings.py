@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, JsonValue, TypeAdapter
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from cluster.errors import RewriterError
 from cluster.settings import NOT_IDENTITY, Kinds, Names, Settings
@@ -15,7 +15,7 @@ Locate = Callable[[str, str, str | None], tuple[str, str]]
 """Key of the config, weights, and revision -> folder or hub name of the weights, and their identity."""
 
 
-_JSON = TypeAdapter(dict[str, JsonValue])
+_JSON = TypeAdapter(dict[str, JsonValue], config=ConfigDict(allow_inf_nan=False))
 VLLM_MEMORY = 0.92  # of each accelerator: default of gpu_memory_utilization in vLLM 0.32
 
 

@@ -67,6 +67,7 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dic
         ("patience_minutes", math.nan),
         ("model", ""),
         ("args", {"x": {1, 2}}),
+        ("args", {"x": [math.nan]}),
     ],
 )
 def test_values_that_cannot_work_are_refused_with_the_config(key: str, value: object) -> None:
