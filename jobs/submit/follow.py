@@ -56,9 +56,10 @@ def follow(
                 words = f"--address {server.address}: no answer for {patience:g} s; the job {job_id} may work on"
                 raise Stopped("cluster-away", f"{words}; follow it again later, or see dmqr runs RUN") from error
         else:
-            answered, is_away = time.monotonic(), False
-            if text is not None or job.status != "RUNNING":
+            answered = time.monotonic()
+            if text is not None or is_away or job.status != "RUNNING":
                 heard = answered
+            is_away = False
             if text is not None and len(text) > shown:
                 write(text[shown:])
                 shown = len(text)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cluster.errors import Stopped
+from cluster.errors import ClusterError, Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
 from jobs.submit import follow as following
@@ -75,6 +76,24 @@ def test_a_job_whose_machine_gives_no_log_ends_the_following(
     with pytest.raises(Stopped, match="gives no log") as stopped:
         follow(JobServer(server.address), job_id, lambda text: None)
     assert stopped.value.exit_code == 1
+
+
+def test_a_log_that_comes_a_moment_after_its_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, shown = [0.0], list[str]()
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + max(1, seconds)))
+    monkeypatch.setattr(following, "time", clock)
+
+    def answer(since: float, value: Any) -> Any:
+        if now[0] < since:
+            raise ClusterError("cluster-away", "no answer")
+        return value
+
+    def status(job_id: str) -> job_server.SubmittedJob:
+        return answer(60, job_server.SubmittedJob(job_id, "RUNNING" if now[0] < 70 else "SUCCEEDED", {}, "", 0, 1.0))
+
+    server: Any = SimpleNamespace(address="http://head", job=status, log=lambda job_id: answer(65, "words"))
+    assert follow(server, "a", shown.append).ended
+    assert shown == ["words"]
 
 
 def test_a_head_that_is_started_anew_ends_the_following(server: FakeJobServer, job: str) -> None:
