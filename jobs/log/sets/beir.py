@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cluster.errors import ConfigError, LogError, nearest
 from cluster.storage import is_there, open_storage, remote
 from jobs.log.sets.rows import SetQueries, as_text, table_of
-from jobs.log.table_file import text_lines
+from jobs.log.table_file import TableFault, text_lines
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 HEADER = ("query-id", "corpus-id", "score")
@@ -72,9 +72,13 @@ def judged_queries(files: BeirSplit) -> SetQueries:
     """Returns the queries that a split judges, in the order of their file.
 
     Raises:
-        LogError: A file cannot be read, or a line is no query.
+        LogError: The judgements are damaged, or a line is no query.
+        TableFault, OSError: As of `text_lines`.
     """
-    judged = {line.split("\t")[0].strip() for _, line in text_lines(files.qrels)} - {HEADER[0]}
+    try:
+        judged = {line.split("\t")[0].strip() for _, line in text_lines(files.qrels)} - {HEADER[0]}
+    except TableFault as fault:  # of another file than that of the log's rows
+        raise LogError("log-files", f"log file {files.qrels}{fault.at}: {fault.words}") from fault
     rows, left_out = [], 0
     for number, line in text_lines(files.queries):
         row = _query(line, f"log file {files.queries}, line {number}")

@@ -36,7 +36,8 @@ def topics(path: str) -> pa.Table:
     """Returns the topics of a file in its order.
 
     Raises:
-        LogError: It cannot be read, or holds no topics.
+        LogError: It holds no topics.
+        TableFault, OSError: As of `text_lines`.
     """
     lines = list(text_lines(path))
     text = "\n".join(line for _, line in lines)

@@ -113,6 +113,8 @@ def test_what_is_wrong_with_a_folder_is_one_line(beir: Path, tmp_path: Path) -> 
     with (beir / "queries.jsonl").open("a") as more:
         more.write('\n{"id": "q9", "text": "lost"}\n')
     assert f"log file {beir}/queries.jsonl, line 7: is no query of BEIR" in refusal(f"beir:{beir}/test")
+    (beir / "qrels" / "test.tsv").write_bytes(b"query-id\tcorpus-id\tscore\n\xff\td1\t1\n")
+    assert f"log file {beir}/qrels/test.tsv, line 2: is not UTF-8" in refusal(f"beir:{beir}/test")
     with pytest.raises(DmqrError, match=r"a data set judges the ids of its queries, and evaluate\.key is query"):
         read_qrels(f"beir:{beir}", key="query")
 
