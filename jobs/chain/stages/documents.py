@@ -19,14 +19,18 @@ def documents_of(work: SharedWork, answers: Iterable[int]) -> dict[str, Document
 
 
 def texts_and_places(
-    documents: Mapping[str, DocumentStore], wanted: Mapping[str, Iterable[str]]
+    documents: Mapping[str, DocumentStore], wanted: Mapping[str, Iterable[str]], *, places: bool = True
 ) -> dict[str, dict[str, tuple[str, str]]]:
-    """Returns doc_id -> text and place of the wanted documents, each read once, by `Answer.documents`."""
+    """Returns doc_id -> text and place of the wanted documents, each read once, by `Answer.documents`.
+
+    Without `places` they are "", and an index at a server is asked once less.
+    """
     found = {}
     for key, doc_ids in wanted.items():
         ids = list(dict.fromkeys(doc_ids))
         store = documents[key]
-        found[key] = dict(zip(ids, zip(store.texts(ids, heartbeat), store.places(ids), strict=True), strict=True))
+        where = store.places(ids) if places else [""] * len(ids)
+        found[key] = dict(zip(ids, zip(store.texts(ids, heartbeat), where, strict=True), strict=True))
     return found
 
 

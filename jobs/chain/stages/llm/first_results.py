@@ -48,7 +48,7 @@ class ShownResults:
         documents: Mapping[str, DocumentStore],
         most: Mapping[int, int],
         only: Collection[Place] | None = None,
-        one_text_of_a_page: bool = False,
+        judged: bool = False,
     ) -> dict[int, Rows]:
         """Returns the first results of each query with their texts, best first, by index of the arm.
 
@@ -58,7 +58,7 @@ class ShownResults:
             documents: Of these arms, by where they are.
             most: Index of an arm -> how many results.
             only: The arms and rows whose results are read, the others have none; None: all.
-            one_text_of_a_page: Whether a page has the text of the first arm in all of them.
+            judged: Whether a judge reads them: without places, and a page has the text of the first arm in all of them.
         """
         wanted: dict[str, list[str]] = {key: [] for key in documents}
         read: dict[int, list[tuple[int, int, float]]] = {}
@@ -68,9 +68,9 @@ class ShownResults:
             read[arm] = [one for one in every if only is None or (arm, one[0]) in only]
             ids = [self._doc_ids[document] for _, document, _ in read[arm] if document not in self._pages]
             wanted[self._work.answers[arm].documents] += ids
-        texts = texts_and_places(documents, wanted)
+        texts = texts_and_places(documents, wanted, places=not judged)
         pages = self._pages
-        if one_text_of_a_page:
+        if judged:
             first_of = dict[tuple[int, str], tuple[str, str]]()
             documents_read = ((row, place) for of in read.values() for row, place, _ in of if place in pages)
             pages = {place: first_of.setdefault((row, self._doc_ids[place]), pages[place]) for row, place in documents_read}

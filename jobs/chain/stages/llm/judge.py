@@ -58,7 +58,7 @@ class Judge(LlmStage):
         shown: Mapping[int, Rows] = {}
         if self._most:
             results = ShownResults(table, work)
-            shown = results.shown(self._documents, dict.fromkeys(numbers, self._most), one_text_of_a_page=True)
+            shown = results.shown(self._documents, dict.fromkeys(numbers, self._most), judged=True)
         answers: list[list[dict[str, Any] | None]] = [[None] * len(block.queries) for _ in numbers]
         for row, of_row in enumerate(table.column("answers").to_pylist() if "answers" in table.column_names else ()):
             for one in of_row:
