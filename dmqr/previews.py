@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -92,8 +92,9 @@ def try_query(
     if not sources:
         raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
     face = caller(progress)
-    trials = _trials(face, sources, queries, settings, date, context, value, prompts=prompts)
-    if not queries:
+    typed = None if queries else face.queries()
+    trials = _trials(face, sources, typed or queries, settings, date, context, value, prompts=prompts)
+    if typed is not None:
         return trials
     found = next(trials)
     if isinstance(found, DmqrError):
@@ -102,10 +103,10 @@ def try_query(
 
 
 def _trials(
-    face: Face, sources: Sequence[ConfigSource], queries: Sequence[str], settings: Settings,
+    face: Face, sources: Sequence[ConfigSource], queries: Iterable[str], settings: Settings,
     date: str | None, context: str | None, value: Sequence[str], *, prompts: bool
 ) -> Iterator[Result | DmqrError]:  # fmt: skip
-    """Yields the result of each query, of those that are typed without any; models and indexes are opened once."""
+    """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""
     from jobs.index.missing import ready_indexes
     from jobs.pages.try_one import page
     from jobs.try_one.stages import LoadedConfig
@@ -123,12 +124,10 @@ def _trials(
                 for (config, file), label in zip(configs, labels, strict=True)
             ]
             warn(dict.fromkeys(words for one in loaded for words in one.warnings))
-        typed = None if queries else face.queries()
-        if typed is not None:
-            with face.working("try") as display:
+            if not isinstance(queries, list):  # several come
                 for one in loaded:
                     one.load(display.phase)
-        for query in typed or queries:
+        for query in queries:
             try:
                 with face.working("try") as display:
                     trials = [one.try_query(query, display.phase) for one in loaded]

@@ -18,7 +18,6 @@ def queries() -> Iterator[str]:
         ConfigError: standard input is no terminal and has none.
     """
     if sys.stdin.isatty():
-        print("Type a query; Ctrl-D ends.", file=sys.stderr)
         return _typed()
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others are tried
@@ -32,6 +31,7 @@ def queries() -> Iterator[str]:
 def _typed() -> Iterator[str]:
     import readline  # noqa: F401 - lines can be edited and called back
 
+    print("Type a query; Ctrl-D ends.", file=sys.stderr)
     while True:
         try:
             if sys.stdout.isatty():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import shlex
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import dmqr
 from cluster.cause import cause
+from cluster.errors import ConfigError
 from dmqr.arguments import parsed, verb_names, verbs
 from dmqr.previews import told_apart
 from jobs.__main__ import main
@@ -88,6 +91,16 @@ def test_options_stand_anywhere_and_the_query_is_told_from_the_configs(
     given, named = parsed(verb, shlex.split(words))
     assert told_apart(given) == (configs, [] if query is None else [query])
     assert named == ({"b": "c"} if "--set" in words else {}) | ({"json": True} if "--json" in words else {})
+
+
+def test_try_is_refused_without_a_query_before_an_index_is_built(
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.try_one.stages.LoadedConfig.__init__", lambda *_: pytest.fail("a config was opened"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert refused(["try", "job.yaml"], capfd).startswith("dmqr try: QUERY is missing: give it in quotes, or lines")
+    with pytest.raises(ConfigError, match="query: is missing; give the query's text beside the config"):
+        dmqr.try_query("job.yaml")
 
 
 @pytest.mark.parametrize("arguments", [["--print-completion", "bash"], ["--help"]])
