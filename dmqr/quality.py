@@ -69,9 +69,9 @@ class MeasuredQuality(Result):
 
     def write_per_query(self, path: str) -> None:
         """Writes `per_query` as Parquet or CSV."""
-        from jobs.measure.export.tables import write_table
+        from jobs.measure.export.tables import write_tables
 
-        write_table(path, self.per_query)
+        write_tables(path, self.per_query.schema, [self.per_query])
 
     def write_trec(self, path: str | os.PathLike[str]) -> list[str]:
         """Writes the results as a TREC run file, of an ablation a folder of one per arm; returns the paths of the files.
@@ -110,6 +110,12 @@ class MeasuredArms(MeasuredQuality):
         from jobs.measure.export.tables import long_table
 
         return long_table(*self._measured.frames)
+
+    def write_per_query(self, path: str) -> None:
+        """Writes `per_query` as Parquet or CSV."""
+        from jobs.measure.export.tables import LONG, long_tables, write_tables
+
+        write_tables(path, LONG, long_tables(*self._measured.frames))
 
     def _write_trec(self, path: str) -> list[str]:
         from jobs.measure.export.trec import write_trec

@@ -17,7 +17,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
 from jobs.measure.comparison import Comparison
 from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
-from jobs.measure.export.tables import long_table, write_table
+from jobs.measure.export.tables import LONG, long_tables, write_tables
 from jobs.measure.funnel import Funnel, funnel
 from jobs.measure.judged import judge_models
 from jobs.measure.worth import Worth, worth
@@ -112,7 +112,7 @@ def write_pages(found: ComparedArms, out: str | None = None, *, texts: bool) -> 
     write_page(out or storage.url(REPORT), ablation_report(found, texts=texts))
     measured = [one.frame for one in found.comparisons.found if one.differences]
     if measured and out is None:
-        write_table(storage.url(PER_QUERY), long_table(*measured))
+        write_tables(storage.url(PER_QUERY), LONG, long_tables(*measured))
 
 
 def closing_page(found: ComparedArms) -> RenderableType:

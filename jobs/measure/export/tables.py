@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from jobs.measure.judged_rows import contexts_of
 from jobs.runs.folder import RunFolder
 
 ENDINGS = (".parquet", ".csv")
-_LONG = pa.schema([(name, pa.string()) for name in ("key", "query_id", "arm", "measure")] + [("value", pa.float64())])
+LONG = pa.schema([(name, pa.string()) for name in ("key", "query_id", "arm", "measure")] + [("value", pa.float64())])
 
 
 def check_ending(path: str, option: str = "") -> None:
@@ -31,18 +32,19 @@ def check_ending(path: str, option: str = "") -> None:
         raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
 
 
-def write_table(path: str, table: pa.Table) -> None:
-    """Writes a table to a local file or an object on S3, Parquet or CSV by its ending.
+def write_tables(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Writes tables, one after the other, to a local file or an object on S3, Parquet or CSV by its ending.
 
     Raises:
         ConfigError: the path ends in neither .parquet nor .csv.
     """
     check_ending(path)
+    is_parquet = path.lower().endswith(".parquet")
     with written(path) as file:
-        if path.lower().endswith(".parquet"):
-            pq.write_table(table, file, compression="zstd")
-        else:
-            pa.csv.write_csv(table, file)
+        opened: Any = pq.ParquetWriter(file, schema, compression="zstd") if is_parquet else pa.csv.CSVWriter(file, schema)
+        with opened as writer:
+            for table in tables:
+                writer.write_table(table)
 
 
 def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
@@ -94,21 +96,20 @@ def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
 
 
 def long_table(*frames: Frame) -> pa.Table:
-    """Returns a row per arm, measure and counted key of each frame: key, query_id, arm, measure, value.
+    """Returns the rows of `long_tables`."""
+    return pa.concat_tables([LONG.empty_table(), *long_tables(*frames)])
 
-    Measures of results that an LLM judged beside people have `judged ` before their names.
+
+def long_tables(*frames: Frame) -> Iterator[pa.Table]:
+    """Yields the rows of each arm, of hundreds those of one at a time: key, query_id, arm, measure, value.
+
+    There is one per measure and counted key. Measures of results that an LLM judged beside people have `judged ` before their
+    names.
     """
-    return pa.concat_tables([_LONG.empty_table(), *map(_long, frames)])
-
-
-def _long(frame: Frame) -> pa.Table:
-    arm, measure, key = (pa.array(places.reshape(-1)) for places in np.indices(frame.values.shape))
-    before = "judged " * (frame.kind == JUDGED_LISTS)
-    columns = (
-        pa.array(frame.keys, pa.string()).take(key),
-        pa.array(frame.query_ids, pa.string()).take(key),
-        pa.array(frame.arms, pa.string()).take(arm),
-        pa.array([before + name for name in frame.measures], pa.string()).take(measure),
-        pa.array(frame.values.reshape(-1)),
-    )
-    return pa.table(columns, schema=_LONG)
+    for frame in frames:
+        measure, key = (pa.array(places.reshape(-1)) for places in np.indices(frame.values.shape[1:]))
+        before = "judged " * (frame.kind == JUDGED_LISTS)
+        names = pa.array([before + name for name in frame.measures], pa.string()).take(measure)
+        keys, query_ids = (pa.array(of, pa.string()).take(key) for of in (frame.keys, frame.query_ids))
+        for arm, values in zip(frame.arms, frame.values, strict=True):
+            yield pa.table((keys, query_ids, pa.repeat(arm, len(key)), names, pa.array(values.reshape(-1))), schema=LONG)

@@ -23,7 +23,7 @@ from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.evaluate import evaluate
-from jobs.measure.export.tables import long_table, write_table
+from jobs.measure.export.tables import LONG, long_tables, write_tables
 from jobs.measure.export.trec import run_tags, write_run, write_trec
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
@@ -129,7 +129,9 @@ def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -
 def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
     comparison = comparison_of(ARMS, values_of(ARMS, 5), queries=(None,) * 5, query_ids=("q0", "q1", "q2", "q3", None))
     path = tmp_path / f"values.{ending}"
-    write_table(str(path), long_table(comparison.frame))
+    tables = list(long_tables(comparison.frame))
+    assert len(tables) == len(comparison.frame.arms)  # one at a time is in memory
+    write_tables(str(path), LONG, tables)
     rows = list(csv.DictReader(path.open(newline=""))) if ending == "csv" else pq.read_table(path).to_pylist()
     frame = comparison.frame
     assert list(rows[0]) == ["key", "query_id", "arm", "measure", "value"]
@@ -144,7 +146,7 @@ def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither Parquet nor CSV"):
-        write_table(str(tmp_path / "a.txt"), long_table())
+        write_tables(str(tmp_path / "a.txt"), LONG, [])
 
 
 def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
