@@ -71,7 +71,7 @@ class MeasuredRun:
         for one in self.answers:
             heading, notes = HEADINGS[one.frame.kind], [*[EXPLAINED[one.frame.kind]] * wide, *one.notes]
             if one.warning is not None:
-                yield None, [f"{heading}: {one.warning}"]
+                yield None, [f"warning: {heading}: {one.warning}"]
                 continue
             columns = [Head("measure" if wide else ""), Head("answers", figure), Head(interval_words(), str.strip)]
             ends = {name: " to ".join(map(figure, pair or ())) or None for name, pair in one.intervals.items()}

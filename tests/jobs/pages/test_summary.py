@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from jobs.measure.evaluate import Evaluation
 from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
+from jobs.terminal.tables import page_text
 from tests.support.jobs.report_runs import Make, Query, RunMaker, frame_of
 from tests.support.jobs.terminals import printed
 
@@ -74,3 +76,9 @@ def test_a_stage_of_which_only_zeros_would_be_said_has_no_row() -> None:
     assert _shown({"seconds": 0.2}, 0.0001)
     assert _shown({"seconds": 0.6}, None)
     assert _shown({"put": 1}, None)
+
+
+def test_a_terminal_warns_where_no_answer_is_measured() -> None:
+    answers = SimpleNamespace(frame=SimpleNamespace(kind="answers"), warning="none is in the log", notes=[])
+    shown = page_text(MeasuredRun(None, [answers]).page(), 80)  # type: ignore[list-item]
+    assert shown.strip() == "warning: answers, against gold answers: none is in the log"
