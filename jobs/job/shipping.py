@@ -38,10 +38,11 @@ def absolute_path(path: str) -> str:
 
 
 def own_folders() -> list[str]:
-    """Returns the folders of this project's packages that worker machines need."""
-    return [str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)]
+    """Returns the folders of this project's packages."""
+    folders = [Path(package.__path__[0]) for package in (cluster, jobs, retrievers, rewriters)]
+    return [*map(str, folders), str(folders[0].with_name("dmqr"))]  # the command line, which imports jobs, and not jobs it
 
 
 def package_folders() -> list[str]:
-    """Returns what is shipped to worker machines: the four packages of this project, and modules of plug-ins."""
+    """Returns what is shipped to worker machines: the packages of this project, and modules of plug-ins."""
     return [*own_folders(), *map(str, sent_modules())]

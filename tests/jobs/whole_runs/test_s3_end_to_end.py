@@ -76,10 +76,12 @@ def check_requests(run: Storage) -> None:
     """Workers and both drivers have counted what they sent to S3, and the record has the sums."""
     record = json.loads(run.get("run.json") or b"")
     wanted: Totals = {}
+    puts = 0
     for manifest in manifests(run):
-        assert manifest.storage["write"]["put"] >= 3
+        puts += sum(int(sums.get("put", 0)) for sums in manifest.storage.values())
         assert manifest.storage["read"]["get"] >= 1
         add_totals(wanted, {stage: {"storage@": sums} for stage, sums in manifest.storage.items()})
+    assert puts >= 3 * SHARDS  # which stage counts one, is chance: all of them are in one process
     killed, last = record["starts"]
     for one in (killed, last):
         add_totals(wanted, {"driver": {"storage@": one["spent"]["driver"]["storage@"]}})
