@@ -20,7 +20,7 @@ class KilledWorkerError(Exception):
 
 
 class Isolation(NamedTuple):
-    """What is known of a block that was in a worker when it died; rows are counted from 0."""
+    """A block that was in a worker when it died; rows are counted from 0."""
 
     deaths: int = 0
     """Workers that have died with this block alone, since a row was last left out."""

@@ -61,7 +61,7 @@ class Argument(NamedTuple):
     spelled: str
     """`--set`; of a positional one what stands for it, like `CONFIG`."""
     metavar: str
-    """What stands for its value; empty: it is a switch."""
+    """The word for its value; empty: it is a switch."""
     kind: type
     many: str
     """`each`: it may be given again; `list`: several values may follow it; empty: it has one value."""

@@ -31,7 +31,7 @@ class Face:
         """Takes the function that is told the progress of a verb."""
         self._progress = progress
         self.notes: list[str] = []
-        """What a verb notes beside its result, a sentence each."""
+        """Returns the notes of a verb beside its result, a sentence each."""
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
         """Sets up the log of a job; one job is at work at a time.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredQuality(Result):
-    """What was measured of a run, or of the arms of an ablation."""
+    """The measures of a run, or of the arms of an ablation."""
 
     files: Sequence[WrittenAnswers] = ()
     """Files of answers that were written."""
@@ -36,7 +36,7 @@ class MeasuredQuality(Result):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """What `dmqr evaluate --json` prints."""
+        """Returns what `dmqr evaluate --json` prints."""
         files = {"files": [one._asdict() for one in self.files]} if self.files else {}
         return {"run": self._folder.storage.root, "state": self._folder.state} | self._measured.values() | files
 
@@ -64,7 +64,7 @@ class MeasuredQuality(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What the figures include, leave out and assume, a sentence each."""
+        """Returns what the figures include, leave out and assume, a sentence each."""
         return [*self.remarks, *self.values.get("notes", ())]
 
     def write_per_query(self, path: str) -> None:
@@ -139,7 +139,7 @@ class JoinedQuality(Result):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """What `dmqr evaluate ABLATION ABLATION --json` prints; unknown figures are None."""
+        """Returns what `dmqr evaluate ABLATION ABLATION --json` prints; unknown figures are None."""
         from jobs.terminal.formats import known
 
         kinds = {
@@ -171,7 +171,7 @@ class JoinedQuality(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What the figures include, leave out and assume, a sentence each."""
+        """Returns what the figures include, leave out and assume, a sentence each."""
         notes = [note for found in self.values["comparisons"].values() for note in found["notes"]]
         return [*self.remarks, *dict.fromkeys(notes)]
 

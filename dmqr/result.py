@@ -41,7 +41,7 @@ class Result:
 
     @cached_property
     def values(self) -> Any:
-        """What the verb prints with `--json`."""
+        """Returns what the verb prints with `--json`."""
         return self._values()
 
     @property

@@ -41,7 +41,7 @@ class Stored(Result):
 
     @property
     def finished(self) -> bool:
-        """Whether all its shards are committed, and it is closed."""
+        """Returns whether all its shards are committed, and it is closed."""
         return self._folder.finished
 
     @property
@@ -51,7 +51,7 @@ class Stored(Result):
 
     @property
     def record(self) -> dict[str, Any]:
-        """What `run.json` holds: versions, identity, every start."""
+        """Returns what `run.json` holds: versions, identity, every start."""
         return self._folder.record
 
     @property
@@ -194,12 +194,12 @@ class Run(Stored):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of its figures needs to know, a sentence each."""
+        """Returns what a reader of its figures needs to know, a sentence each."""
         return list(self.values["notes"])
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """What `dmqr run --json` prints; a run that was opened is measured by the judgements of its config."""
+        """Returns what `dmqr run --json` prints; a run that was opened is measured by the judgements of its config."""
         from dmqr.truth import Truth
         from jobs.pages.summary import closing_values
 
@@ -234,7 +234,7 @@ class Ablation(Stored):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """What `dmqr ablate --json` prints; one that was opened is measured by the judgements of its config."""
+        """Returns what `dmqr ablate --json` prints; one that was opened is measured by the judgements of its config."""
         from jobs.pages.closing import closing_values
 
         return closing_values(self._compared)

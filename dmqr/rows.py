@@ -1,4 +1,4 @@
-"""What `plan` and `rewrite` return."""
+"""The results of `plan` and `rewrite`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Planned(Result):
-    """What a run would do and cost."""
+    """The work and the cost of a run before it is started."""
 
     def __init__(self, values: dict[str, Any], warnings: Sequence[str]) -> None:
         """Takes what `dmqr plan --json` prints, and the warnings of the call."""

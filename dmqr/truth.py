@@ -22,7 +22,7 @@ Grades = Mapping[str, Mapping[str, int]]
 
 
 class Truth:
-    """What a run is measured against; a file that its config names and that is missing here is noted."""
+    """The judgements and gold answers of a run; a file that its config names and that is missing here is noted."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class WholeJob:
         more["date"] = more["date"] or self.config.log.date
         self.again = self.face.again(verb, config, settings, more)
         self.before = False
-        """Whether the job was finished before."""
+        """Returns whether the job was finished before."""
         self._told: Notifications
 
     @contextmanager

@@ -39,7 +39,7 @@ class Completions:
         self._journal = ShardJournal(storage, shard, OF_MODELS, keeper)
         self.sent = self._journal.sent
         self.spent: Totals = {}
-        """What engines have cost for this attempt at the shard."""
+        """The cost of engines for this attempt at the shard."""
 
     @property
     def lost(self) -> Counter[tuple[Any, ...]]:

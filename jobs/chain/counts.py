@@ -1,4 +1,4 @@
-"""What the stages count in a block, by the keys of `jobs/counts.py`: for the display, and for the manifest."""
+"""Counts of the stages in a block, by the keys of `jobs/counts.py`: for the display, and for the manifest."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 class Journaled(NamedTuple):
-    """What is journaled.
+    """A kind of answers that is journaled.
 
     Attributes:
         folder: In a run's.
@@ -312,7 +312,7 @@ class JournalKeeper:
 
 
 class ShardJournal:
-    """What was asked for one shard, in all attempts at it: the answers, and how often each request was sent in vain.
+    """The answers of one shard, of all attempts at it, and how often each request was sent in vain.
 
     An answer is written to a journal at once. `merge` puts all that lie in journals into one file of the shard's folder.
     """
@@ -325,7 +325,7 @@ class ShardJournal:
         self._read: list[str] = []  # journals of earlier attempts
         self._newly_lost: Counter[tuple[Any, ...]] = Counter()  # by those journals, and by this attempt
         self.lost: Counter[tuple[Any, ...]] = Counter()
-        """How often each request was sent, by attempts that were killed, without an answer that was kept."""
+        """Request -> its sends by attempts that were killed, without an answer that was kept."""
 
     @cached_property
     def known(self) -> dict[tuple[Any, ...], Row]:

@@ -1,4 +1,4 @@
-"""What earlier stages have asked an LLM for the queries of a block: it is their cost, and no later stage pays for it again.
+"""The requests of earlier stages for the queries of a block: they are their cost, and no later stage pays for them again.
 
 An arm alone pays where its own first stage asks. So what an earlier stage of other arms has paid for is work of an arm without
 that stage all the same, as it is in a run of it: counted as `WorkElsewhere`, at what it has cost there.

@@ -1,4 +1,4 @@
-"""How much of a block's work each arm needs, and how much no other arm does."""
+"""Counts how much of a block's work each arm needs, and how much no other arm does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge, an LLM, grades: the same for all arms, since it measures them."""
+"""The judgements of a judge, an LLM: the same for all arms, since it measures them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class ToRead(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What is read of the answers to a query."""
+    """The rewrites and the failures of a query."""
 
     written: Rewritten
     failures: list[RewriteFailure]

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class QueryCandidates(NamedTuple):
-    """What was found for a query, as Python values.
+    """The candidates of a query, as Python values.
 
     Attributes:
         documents: Distinct, as `DOCUMENT`.

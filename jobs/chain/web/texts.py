@@ -59,7 +59,7 @@ def pages_of(table: pa.Table) -> Pages:
 
 
 class WebTexts:
-    """Which page has the text of each pair of query and document of a search, for each arm."""
+    """The pages that have the texts of each pair of query and document of a search, for each arm."""
 
     def __init__(self, pages: Pages, lists: Lists, list_index: np.ndarray, hits: Hits) -> None:
         """Takes the lists of a search.

@@ -1,4 +1,4 @@
-"""What a further round has found, merged into what was found before; pairs that no round had are scored."""
+"""Merges the candidates of a further round into those of before; pairs without a score are scored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the further rounds of a block, while they are made."""
+"""The state of the further rounds of a block, while they are made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rewriters.steps.step import LlmStep
 
 
 class RefinedQuery(NamedTuple):
-    """What an answer says is to be searched; `reason` and `message`: why it is not, None: it is."""
+    """The refined query of an answer; `reason` and `message`: why it is not searched, None: it is."""
 
     text: str
     reason: str | None
@@ -44,7 +44,7 @@ def refined(step: LlmStep, result: StepResult, mask: Mask, searched: Collection[
 
 
 class RoundState:
-    """What is known of the rounds of a block."""
+    """The state of the rounds of a block."""
 
     def __init__(self, table: pa.Table, work: SharedWork, queries: Sequence[Query]) -> None:
         """Begins before the first round, with the best scores of the originals' lists."""
