@@ -29,14 +29,12 @@ from cluster.errors import (
 from dmqr.analysis import diff, evaluate, report, tune
 from dmqr.cluster_jobs import logs, stop, submit
 from dmqr.previews import index, plan, rewrite, try_query
+from dmqr.quality import JoinedQuality, MeasuredQuality
+from dmqr.results import Ablation, Planned, Result, Rewrites, Run
 from dmqr.upkeep import export, runs, store_forget, store_gc
 from dmqr.whole_jobs import ablate, open, run
 
 if TYPE_CHECKING:
-    from dmqr.quality import JoinedQuality, MeasuredQuality
-    from dmqr.result import Result
-    from dmqr.results import Ablation, Run
-    from dmqr.rows import Planned, Rewrites
     from jobs.config.config import Config
     from jobs.log.key import look_up_key
 
@@ -49,15 +47,10 @@ __all__ = [
 
 logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python prints warnings where no handler is set up
 
-_LATER = {
-    "Ablation": "dmqr.results", "Config": "jobs.config.config", "JoinedQuality": "dmqr.quality",
-    "MeasuredQuality": "dmqr.quality", "Planned": "dmqr.rows", "Result": "dmqr.result", "Rewrites": "dmqr.rows",
-    "Run": "dmqr.results", "look_up_key": "jobs.log.key",
-}  # fmt: skip
-
 
 def __getattr__(name: str) -> Any:
-    """Returns what stands in a module that is imported when it is first asked for."""
-    if name not in _LATER:
+    """Imports what `import dmqr` leaves out, since it takes long, when it is first asked for."""
+    module = {"Config": "jobs.config.config", "look_up_key": "jobs.log.key"}.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+    return getattr(importlib.import_module(module), name)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
-from dmqr.result import Folder, Result
+from dmqr.quality import JoinedQuality, MeasuredQuality, joined
+from dmqr.results import Folder, Result
 from dmqr.truth import Grades, Truth, prices_of_run
 
 if TYPE_CHECKING:
-    from dmqr.quality import JoinedQuality, MeasuredQuality
     from jobs.log.judgements import Key
 
 
@@ -52,11 +52,11 @@ def report(
     truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
     settings, texts = truth.settings(measures, baseline), folder.config.report.texts and not no_texts
     if folder.is_ablation:
-        found = compared(folder, truth.judgements, settings, priced, truth.gold)
-        if found.comparison is not None and truth.given:
-            frame = found.comparison.frame
+        arms = compared(folder, truth.judgements, settings, priced, truth.gold)
+        if arms.comparison is not None and truth.given:
+            frame = arms.comparison.frame
             truth.check_matched(frame.warning, frame.not_committed, frame.left_out)
-        write_pages(found, out, texts=texts)
+        write_pages(arms, out, texts=texts)
     else:
         measured = truth.measured(measures, must_match=False)
         write_report(folder, priced, measured, out, texts=texts)
@@ -103,14 +103,13 @@ def evaluate(
     Example:
         dmqr evaluate runs/quickstart configs/sample/qrels.tsv
     """
-    from dmqr.quality import MeasuredArms, MeasuredQuality, joined
     from jobs.measure.export import tables
     from jobs.measure.export.answers import write_answers
     from jobs.runs.folder import is_run, open_run
 
     face = caller()
-    files = [one if isinstance(one, dict) else os.fspath(one) for one in qrels]  # type: ignore[arg-type]
-    if len(files) > 1 or any(isinstance(one, str) and is_run(one) for one in files):
+    files = [given if isinstance(given, dict) else os.fspath(given) for given in qrels]  # type: ignore[arg-type]
+    if len(files) > 1 or any(isinstance(file, str) and is_run(file) for file in files):
         of_one = {"key": key, "answers": answers, "per_query": per_query, "trec": trec, "rows": rows, "arm": arm}
         for name in (name for name, value in of_one.items() if value is not None):
             raise ConfigError("argument", f"{name}: is of one run or ablation; leave it out")
@@ -126,19 +125,15 @@ def evaluate(
     if not written:
         truth.check_any()
     settings = truth.settings(measures, baseline)
-    found: MeasuredQuality
-    if folder.is_ablation:
-        found = MeasuredArms(folder, truth.compared(settings), face.notes)
-    else:
-        found = MeasuredQuality(folder, truth.measured(measures), face.notes)
+    measured = truth.compared(settings) if folder.is_ablation else truth.measured(measures)
+    quality = MeasuredQuality(folder, measured, face.notes)
     if trec:
-        found.write_trec(trec)
+        quality.write_trec(trec)
     if per_query:
-        found.write_per_query(per_query)
-    found.files = written
+        quality.write_per_query(per_query)
     others = f"`dmqr report {os.fspath(run)} --qrels FILE` writes it to the page, --per-query FILE each query's values"
-    found.lines = [*map(str, written), f"not kept: {others}"]
-    return found
+    quality.files, quality.lines = written, [*map(str, written), f"not kept: {others}"]
+    return quality
 
 
 def diff(
@@ -175,17 +170,16 @@ def diff(
     if samples < 0:
         raise ConfigError("argument", f"samples {samples}: is less than 0; give 0 or more")
     face, old, new = caller(), open_run(os.fspath(a)), open_run(os.fspath(b))
-    for folder in (old, new):
-        if folder.is_ablation:
-            what = "is an ablation, whose arms are compared in its report"
-            raise ConfigError("argument", f"{folder.storage.root}: {what}; give two runs")
+    for folder in (folder for folder in (old, new) if folder.is_ablation):
+        what = "is an ablation, whose arms are compared in its report"
+        raise ConfigError("argument", f"{folder.storage.root}: {what}; give two runs")
     truth = Truth(new, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
     judgements, priced = truth.named, prices_of_run(new, prices)
-    found = diff(old, new, judgements, priced, samples, measures, truth.gold)
-    if found.quality is not None and truth.given:
-        in_a_log = found.quality.frame.judged - min(found.quality.missing)  # of another log or key is what neither log has
-        truth.check_matched(found.quality.warning, in_a_log, found.quality.left_out)
-    return Result(lambda: diff_values(found), lambda: diff_page(found), notes=face.notes)
+    changes = diff(old, new, judgements, priced, samples, measures, truth.gold)
+    if changes.quality is not None and truth.given:
+        in_a_log = changes.quality.frame.judged - min(changes.quality.missing)  # of another log or key is what neither log has
+        truth.check_matched(changes.quality.warning, in_a_log, changes.quality.left_out)
+    return Result(lambda: diff_values(changes), lambda: diff_page(changes), notes=face.notes)
 
 
 def tune(
@@ -228,9 +222,7 @@ def tune(
         tuning = tune(folder, judgements, folds, seed, display.phase)
     files = write_tuned(folder, tuning, judgements.path, written)
 
-    def values() -> dict[str, Any]:
-        return {"run": folder.storage.root, "state": folder.state} | tuning_values(tuning, written) | {"files": files}
-
-    found = Result(values, lambda: tuning_page(tuning, written), written, notes=face.notes)
-    found.title = f"{folder.storage.root} ({folder.state})"
-    return found
+    values = {"run": folder.storage.root, "state": folder.state} | tuning_values(tuning, written) | {"files": files}
+    result = Result(lambda: values, lambda: tuning_page(tuning, written), written, notes=face.notes)
+    result.title = f"{folder.storage.root} ({folder.state})"
+    return result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cluster.errors import ConfigError
 from dmqr.face import caller
 from dmqr.previews import config_or_none
-from dmqr.result import Folder, Result
+from dmqr.results import Folder, Result
 from dmqr.whole_jobs import Settings, configured
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def submit(
                 raise ConfigError("argument", f"{name}: is not rendered; leave it out, or submit with --address")
         return rendered(*configured(config, settings, date, label), verb)
     address = _address(address, "; or render")
-    more = {"address": address, "as_ablation": as_ablation or None, "date": date, "label": label, "pip": pip, "uv": uv}
-    again = face.again("submit", config, settings, more)
-    packages = package_lists(pip, uv)
+    again, packages = face.again("submit", config, settings, address), package_lists(pip, uv)
     job = submission(*configured(config, settings, date, label), verb, again, packages)
     server = JobServer(address)
     job_id, is_new = send(server, job)
@@ -89,7 +87,7 @@ def _followed(server: JobServer, job_id: str) -> Result:
         raise KeyboardInterrupt(f"the job {job_id} works on; {ways}") from None
     log.close()
     values = {"job": job.id, "address": server.address, "status": job.status, "code": job.code}
-    found = Result(lambda: values | {"folder": log.last if job.code == 0 else None}, lambda: None, notes=face.notes)
+    found = Result(lambda: values | {"folder": log.last if job.code == 0 else None}, notes=face.notes)
     if job.code:
         first = " ".join(job.message.split("last available logs")[0].split())[:300].rstrip(" ,")
         ways = "the same command submits it again and goes on" if job.code != 2 else "correct what the line above names"

@@ -231,9 +231,9 @@ class CommandLine(Face):
         with self.job_log(verb) as (display, _):
             yield display
 
-    def note(self, words: str) -> None:
+    def note(self, line: str) -> None:
         """Prints a note."""
-        print(f"dmqr {self._verb}: {words}", file=sys.stderr)
+        print(f"dmqr {self._verb}: {line}", file=sys.stderr)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -258,7 +258,7 @@ class CommandLine(Face):
 
         return queries()
 
-    def again(self, verb: str, config: Any, settings: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
         """Returns the command as it was typed, which goes on with the job; tomorrow, too, if `{date}` is in the config.
 
         A submitted job goes on when it is submitted again.
@@ -270,9 +270,9 @@ class CommandLine(Face):
         if not any(word.startswith("--date") for word in words):
             dated = "{date}" in Path(config).read_text(encoding="utf-8") + "".join(map(str, settings.values()))
             words += ["--date", yesterday()] if dated else []
-        if verb == "submit" and not any(word.startswith("--address") for word in words):
-            words += ["--address", more["address"]]
-        return (verb != "submit" and submitting_command()) or shlex.join(words)
+        if address and not any(word.startswith("--address") for word in words):
+            words += ["--address", address]
+        return (not address and submitting_command()) or shlex.join(words)
 
 
 def program() -> str:

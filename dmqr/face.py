@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 
+SAME_CALL = "the same call"
 OnProgress = Callable[[dict[str, Any]], object]
 
 
@@ -31,7 +31,7 @@ class Face:
         """Takes the function that is told the progress of a verb."""
         self._progress = progress
         self.notes: list[str] = []
-        """Returns the notes of a verb beside its result, a sentence each."""
+        """Notes of a verb beside its result, a sentence each."""
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
         """Sets up the log of a job; one job is at work at a time.
@@ -46,14 +46,15 @@ class Face:
     @contextmanager
     def working(self, verb: str) -> Iterator[LiveDisplay]:
         """Yields the display of a verb that keeps no log; several may be at work at a time."""
-        from jobs.terminal.embedded_log import told_progress
+        from cluster.embedded import embedded
+        from jobs.terminal.embedded_log import ToldProgress
 
-        with told_progress(self._progress) as display:
-            yield display
+        with embedded():
+            yield ToldProgress(self._progress)
 
-    def note(self, words: str) -> None:
+    def note(self, line: str) -> None:
         """Keeps a note beside the result."""
-        self.notes.append(words)
+        self.notes.append(line)
 
     def ending(self) -> AbstractContextManager[None]:
         """Has SIGTERM end the body by an exception, where this process is the verb's own."""
@@ -67,12 +68,9 @@ class Face:
         """
         raise ConfigError("argument", "query: is missing; give the query's text beside the config")
 
-    def again(self, verb: str, config: Any, settings: Mapping[str, Any], more: Mapping[str, Any]) -> str:
-        """Returns the call, or the command, that goes on with a job."""
-        from jobs.terminal.resuming import python_call
-
-        shown = repr(os.fspath(config)) if isinstance(config, str | os.PathLike) else "config"
-        return python_call(f"dmqr.{verb}", shown, {key.replace("__", "."): value for key, value in settings.items()}, more)
+    def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
+        """Returns what a person does to go on with a job: the call again, or a command."""
+        return SAME_CALL
 
 
 COMMAND_LINE: ContextVar[Face | None] = ContextVar("command line", default=None)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError, DmqrError
 from dmqr.face import Face, OnProgress, caller
-from dmqr.result import Result
+from dmqr.results import Planned, Result, Rewrites
 from dmqr.whole_jobs import Settings, configured, warn
 
 if TYPE_CHECKING:
-    from dmqr.rows import Planned, Rewrites
     from jobs.config.config import Config
     from jobs.config.given import ConfigSource
 
@@ -186,11 +185,11 @@ def plan(
     Example:
         dmqr plan configs/quickstart.yaml
     """
-    from dmqr.rows import Planned
     from jobs.config.settings import AblateSettings
     from jobs.index.missing import ready_indexes
     from jobs.job.prepare import leave, prepare
     from jobs.plan.plan import plan as planned
+    from jobs.plan.table import plan_table
     from jobs.run.ablation import prepare_ablation
     from jobs.run.job import run_of
 
@@ -201,10 +200,13 @@ def plan(
         ready = partial(ready_indexes, progress=display)  # what a run finds in the store is known by its indexes' content
         ablation = None if given.ablate == AblateSettings() else prepare_ablation(given, file, ready)
         prepared = prepare(given, file, leave if ablation else ready)
-        of_arms = () if ablation is None else ablation.prepared.warnings
-        warnings = tuple(dict.fromkeys((*prepared.warnings, *run_of(prepared).shallow, *of_arms)))
+        jobs = [run_of(prepared), *([] if ablation is None else [ablation])]
+        warnings = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
         warn(warnings)
-        return Planned(planned(prepared, display, ablation, sample), warnings)
+        values = planned(prepared, display, ablation, sample)
+        result = Planned(lambda: values, lambda: plan_table(values))
+        result.warnings = list(warnings)
+        return result
 
 
 def rewrite(
@@ -226,7 +228,6 @@ def rewrite(
         context: the earlier turns of the conversation, of all queries (`log.context_column`).
         values: column of the log -> what it says of all queries.
     """
-    from dmqr.rows import Rewrites
     from jobs.index.missing import ready_indexes
     from jobs.try_one.rewritten import rewritten
     from jobs.try_one.trial import Given

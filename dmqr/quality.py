@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
-from dmqr.face import Face
-from dmqr.result import Result
+from dmqr.results import Result
 from dmqr.truth import Truth
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dmqr.face import Face
     from jobs.measure.export.answers import WrittenAnswers
     from jobs.measure.join import Joined
     from jobs.pages.comparison import Comparisons
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class MeasuredQuality(Result):
-    """The measures of a run, or of the arms of an ablation."""
+    """The measures of a run, or the comparison of an ablation's arms."""
 
     files: Sequence[WrittenAnswers] = ()
     """Files of answers that were written."""
 
     def __init__(self, folder: RunFolder, measured: MeasuredRun | Comparisons, missing: Sequence[str] = ()) -> None:
-        """Takes the run, what was measured of it, and which files were missing."""
+        """Takes the run, its measures, and notes on files that were missing."""
         self._folder, self._measured, self._notes = folder, measured, missing
         self.title = f"{folder.storage.root} ({folder.state})"
 
     @cached_property
     def values(self) -> dict[str, Any]:
         """Returns what `dmqr evaluate --json` prints."""
-        files = {"files": [one._asdict() for one in self.files]} if self.files else {}
+        files = {"files": [file._asdict() for file in self.files]} if self.files else {}
         return {"run": self._folder.storage.root, "state": self._folder.state} | self._measured.values() | files
 
     def page(self) -> Any:
@@ -55,12 +55,25 @@ class MeasuredQuality(Result):
 
         return pa.Table.from_pylist(list(self._rows()))
 
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        if not self._folder.is_ablation:
+            for measure, figures in self.values.get("measures", {}).items():
+                low, high = figures["interval"] or (None, None)
+                means = {name: figures[name] for name in ("results", "original", "difference")}
+                yield {"measure": measure} | means | {"low": low, "high": high}
+            return
+        for arm in self.values["arms"]:
+            for measure, figures in arm["measures"].items():
+                plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
+                yield {"arm": arm["arm"], "measure": measure} | plain
+
     @property
     def per_query(self) -> pa.Table:
-        """A `pyarrow.Table` of each judged key: what `dmqr evaluate --per-query` writes."""
-        from jobs.measure.export.tables import wide_table
+        """A `pyarrow.Table` of each judged key, of an ablation with a row per arm and measure (`dmqr evaluate --per-query`)."""
+        from jobs.measure.export.tables import long_table, wide_table
 
-        return wide_table(self._folder, self._measured.frames)
+        frames = self._measured.frames
+        return long_table(*frames) if self._folder.is_ablation else wide_table(self._folder, frames)
 
     @property
     def notes(self) -> list[str]:
@@ -69,9 +82,12 @@ class MeasuredQuality(Result):
 
     def write_per_query(self, path: str) -> None:
         """Writes `per_query` as Parquet or CSV."""
-        from jobs.measure.export.tables import write_tables
+        from jobs.measure.export.tables import LONG, long_tables, write_tables
 
-        write_tables(path, self.per_query.schema, [self.per_query])
+        if self._folder.is_ablation:
+            write_tables(path, LONG, long_tables(*self._measured.frames))  # one arm at a time is in memory
+        else:
+            write_tables(path, self.per_query.schema, [self.per_query])
 
     def write_trec(self, path: str | os.PathLike[str]) -> list[str]:
         """Writes the results as a TREC run file, of an ablation a folder of one per arm; returns the paths of the files.
@@ -79,62 +95,22 @@ class MeasuredQuality(Result):
         Raises:
             ConfigError: an id has white space, or no list is judged.
         """
-        written = self._write_trec(os.fspath(path))
-        if not written:
-            raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
-        return written
-
-    def _write_trec(self, path: str) -> list[str]:
-        from jobs.measure.export.trec import write_run
+        from jobs.measure.export.trec import write_run, write_trec
 
         if self._measured.lists is None:
-            return []
-        write_run(path, self._folder, self._measured.frames[0])
-        return [path]
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        for measure, figures in self.values.get("measures", {}).items():
-            low, high = figures["interval"] or (None, None)
-            means = {name: figures[name] for name in ("results", "original", "difference")}
-            yield {"measure": measure} | means | {"low": low, "high": high}
-
-
-class MeasuredArms(MeasuredQuality):
-    """The comparison of an ablation's arms by their results and answers."""
-
-    _measured: Comparisons
-
-    @property
-    def per_query(self) -> pa.Table:
-        """A `pyarrow.Table` with a row per arm, measure and judged key."""
-        from jobs.measure.export.tables import long_table
-
-        return long_table(*self._measured.frames)
-
-    def write_per_query(self, path: str) -> None:
-        """Writes `per_query` as Parquet or CSV."""
-        from jobs.measure.export.tables import LONG, long_tables, write_tables
-
-        write_tables(path, LONG, long_tables(*self._measured.frames))
-
-    def _write_trec(self, path: str) -> list[str]:
-        from jobs.measure.export.trec import write_trec
-
-        lists = self._measured.lists
-        return [] if lists is None else list(write_trec(path, self._folder, lists.frame).values())
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        for arm in self.values["arms"]:
-            for measure, figures in arm["measures"].items():
-                plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
-                yield {"arm": arm["arm"], "measure": measure} | plain
+            raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
+        name, frame = os.fspath(path), self._measured.lists.frame
+        if self._folder.is_ablation:
+            return list(write_trec(name, self._folder, frame).values())
+        write_run(name, self._folder, frame)
+        return [name]
 
 
 class JoinedQuality(Result):
     """The arms of several ablations, compared over their data sets."""
 
     def __init__(self, folders: Mapping[str, RunFolder], joined: Sequence[Joined], missing: Sequence[str]) -> None:
-        """Takes name of the ablation -> its folder, the comparisons, and which files of their configs are missing."""
+        """Takes name of the ablation -> its folder, the comparisons, and notes on files that were missing."""
         self._folders, self._joined, self._notes = folders, joined, missing
 
     @cached_property
@@ -143,14 +119,14 @@ class JoinedQuality(Result):
         from jobs.terminal.formats import known
 
         kinds = {
-            one.kind: {
-                "baseline": one.baseline,
-                "measures": list(one.measures),
-                "sets": {name: {"counted": len(of.frame.keys)} for name, of in one.sets.items()},
-                "rows": [asdict(row) for row in one.rows],
-                "notes": list(one.notes),
+            joined.kind: {
+                "baseline": joined.baseline,
+                "measures": list(joined.measures),
+                "sets": {name: {"counted": len(comparison.frame.keys)} for name, comparison in joined.sets.items()},
+                "rows": [asdict(row) for row in joined.rows],
+                "notes": list(joined.notes),
             }
-            for one in self._joined
+            for joined in self._joined
         }
         ablations = {name: folder.storage.root for name, folder in self._folders.items()}
         return dict(known({"ablations": ablations, "comparisons": kinds}))
@@ -167,13 +143,12 @@ class JoinedQuality(Result):
         import pyarrow as pa
 
         kinds = self.values["comparisons"].items()
-        return pa.Table.from_pylist([{"kind": kind} | row for kind, found in kinds for row in found["rows"]])
+        return pa.Table.from_pylist([{"kind": kind} | row for kind, values in kinds for row in values["rows"]])
 
     @property
     def notes(self) -> list[str]:
         """Returns what the figures include, leave out and assume, a sentence each."""
-        notes = [note for found in self.values["comparisons"].values() for note in found["notes"]]
-        return [*self.remarks, *dict.fromkeys(notes)]
+        return list(dict.fromkeys([*self.remarks, *(note for joined in self._joined for note in joined.notes)]))
 
 
 def joined(
@@ -188,6 +163,7 @@ def joined(
     from jobs.runs.folder import open_run
 
     folders: dict[str, RunFolder] = {}
+    comparisons = {}
     for folder in map(open_run, paths):
         name, root = folder.config.name, folder.storage.root
         if not folder.is_ablation or not folder.finished:
@@ -197,8 +173,7 @@ def joined(
             other = folders[name].storage.root
             raise ConfigError("argument", f"{root}: has the name {name}, as {other}; give each ablation a `name` of its own")
         folders[name] = folder
-    comparisons = {}
     for name, folder in folders.items():
-        truth = Truth(folder, judged=judged, note=lambda words, name=name: face.note(f"{name}: {words}"))  # type: ignore[misc]
+        truth = Truth(folder, judged=judged, note=lambda line, name=name: face.note(f"{name}: {line}"))  # type: ignore[misc]
         comparisons[name] = truth.compared(truth.settings(measures, baseline)).found
     return JoinedQuality(folders, join(comparisons), face.notes)

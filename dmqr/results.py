@@ -1,13 +1,16 @@
-"""A run or an ablation, finished or not: its folder, tables, costs and quality."""
+"""What verbs return: values, which `--json` prints, and a page, which a terminal and a notebook show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import html
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError, nearest
-from dmqr.result import Result
 
 if TYPE_CHECKING:
     import duckdb
@@ -19,40 +22,117 @@ if TYPE_CHECKING:
     from jobs.pages.closing import ComparedArms
     from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
+    from jobs.try_one.rewritten import RewrittenQueries
+
+Folder = str | os.PathLike[str]
+WIDTH = 100  # columns of a page in a notebook
 
 
-class Stored(Result):
-    """A job's folder."""
+class Result:
+    """The result of a verb."""
 
-    def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
-        """Takes an open run folder and the warnings of the call that made the run."""
-        self._folder, self.lines = folder, [folder.storage.root]
-        self.warnings: list[str] = list(warnings)
+    title = ""
+    """A line above the page."""
+    lines: Sequence[str] = ()
+    """Lines below the page."""
+    code = 0
+    """The exit code of the command line."""
+    failure = ""
+    """The line with which the command line ends, where the code is not 0."""
+    warnings: Sequence[str] = ()
+    """Warnings of the call."""
+    _notes: Sequence[str] = ()
+
+    def __init__(
+        self, values: Callable[[], Any], page: Callable[[], Any] = lambda: None, *lines: str, notes: Sequence[str] = ()
+    ) -> None:
+        """Takes the functions that return the values and the page, the lines below the page, and notes."""
+        self._values, self._page, self.lines, self._notes = values, page, lines, notes
+
+    @cached_property
+    def values(self) -> Any:
+        """Returns what the verb prints with `--json`."""
+        return self._values()
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Lines below the page of a notebook."""
+        return [*self._notes, *(f"warning: {warning}" for warning in self.warnings)]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences that a reader of the result needs to know."""
+        return self.remarks
+
+    def page(self) -> Any:
+        """Returns what the verb prints: lines, or a table."""
+        return self._page()
+
+    def _repr_html_(self) -> str:
+        """Returns the page, with the remarks below it, as HTML; everything is escaped."""
+        from jobs.terminal.tables import page_text
+
+        return f"<pre>{html.escape(chr(10).join([page_text(self.page(), WIDTH), *self.remarks]))}</pre>"
+
+
+class Planned(Result):
+    """The work and the cost of a run before it is started."""
 
     @property
     def folder(self) -> str:
+        """The folder that the run would have."""
+        return str(self.values["folder"])
+
+
+class Rewrites(Result):
+    """The rewrites of some queries, in their order."""
+
+    def __init__(self, rewritten: RewrittenQueries) -> None:
+        self.table = rewritten.rewrites
+        """A `pyarrow.Table`: query, and the columns of `rewrites/` (query_id, strategy, position, text, weight, ...)."""
+        self.errors = rewritten.errors
+        """A `pyarrow.Table`: query, and the columns of `errors/`: what the LLM did not give."""
+        self.costs = rewritten.costs
+        """A `pyarrow.Table`: query, and the columns of `costs/`."""
+        self.warnings = list(rewritten.warnings)
+        self._notes = [f"{row['query']}: {row['component']}: {row['reason']}" for row in self.errors.to_pylist()]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.table.to_pylist())
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def page(self) -> Any:
+        """Returns strategy, text and weight of each, by query."""
+        from jobs.pages.render import Head, Table
+
+        rows: list[list[Any]] = []
+        for query, texts in groupby(self, itemgetter("query")):
+            for number, row in enumerate(texts):
+                rows.append(["" if number else query, row["strategy"], row["weight"], row["text"]])
+        return Table([Head("query"), Head("strategy"), Head("weight", "{:g}".format), Head("text")], rows).terminal()
+
+
+class Stored(Result):
+    """The folder of a job, finished or not."""
+
+    def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
+        self._folder, self.lines = folder, [folder.storage.root]
+        self.warnings: list[str] = list(warnings)
+        self.folder = folder.storage.root
         """The folder, a path or a URL."""
-        return self._folder.storage.root
-
-    @property
-    def state(self) -> str:
+        self.state = folder.state
         """`finished`, or the status and how far it is."""
-        return self._folder.state
-
-    @property
-    def finished(self) -> bool:
-        """Returns whether all its shards are committed, and it is closed."""
-        return self._folder.finished
+        self.finished = folder.finished
+        """Whether all its shards are committed, and it is closed."""
+        self.record = folder.record
+        """What `run.json` holds: versions, identity, every start."""
 
     @property
     def config(self) -> Config:
         """The resolved config."""
         return self._folder.config
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """Returns what `run.json` holds: versions, identity, every start."""
-        return self._folder.record
 
     @property
     def report(self) -> str | None:
@@ -155,15 +235,7 @@ class Stored(Result):
     def quality(
         self, qrels: str | Mapping[str, Mapping[str, int]] | None = None, **more: Any
     ) -> MeasuredQuality | JoinedQuality:
-        """Measures it as `evaluate` does.
-
-        Args:
-            qrels: judgements: a file, or key -> doc_id -> grade; None: those of its config, else of its judge.
-            more: other arguments of `evaluate`.
-
-        Raises:
-            ConfigError: there is nothing to measure by, or it cannot be read, or names nothing of the log.
-        """
+        """Measures it as `evaluate` does, with the same arguments; judgements are a file, or key -> doc_id -> grade."""
         from dmqr.analysis import evaluate
 
         return evaluate(self.folder, *([] if qrels is None else [qrels]), **more)
@@ -175,7 +247,7 @@ class Run(Stored):
     def __init__(
         self, folder: RunFolder, warnings: Sequence[str] = (), measured: MeasuredRun | None = None, failures: Sequence[str] = ()
     ) -> None:
-        """Takes a run with what was measured of it (None: it is measured later), and what failed after its end."""
+        """Takes what was measured (None: it is measured later), and what failed after its end."""
         super().__init__(folder, warnings)
         self._known, self._failures = measured, failures
 
@@ -218,7 +290,6 @@ class Ablation(Stored):
     """An ablation."""
 
     def __init__(self, folder: RunFolder, compared: ComparedArms | None = None, warnings: Sequence[str] = ()) -> None:
-        """Takes an ablation; None: its arms are compared when that is asked for."""
         super().__init__(folder, warnings)
         self._known = compared
 

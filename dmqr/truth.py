@@ -22,7 +22,10 @@ Grades = Mapping[str, Mapping[str, int]]
 
 
 class Truth:
-    """The judgements and gold answers of a run; a file that its config names and that is missing here is noted."""
+    """The judgements and gold answers of a run.
+
+    A file that the run's config names and that is missing here is noted; whatever a caller gives has to be of the run's log.
+    """
 
     def __init__(
         self,
@@ -31,62 +34,40 @@ class Truth:
         key: Key | None = None,
         answers: str | None = None,
         judged: bool = False,
-        note: Callable[[str], object] = lambda words: None,
+        note: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """Takes what a caller gives; None: what the run's config names.
-
-        Args:
-            folder: of the run.
-            qrels: judgements: a file, or key -> doc_id -> grade.
-            key: what they name.
-            answers: a file of gold answers.
-            judged: whether to measure by the grades of the run's judge alone.
-            note: is told which files are missing.
-        """
-        self.folder, self._qrels, self._key, self._answers = folder, qrels, key, answers
-        self._judged, self._note, self._settings = judged, note, folder.config.evaluate
-        self.given, self.gold_given = bool(qrels or key), bool(answers)  # they have to be of the run's log
+        """Takes what a caller gives, and `note`, which is told of missing files; `judged`: by the run's judge alone."""
+        self.folder, self._settings = folder, folder.config.evaluate
+        self._qrels, self._key, self._answers, self._judged, self._note = qrels, key, answers, judged, note
+        self.given = bool(qrels or key)
 
     @cached_property
     def named(self) -> Judgements | None:
-        """Judgements that are given, else those of the config if they are here.
-
-        Raises:
-            ConfigError: they cannot be read, or have other ids than the run's tables.
-        """
+        """Judgements that are given, else those of the config if they are here."""
         from jobs.log.judgements import given_qrels, is_here, read_qrels
 
-        given, config = self._qrels, self.folder.config
-        key = self._key or config.evaluate.key
+        given, key = self._qrels, self._key or self._settings.key
         if isinstance(given, Mapping):
             return given_qrels(given, "qrels", key)
-        path = given or config.evaluate.qrels
+        path = given or self._settings.qrels
         if given is None and path is not None and not is_here(path):
             self._note(f"judgements {path} are not here; nothing is measured (give others: qrels)")
-            path = None
+            return None
         return None if path is None else read_qrels(path, "qrels" if given else "evaluate.qrels", key)
 
     @cached_property
     def judgements(self) -> Judgements | None:
-        """Judgements that are given, else those of the config, else those of the run's judge.
-
-        Raises:
-            ConfigError: they cannot be read.
-        """
+        """Judgements that are given, else those of the config, else those of the run's judge."""
         from jobs.measure.judged import judged_relevance
 
         if self._judged and self._qrels is not None:
             raise ConfigError("argument", "judged: measures by the run's judge, and qrels names a file; leave one out")
-        found = None if self._judged else self.named
-        return judged_relevance(self.folder) if found is None else found
+        named = None if self._judged else self.named
+        return judged_relevance(self.folder) if named is None else named
 
     @cached_property
     def gold(self) -> GoldAnswers | None:
-        """Gold answers that are given, else those of the config if they are here; None if no LLM answers.
-
-        Raises:
-            ConfigError: they cannot be read, or are given and no LLM answers.
-        """
+        """Gold answers that are given, else those of the config if they are here; None if no LLM answers."""
         from cluster.storage import remote
         from jobs.measure.answers import answering, gold_answers
 
@@ -104,74 +85,57 @@ class Truth:
     def measured(self, measures: Sequence[str] | None = None, *, must_match: bool = True) -> MeasuredRun:
         """Measures the run by these measures; None: those of its config.
 
-        `must_match`: whether judgements of its config have to be of its log, too; those that are given always have to.
-
-        Raises:
-            ConfigError: a measure cannot be computed, or a file cannot be read or is of another log.
+        `must_match`: judgements of its config have to be of its log, too.
         """
         from jobs.pages.measured import measured_run
 
-        found = measured_run(self.folder, self.judgements, self.gold, measures)
-        if (lists := found.lists) is not None and (must_match or self.given):
+        measured = measured_run(self.folder, self.judgements, self.gold, measures)
+        if (lists := measured.lists) is not None and (must_match or self.given):
             self.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
-        if self.gold_given and found.answers:
-            self.check_matched(found.answers[0].warning, found.answers[0].frame.not_committed, answers=True)
-        return found
+        if self._answers and measured.answers:
+            self.check_matched(measured.answers[0].warning, measured.answers[0].frame.not_committed, answers=True)
+        return measured
 
     def compared(self, settings: EvaluateSettings) -> Comparisons:
-        """Compares the arms of an ablation.
-
-        Raises:
-            ConfigError: a measure cannot be computed, or a file cannot be read or is of another log.
-        """
+        """Compares the arms of an ablation."""
         from jobs.pages.comparison import comparisons
 
-        found = comparisons(self.folder, self.judgements, settings, self.gold)
-        if (lists := found.lists) is not None:
+        compared = comparisons(self.folder, self.judgements, settings, self.gold)
+        if (lists := compared.lists) is not None:
             self.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
-        if self.gold_given and found.answers is not None:
-            self.check_matched(found.answers.warning, found.answers.frame.not_committed, answers=True)
-        return found
+        if self._answers and compared.answers is not None:
+            self.check_matched(compared.answers.warning, compared.answers.frame.not_committed, answers=True)
+        return compared
 
     def check_any(self) -> None:
-        """Checks that there is something to measure by.
-
-        Raises:
-            ConfigError: there is nothing.
-        """
+        """Checks that there is something to measure by."""
         from jobs.measure.answers import judges_answers
 
         if self.judgements is None and self.gold is None and not judges_answers(self.folder):
             raise ConfigError("argument", f"{self.folder.storage.root}: has no judgements of its own; name a file: qrels")
 
     def settings(self, measures: Sequence[str] | None = None, baseline: str | None = None) -> EvaluateSettings:
-        """Returns how to measure: by these measures, else those of the judgements; arms by this baseline.
-
-        Raises:
-            ConfigError: an arm is named, and the folder is a run's, or has no such arm.
-        """
+        """Returns how to measure: by these measures, else those of the judgements; arms by this baseline."""
+        settings = measured_by(self._settings, self.judgements, measures)
         if baseline is None:
-            return measured_by(self._settings, self.judgements, measures)
+            return settings
         if not self.folder.is_ablation:
             raise ConfigError("argument", f"baseline: {self.folder.storage.root} is a run, which has no arms; leave it out")
         arms = {name for arm in self.folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
         if baseline not in arms:
             raise ConfigError("argument", f"baseline {baseline}: {baseline!r} is no arm{nearest(baseline, arms)}")
-        return measured_by(self._settings.model_copy(update={"baseline": baseline}), self.judgements, measures)
+        return settings.model_copy(update={"baseline": baseline})
 
     def check_matched(
         self, warning: str | None, not_committed: int, left_out: Sequence[str] = (), *, answers: bool = False
     ) -> None:
-        """Checks that a file which arguments name is of the log, and that a measure looks no deeper than the lists reach.
+        """Checks that judgements, or gold `answers`, are of the log, and that no measure reads deeper than the lists reach.
 
         Args:
             warning: why nothing is measured; None if something is.
             not_committed: number of judged keys of the log whose query is not committed.
             left_out: which measures are left out.
-            answers: whether gold answers are checked, in place of judgements.
-
-        Raises:
-            ConfigError: they name nothing of it: another log's, or another key.
+            answers: whether gold answers are checked.
         """
         if left_out and warning is not None:
             raise ConfigError("config-value", f"evaluate.measures: {warning}")
@@ -191,11 +155,7 @@ def measured_by(
 
 
 def prices_of_run(folder: RunFolder, path: str | None = None) -> Prices | None:
-    """Returns the prices of a file, by default of that beside the config of the run; None if there are none.
-
-    Raises:
-        ConfigError, ClusterError: the file is missing, or invalid.
-    """
+    """Returns the prices of a file, by default of that beside the config of the run; None if there are none."""
     from jobs.measure.run_list import prices_of
 
     return prices_of(path, None)(folder.record)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cluster.errors import ConfigError
 from dmqr.face import caller
 from dmqr.previews import config_or_none
-from dmqr.result import Folder, Result
+from dmqr.results import Folder, Result
 from dmqr.truth import Truth
 from dmqr.whole_jobs import Settings
 

@@ -164,5 +164,6 @@ def _at(address: str, config: Config) -> Config:
 
 
 def run_of(prepared: Prepared) -> Job:
-    """Returns a checked run as a job of one arm."""
-    return Job(prepared, compile_run(prepared), prepared.config)
+    """Returns a checked run as a job of one arm; its warnings name measures that read deeper than its lists."""
+    job = Job(prepared, compile_run(prepared), prepared.config)
+    return replace(job, prepared=replace(prepared, warnings=prepared.warnings + job.shallow))

@@ -21,7 +21,6 @@ from jobs.runs.traffic import covered_words
 from jobs.tables import NOTES
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
-from jobs.terminal.resuming import with_setting
 
 FEWEST_FAILED = 10  # queries with errors that limits.error_rate stops a run by: those of a small log are seldom a sign
 
@@ -65,7 +64,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
             f"{limits.error_rate:.1%}), most often {most.stage}/{most.component}/{most.reason} ({often:,}); "
             f"the texts are in {prepared.storage.url('errors')}; what is committed stays; {again}to accept it go on with: "
-            f"{with_setting(resume_command, 'limits.error_rate', min(1, round(failed / done + 0.01, 2)))}",
+            f"{_with_limit(resume_command, 'error_rate', str(min(1, round(failed / done + 0.01, 2))))}",
             complete=len(tally.shards) == len(plan.shards),
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
@@ -78,10 +77,15 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
                 "stopped-cost",
                 f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}{left}; "
                 f"{len(tally.shards)} of {len(plan.shards)} shards are committed{covered_words(plan, tally.counts)}; "
-                f"to pay for all go on with: "
-                f"{with_setting(resume_command, 'limits.max_cost_usd', whole, '.2f')}",
+                f"to pay for all go on with: {_with_limit(resume_command, 'max_cost_usd', f'{whole:.2f}')}",
             )
     return None
+
+
+def _with_limit(resume_command: str, name: str, value: str) -> str:
+    """Returns the command, or from Python the call, with another limit."""
+    more = f" with limits__{name}={value}" if resume_command == "the same call" else f" --set limits.{name}={value}"
+    return resume_command + more
 
 
 def too_many(failed: int, of: int, rate: float, *, whole: bool) -> bool:

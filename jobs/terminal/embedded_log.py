@@ -19,9 +19,6 @@ from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
 from jobs.terminal.logs import TREE, JsonLines, attached
 
-OnProgress = Callable[[dict[str, Any]], object]
-"""Is given the progress as `progress.json` has it."""
-
 TOLD_SECONDS = 1.0  # between two calls of it within a phase
 _at_work = threading.Lock()
 
@@ -29,7 +26,7 @@ _at_work = threading.Lock()
 class ToldProgress(LiveDisplay):
     """A display that shows nothing, and tells a function."""
 
-    def __init__(self, told: OnProgress | None) -> None:
+    def __init__(self, told: Callable[[dict[str, Any]], object] | None) -> None:
         """Takes the function; None: nobody is told."""
         super().__init__(io.StringIO())
         self._told, self._last = told, ("", 0.0)
@@ -44,14 +41,9 @@ class ToldProgress(LiveDisplay):
 
 
 @contextmanager
-def told_progress(told: OnProgress | None) -> Iterator[ToldProgress]:
-    """Sets up what tells a function the progress of a verb that keeps no log: several may be at work at a time."""
-    with embedded():
-        yield ToldProgress(told)
-
-
-@contextmanager
-def embedded_log(verb: str, run: str = "", told: OnProgress | None = None) -> Iterator[tuple[LiveDisplay, LogFiles]]:
+def embedded_log(
+    verb: str, run: str = "", told: Callable[[dict[str, Any]], object] | None = None
+) -> Iterator[tuple[LiveDisplay, LogFiles]]:
     """Sets the log of a job up; yields what is told the progress, and the log's files.
 
     Args:
@@ -81,7 +73,6 @@ class _HandedOn(logging.Handler):
     """Hands records to the handlers of the loggers above ours, from the level on that held when it was made."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hands one record on."""
         above = logging.getLogger(TREE).parent
         if above is not None and above.hasHandlers():
             above.callHandlers(record)

@@ -24,7 +24,7 @@ def by_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def again(path: Path) -> str:
     path.write_text("name: night\n")
-    return CommandLine("run", ["run", str(path)], as_json=False).again("run", str(path), {}, {})
+    return CommandLine("run", ["run", str(path)], as_json=False).again("run", str(path), {})
 
 
 def test_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
