@@ -53,6 +53,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     limits, counts = prepared.config.limits, sums.counts
     done, failed = sums.judged, counts.get("failed_queries", 0)
     at_end = done >= plan.counts["queries"]
+    raised = resume_command + (" with limits__" if resume_command == "the same call" else " --set limits.")
     if too_many(failed, done, limits.error_rate, whole=at_end):
         failures = [(of, n) for of, n in counts_of(counts, ErrorCount) if of.reason not in NOTES]
         most, often = max(failures, key=lambda item: item[1])
@@ -64,7 +65,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
             f"{limits.error_rate:.1%}), most often {most.stage}/{most.component}/{most.reason} ({often:,}); "
             f"the texts are in {prepared.storage.url('errors')}; what is committed stays; {again}to accept it go on with: "
-            f"{_with_limit(resume_command, 'error_rate', str(min(1, round(failed / done + 0.01, 2))))}",
+            f"{raised}error_rate={min(1, round(failed / done + 0.01, 2))}",
             complete=len(tally.shards) == len(plan.shards),
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
@@ -77,15 +78,9 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
                 "stopped-cost",
                 f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}{left}; "
                 f"{len(tally.shards)} of {len(plan.shards)} shards are committed{covered_words(plan, tally.counts)}; "
-                f"to pay for all go on with: {_with_limit(resume_command, 'max_cost_usd', f'{whole:.2f}')}",
+                f"to pay for all go on with: {raised}max_cost_usd={whole:.2f}",
             )
     return None
-
-
-def _with_limit(resume_command: str, name: str, value: str) -> str:
-    """Returns the command, or from Python the call, with another limit."""
-    more = f" with limits__{name}={value}" if resume_command == "the same call" else f" --set limits.{name}={value}"
-    return resume_command + more
 
 
 def too_many(failed: int, of: int, rate: float, *, whole: bool) -> bool:
