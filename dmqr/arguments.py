@@ -152,11 +152,7 @@ def _function(place: str) -> Callable[..., Any]:
 
 
 def parsed(verb: Verb, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the positional and the named arguments of a verb's function.
-
-    Raises:
-        ConfigError: an argument is unknown, missing, invalid, or one too many.
-    """
+    """Returns the positional and the named arguments of a verb's function."""
     from cyclopts.exceptions import CycloptsError
 
     from jobs.config.load import given_setting

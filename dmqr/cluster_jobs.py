@@ -153,12 +153,7 @@ def stop(
 def _found_job(
     job: str, settings: Settings, address: str | None, date: str | None, label: str | None
 ) -> tuple[JobServer, SubmittedJob]:
-    """Returns the job server, and the newest attempt of the job that is named.
-
-    Raises:
-        ConfigError: there is no such job.
-        ClusterError: no job server answers.
-    """
+    """Returns the job server, and the newest attempt of the job that is named."""
     from cluster.run.job_server import JobServer
     from jobs.submit.ids import VERBS, find_job
     from jobs.submit.submit import submission

@@ -96,11 +96,7 @@ def _verb_of(words: list[str]) -> Verb:
 
 
 def _known(what: str, given: str, known: Sequence[Name]) -> Name:
-    """Returns a word that is one of the known ones.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
+    """Returns a word that is one of the known ones."""
     for name in known:
         if name == given:
             return name

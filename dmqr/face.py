@@ -34,11 +34,7 @@ class Face:
         """Notes of a verb beside its result, a sentence each."""
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
-        """Sets up the log of a job; one job is at work at a time.
-
-        Raises:
-            HeldError: another job is at work in this process.
-        """
+        """Sets up the log of a job; one job is at work at a time."""
         from jobs.terminal.embedded_log import embedded_log
 
         return embedded_log(verb, run, self._progress)
@@ -61,11 +57,7 @@ class Face:
         return nullcontext()
 
     def queries(self) -> Iterator[str]:
-        """Returns queries that a person types.
-
-        Raises:
-            ConfigError: nobody is there to type them.
-        """
+        """Returns queries that a person types."""
         raise ConfigError("argument", "query: is missing; give the query's text beside the config")
 
     def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:

@@ -146,11 +146,7 @@ def told_apart(given: Sequence[ConfigSource]) -> tuple[list[ConfigSource], list[
 
 
 def config_or_none(given: str, settings: Settings, date: str | None, label: str | None = None) -> tuple[Config, str] | None:
-    """Returns the config that a word names, and its file; None where the word names something else.
-
-    Raises:
-        ConfigError: settings or a date are given, and no config that they would change.
-    """
+    """Returns the config that a word names, and its file; None where the word names something else."""
     if named_config(given):
         return configured(given, settings, date, label)
     for name, value in (("settings", settings), ("date", date)):

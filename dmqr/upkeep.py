@@ -233,11 +233,7 @@ class _OpenStore(NamedTuple):
 
 
 def _stored(given: str, settings: Settings, date: str | None) -> _OpenStore:
-    """Returns the store that a config, or a folder, names.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Returns the store that a config, or a folder, names."""
     from cluster.storage import open_storage
     from jobs.chain.store.files import oldest_of
     from jobs.chain.store.layout import VERSION

@@ -31,9 +31,6 @@ def given_config(
         settings: overrides: key, like `fuse.k`, or `fuse__k` as Python spells keywords -> value.
         date: replaces `{date}`, as YYYY-MM-DD; None: yesterday (UTC).
         label: replaces the config's `label`; None: as the config has it.
-
-    Raises:
-        ConfigError: one of these is invalid.
     """
     overrides = {key.replace("__", "."): _plain(value) for key, value in settings.items()}
     if isinstance(source, str | os.PathLike):

@@ -91,11 +91,7 @@ def _read(path: str) -> dict[str, Any]:
 def config_of(
     values: dict[str, Any], where: str, settings: Overrides = (), date: str | None = None, label: str | None = None
 ) -> Config:
-    """Returns the config of a mapping, which is changed; `where` begins messages, the others are as of `load_config`.
-
-    Raises:
-        ConfigError: it, an override, the date or the label is invalid.
-    """
+    """Returns the config of a mapping, which is changed; `where` begins messages, the others are as of `load_config`."""
     _override(values, settings)
     try:
         filled = day(date or yesterday())
@@ -113,11 +109,7 @@ def config_of(
 
 
 def changed_config(config: Config, settings: Overrides, where: str) -> Config:
-    """Returns a config with overrides, as of `load_config`; `where` begins messages.
-
-    Raises:
-        ConfigError: an override is invalid.
-    """
+    """Returns a config with overrides, as of `load_config`; `where` begins messages."""
     values = config.model_dump()
     _override(values, settings)
     return _checked(values, where)
@@ -168,11 +160,7 @@ def _override(values: dict[str, Any], settings: Overrides) -> None:
 
 
 def given_setting(setting: str) -> tuple[str, Any]:
-    """Returns key and value of `--set a.b=value`.
-
-    Raises:
-        ConfigError: It has another form.
-    """
+    """Returns key and value of `--set a.b=value`."""
     name, equals, text = setting.partition("=")
     if not equals or not all(name.strip().split(".")):
         raise ConfigError("argument", f"--set {setting!r} is not of the form a.b=value; write it like fuse.k=60")

@@ -11,22 +11,14 @@ if TYPE_CHECKING:
 
 
 def check_gate(config: Config) -> None:
-    """Checks that the gate goes by a score that there is.
-
-    Raises:
-        ValueError: It is not so.
-    """
+    """Checks that the gate goes by a score that there is."""
     if config.rewrite.gate is None:
         return
     check_original(config, "rewrite.gate.by", config.rewrite.gate.by, "")
 
 
 def check_original(config: Config, where: str, by: str, more: str) -> None:
-    """Checks that a retriever has scores, of the original alone; `more`: what may be named beside retrievers.
-
-    Raises:
-        ValueError: It has none, or is not there.
-    """
+    """Checks that a retriever has scores, of the original alone; `more`: what may be named beside retrievers."""
     if by not in config.retrieve.retrievers:
         raise ValueError(f"{where}: no retriever {by!r}{nearest(by, config.retrieve.retrievers)}")
     if not config.retrieve.retrievers[by].indexed(by):
@@ -36,11 +28,7 @@ def check_original(config: Config, where: str, by: str, more: str) -> None:
 
 
 def check_steps(config: Config) -> None:
-    """Checks that each step has an engine and results to read, and that rounds go by a score that there is.
-
-    Raises:
-        ValueError: It is not so.
-    """
+    """Checks that each step has an engine and results to read, and that rounds go by a score that there is."""
     engines = {key: one.engine for key, one in config.steps.items()}
     engines |= {} if config.judge is None else {"judge": config.judge.engine}
     for where, engine in engines.items():

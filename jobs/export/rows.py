@@ -74,11 +74,7 @@ FROM queries LEFT JOIN texts USING (query_id) LEFT JOIN first USING (query_id) O
 
 
 def write_rows(run: RunFolder, hits: int, path: Path) -> dict[str, int]:
-    """Writes the rows of a finished run, with the first `hits` documents each, to a local file; returns `COUNTED`.
-
-    Raises:
-        ConfigError: The run's tables cannot be read.
-    """
+    """Writes the rows of a finished run, with the first `hits` documents each, to a local file; returns `COUNTED`."""
     counts = Counter(dict.fromkeys(COUNTED, 0))
     try:
         with database() as connection, pq.ParquetWriter(path, LOOK_UP, compression="zstd") as file:

@@ -50,11 +50,7 @@ class Version:
 
 
 def open_target(name: str) -> Storage:
-    """Returns the storage of a folder of versions.
-
-    Raises:
-        ConfigError: It is the folder of a run.
-    """
+    """Returns the storage of a folder of versions."""
     storage = open_storage(name)
     if storage.stat("run.json") is not None:  # whose manifests and tables the versions would lie among
         raise ConfigError("argument", f"--to {name}: is the folder of a run; name another folder")
@@ -92,11 +88,7 @@ def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[
 
 
 def current(storage: Storage) -> dict[str, Any] | None:
-    """Returns what `current.json` says; None: nothing was promoted.
-
-    Raises:
-        ConfigError: It is damaged.
-    """
+    """Returns what `current.json` says; None: nothing was promoted."""
     return _json_of(storage, CURRENT)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,13 @@ def resolve(engine: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
 
     Paths become absolute (a worker may have another working directory); a hub model's revision becomes its current
     commit. No request is sent to a server; `check` does that.
-
-    Raises:
-        RewriterError, RetrieverError, ConfigError: weights or recorded completions cannot be read.
     """
     settings, weights = engine.located(_weights)
     settings = with_paths(settings)
-    worker_engine = open_worker_engine(settings)
-    try:
+    with closing(open_worker_engine(settings)) as opened:
         code = identity_of(type(settings))  # of a plug-in
         with errors_of_engine(settings, "identity"):
-            return settings, worker_engine.identity() | weights | ({"code": code} if code else {})
-    finally:
-        worker_engine.close()
+            return settings, opened.identity() | weights | ({"code": code} if code else {})
 
 
 def open_worker_engine(settings: EngineSettings) -> Engine:
@@ -49,12 +43,14 @@ def open_worker_engine(settings: EngineSettings) -> Engine:
     with ExitStack() as names:
 
         def with_copy(url: str) -> str:
+            if not remote(url):
+                return url
             folder, _, name = url.rpartition("/")
             copy = retry_if_replaced(lambda: _copied(S3Storage(folder), name)) / name
             names.enter_context(naming(url, copy))
             return str(copy)
 
-        return open_engine(settings.with_names(Names.FILE, lambda path: with_copy(path) if remote(path) else path))
+        return open_engine(settings.with_names(Names.FILE, with_copy))
 
 
 def _copied(storage: S3Storage, name: str) -> Path:
@@ -72,20 +68,13 @@ def check(settings: EngineSettings, local: bool) -> None:
     """Checks that a resolved engine can answer: its server is reachable, its key valid, its model known.
 
     Where workers are not `local`, what they need (vLLM) may be missing here, and nothing is checked.
-
-    Raises:
-        RewriterError: no request would succeed.
     """
     if settings.is_recorded:  # read whole when it was resolved
         return
     if settings.package is not None and not local and importlib.util.find_spec(settings.package) is None:
         return
-    engine = open_worker_engine(settings)
-    try:
-        with errors_of_engine(settings, "check"):
-            engine.check()
-    finally:
-        engine.close()
+    with closing(open_worker_engine(settings)) as engine, errors_of_engine(settings, "check"):
+        engine.check()
 
 
 def blocks_in_flight(engine: EngineSettings, shard_size: int) -> int:

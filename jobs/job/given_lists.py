@@ -37,14 +37,25 @@ def with_given_lists(config: Config) -> Config:
     """Returns the config, whose retrievers of run files have the lists of the log's queries.
 
     Raises:
-        RetrieverError: A run file cannot be read, or none of its topics is in the log.
-        ConfigError, LogError: The log has no ids, or cannot be read.
+        RetrieverError: a run file cannot be read, or none of its topics is in the log.
+        ConfigError, LogError: the log has no ids, or cannot be read.
     """
-    found = {name: _read(config, name, one) for name, one in _of_files(config)}
-    if not found:
+    of_files = {name: one for name, one in config.retrieve.retrievers.items() if isinstance(one, TrecSettings)}
+    if not of_files:
         return config
-    retrieve = config.retrieve
-    return config.model_copy(update={"retrieve": retrieve.model_copy(update={"retrievers": {**retrieve.retrievers, **found}})})
+    retrievers = dict(config.retrieve.retrievers)
+    for name, settings in of_files.items():
+        where = f"retrieve.retrievers.{name}: {settings.path}"
+        if config.log.id_column is None:
+            raise ConfigError(
+                "config-value", f"{where}: its topics are the log's ids, and log.id_column is null; name the column"
+            )
+        version = next((f"{file.size} {file.changed}" for file in files_at(settings.path) if file.path == settings.path), None)
+        if version is None:
+            raise RetrieverError("run-file", f"{where}: {absent(settings.path)}; correct the path")
+        read = json.dumps(versions(log_files(config.log)))
+        retrievers[name] = settings.with_lists(_given(config.log.model_dump_json(), read, settings.path, version, where))
+    return config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"retrievers": retrievers})})
 
 
 def given_list_notes(config: Config) -> list[str]:
@@ -52,34 +63,11 @@ def given_list_notes(config: Config) -> list[str]:
     planned = config.rewrite.planned
     alone = [f"rewrites are not searched there ({', '.join(planned)}): it has lists of the log's queries"] if planned else []
     return [
-        f"retrieve.retrievers.{name}: {one.path}: {note}"
-        for name, one in _of_files(config)
-        if one.lists is not None
-        for note in (*one.lists.notes, *alone)
+        f"retrieve.retrievers.{name}: {settings.path}: {note}"
+        for name, settings in config.retrieve.retrievers.items()
+        if isinstance(settings, TrecSettings) and settings.lists is not None
+        for note in (*settings.lists.notes, *alone)
     ]
-
-
-def _of_files(config: Config) -> Iterator[tuple[str, TrecSettings]]:
-    for name, one in config.retrieve.retrievers.items():
-        if isinstance(one, TrecSettings):
-            yield name, one
-
-
-def _read(config: Config, name: str, settings: TrecSettings) -> TrecSettings:
-    where = f"retrieve.retrievers.{name}: {settings.path}"
-    if config.log.id_column is None:
-        raise ConfigError("config-value", f"{where}: its topics are the log's ids, and log.id_column is null; name the column")
-    files = log_files(config.log)
-    read = json.dumps(versions(files))
-    lists = _given(config.log.model_dump_json(), read, settings.path, _version(settings.path, where), where)
-    return settings.with_lists(lists)
-
-
-def _version(path: str, where: str) -> str:
-    found = [file for file in files_at(path) if file.path == path]
-    if not found:
-        raise RetrieverError("run-file", f"{where}: {absent(path)}; correct the path")
-    return f"{found[0].size} {found[0].changed}"
 
 
 @lru_cache(maxsize=_KEPT)
@@ -123,8 +111,7 @@ def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLis
 def _queries(log: LogSettings, files: list[LogFile], run: RunFile, where: str) -> tuple[dict[str, str], int]:
     """Returns topic -> its query in the log, in plain form, of the topics that are in the log; and rows without a list.
 
-    Raises:
-        RetrieverError: Two topics have one query after different turns: lists are known by the query alone.
+    Lists are known by the query alone: topics with one query after different turns are refused.
     """
     columns = LogColumns(log.query_column, log.id_column, context_column=log.context_column)
     wanted = pa.array(run.topics, pa.string())

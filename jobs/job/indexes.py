@@ -20,11 +20,7 @@ States = Mapping[str, Any]
 
 
 def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:
-    """Returns the states of the indexes now, each read once.
-
-    Raises:
-        RetrieverError: an index is gone, or its server is away.
-    """
+    """Returns the states of the indexes now, each read once."""
     found: dict[str, Any] = {}
     for one in searched:
         if one.settings.foreign and one.place not in found:
@@ -73,11 +69,7 @@ def read_facts(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> dict
 
 
 def check_depths(config: Config, facts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Checks by the facts about indexes that they give lists as deep as the config has them.
-
-    Raises:
-        ConfigError: An index gives fewer hits.
-    """
+    """Checks by the facts about indexes that they give lists as deep as the config has them."""
     for name, one in config.retrieve.retrievers.items():
         key, depth = "retrieve.depth", config.retrieve.depth
         if one.own_depth is not None:
@@ -125,11 +117,7 @@ def text_settings(config: Config) -> list[RetrieverSettings]:
 
 
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Checks that the texts of documents can be read, and are those of what all retrievers find, by their indexes' identities.
-
-    Raises:
-        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts, or not all of them.
-    """
+    """Checks that the texts of documents can be read, and are those of what all retrievers find."""
     retrievers, first = config.retrieve.retrievers, config.retrieve.text_retriever
     searched = searched_indexes(retrievers, indexes)
     sources = text_sources(searched_indexes({first: retrievers[first]}, indexes))

@@ -45,11 +45,7 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_baseline(name: str, arms: Iterable[str]) -> None:
-    """Checks that `evaluate.baseline` names an arm.
-
-    Raises:
-        ConfigError: it names none.
-    """
+    """Checks that `evaluate.baseline` names an arm."""
     names = list(arms)
     if name not in names:
         what = f"evaluate.baseline: {name!r} is no arm{nearest(name, names)}; set evaluate.baseline to one of them"
@@ -57,11 +53,7 @@ def check_baseline(name: str, arms: Iterable[str]) -> None:
 
 
 def judged_measures(config: Config) -> tuple[str, ...]:
-    """Returns the measures by a judge's grades, as deep as it judged: of a list, the share that is relevant, whether any is.
-
-    Raises:
-        AssertionError: The results are not judged.
-    """
+    """Returns the measures by a judge's grades, as deep as it judged: of a list, the share that is relevant, whether any is."""
     settings = None if config.judge is None else config.judge.relevance
     assert settings is not None, "the results are not judged"
     depth, relevant = settings.documents, settings.relevant
@@ -70,22 +62,12 @@ def judged_measures(config: Config) -> tuple[str, ...]:
 
 
 def depths(names: Sequence[str]) -> tuple[int, ...]:
-    """Returns the deepest rank that each measure reads.
-
-    A measure without a cutoff (RR, AP, Rprec, Bpref, Judged) reads the whole list, which counts as `WHOLE` documents.
-
-    Raises:
-        ConfigError: see `check_measures`.
-    """
+    """Returns the deepest rank that each measure reads; without a cutoff (RR, AP, Rprec, Bpref, Judged) it is `WHOLE`."""
     return tuple(int(_parsed(name).params.get("cutoff", WHOLE)) for name in names)
 
 
 def deepest_rank(names: Sequence[str]) -> int:
-    """Returns the deepest rank that one of the measures reads.
-
-    Raises:
-        ConfigError: see `check_measures`.
-    """
+    """Returns the deepest rank that one of the measures reads."""
     return max(depths(names))
 
 
@@ -122,11 +104,7 @@ def shallow_measures(config: Config, reach: Mapping[str, int], *, is_run: bool) 
 
 
 def check_grades(names: Sequence[str], judgements: Judgements) -> None:
-    """Checks the grades of judgements against what the measures can be computed for.
-
-    Raises:
-        ConfigError: a grade is above `EXPONENTIAL_GRADE`, and a measure has gains that are powers of two of the grades.
-    """
+    """Checks the grades of judgements against what the measures can be computed for."""
     exponential = [name for name in names if (one := _parsed(name)).NAME == "ERR" or one.params.get("dcg") == "exp-log2"]
     highest = max((grade for grades in judgements.grades.values() for grade in grades.values()), default=0)
     if exponential and highest > EXPONENTIAL_GRADE:
@@ -138,11 +116,7 @@ def check_grades(names: Sequence[str], judgements: Judgements) -> None:
 
 
 def named_judgements(config: Config) -> Judgements | None:
-    """Returns the judgements that a config names, if its measures can be computed by them; None if it names none.
-
-    Raises:
-        ConfigError: they cannot be read, or see `check_measures` and `check_grades`.
-    """
+    """Returns the judgements that a config names, if its measures can be computed by them; None if it names none."""
     settings = config.evaluate
     if not settings.qrels:
         return None

@@ -36,7 +36,7 @@ def open_retriever(
                 return one
             folder = _local_copy(one.index)
             names.enter_context(naming(one.index, folder))
-            return _with_folder(one, folder)
+            return one.model_copy(update={"index": str(folder)})
 
         copied_here = settings.with_indexed(name, with_copy)
         return retriever.open_retriever(name, copied_here, device=device, expect_identity=expect_identity)
@@ -57,7 +57,7 @@ def open_documents(
         if _on_s3(index):
             folder = _local_copy(index.index, cached_only=cached_only)
             with naming(index.index, folder):
-                stores[member] = retriever.open_documents(key, _with_folder(index, folder))
+                stores[member] = retriever.open_documents(key, index.model_copy(update={"index": str(folder)}))
         else:
             stores[member] = retriever.open_documents(key, index, patient=patient)
     return all_documents(stores)
@@ -78,7 +78,9 @@ def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]
     if not settings.indexed(name):
         return retriever.retriever_identity(name, settings)
     found = {
-        key: index_identity(key, one, _entry(one)) if _on_s3(one) else retriever.retriever_identity(key, one)
+        key: index_identity(key, one, stored_index(S3Storage(one.index))[0])
+        if _on_s3(one)
+        else retriever.retriever_identity(key, one)
         for key, one in settings.indexed(name).items()
     }
     return settings.identity_of(name, found)
@@ -88,7 +90,9 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
     """Returns `retrievers.retriever.retriever_facts`, of an index on S3 without copying it."""
     identities = indexed_identities({name: identity})
     found = {
-        key: index_facts(_entry(one)) if _on_s3(one) else retriever.retriever_facts(key, one, identities[key])
+        key: index_facts(stored_index(S3Storage(one.index))[0])
+        if _on_s3(one)
+        else retriever.retriever_facts(key, one, identities[key])
         for key, one in settings.indexed(name).items()
     }
     return settings.facts_of(name, identities, found)
@@ -113,16 +117,8 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
     raise RetrieverError("index-other", f"index {storage.root}: is damaged: {wrong}; build it again: {BUILD}")
 
 
-def _entry(settings: LocalSettings) -> dict[str, Any]:
-    return stored_index(S3Storage(settings.index))[0]
-
-
 def _on_s3(settings: RetrieverSettings) -> TypeGuard[LocalSettings]:
     return settings.folder is not None and remote(settings.folder)
-
-
-def _with_folder(settings: LocalSettings, folder: Path) -> LocalSettings:
-    return settings.model_copy(update={"index": str(folder)})
 
 
 def _local_copy(index: str, *, cached_only: bool = False) -> Path:

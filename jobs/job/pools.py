@@ -8,22 +8,23 @@ Elasticsearch, or if the reranker or its encoder is at that server.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, RewriterError
 from cluster.run.pool_sizes import Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
 from jobs.job.devices import distinct, placed
 from jobs.job.indexes import text_settings
-from jobs.job.strategies import readable, searched_first
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.calls import asked_engines
 from rewriters.engines.settings import VLLM_MEMORY, EngineSettings
+from rewriters.pool import load
 from rewriters.strategy import Strategy
 
 Workers = Mapping[str | None, int]
@@ -42,6 +43,17 @@ def rerankers_of(config: Config) -> list[RerankerSettings]:
     return [config.reranking] if config.rerank.kind != "none" else []
 
 
+def searched_first(config: Config) -> list[RetrieverSettings]:
+    """Returns the retrievers that are searched before rewriting, by the gate.
+
+    Where retrievers have other names than the config says, as in that of an ablation's pools, it may be any of them.
+    """
+    gate, retrievers = config.rewrite.gated, config.retrieve.retrievers
+    if gate is None:
+        return []
+    return [retrievers[gate.by]] if gate.by in retrievers else list(retrievers.values())
+
+
 def sharing_workers(
     config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankerSettings] | None = None
 ) -> dict[str | None, int]:
@@ -52,72 +64,40 @@ def sharing_workers(
 
 def shared_limits(config: Config, rerankers: Sequence[RerankerSettings] | None = None) -> dict[str | None, SharedLimit]:
     """Returns the limit of each server's requests in flight, the lowest that is set; of Elasticsearch under None."""
-    found: dict[str | None, SharedLimit] = {}
     rerankers = rerankers_of(config) if rerankers is None else rerankers
-    retrievers = list(config.retrieve.retrievers.values())
-    sent = [("retrieve", one.server_limits()) for one in retrievers]
-    texts = [one.own_limits() for one in text_settings(config)]
+    sent = [("retrieve", retriever.server_limits()) for retriever in config.retrieve.retrievers.values()]
+    texts = [index.own_limits() for index in text_settings(config)]
     if rerankers:
         sent += [("rerank", limits) for limits in texts]
-    sent += [("rerank", one.server_limits()) for one in rerankers]
+    sent += [("rerank", reranker.server_limits()) for reranker in rerankers]
     if config.iterate is not None:  # its workers search and rerank, too
         sent += [("iterate", limits) for _, limits in sent]
     sent += [(step, limits) for step in config.asking if step not in ("iterate", "web") for limits in texts]
     if config.web is not None:
         sent.append(("web", config.web.search.own_limits()))
-    sent += [("gate", one.server_limits()) for one in searched_first(config)]
+    sent += [("gate", retriever.server_limits()) for retriever in searched_first(config)]
+    shared: dict[str | None, SharedLimit] = {}
     for pool, limits in sent:
         for server, limit in limits:
-            most, pools = found.get(server, SharedLimit(limit, []))
-            found[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
-    return found
-
-
-def limit_workers(
-    config: Config, pools: Mapping[str, PoolRequest], rerankers: Sequence[RerankerSettings] | None = None
-) -> dict[str, PoolRequest]:
-    """Returns the requested pools, with automatically sized ones limited to one worker per request in flight."""
-    limited = dict(pools)
-    for limit in shared_limits(config, rerankers).values():
-        unset = [name for name in limit.pools if pools[name].workers is None]
-        left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
-        for name in unset:
-            share = max(1, left // len(unset))
-            limited[name] = replace(limited[name], max_workers=min(share, limited[name].max_workers or share))
-    return limited
+            most, pools = shared.get(server, SharedLimit(limit, []))
+            shared[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
+    return shared
 
 
 def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankerSettings] | None = None) -> None:
-    """Checks that every worker has a request in flight of its own.
-
-    Raises:
-        ConfigError: there are more workers than requests in flight.
-    """
+    """Checks that every worker has a request in flight of its own."""
     for server, limit in shared_limits(config, rerankers).items():
         most = {name: pools[name].max_workers for name in limit.pools}
-        if (workers := sum(most.values())) > limit.max_in_flight:
-            raise ConfigError(
-                "cluster-small",
-                f"cluster: {workers} workers cannot share {limit.max_in_flight} requests in flight "
-                f"({', '.join(f'{name} {n}' for name, n in most.items())}); "
-                f"take fewer workers, or raise max_in_flight of {_what_is_at(config, server)}",
-            )
-
-
-def _what_is_at(config: Config, server: str | None) -> str:
-    if server is None:
-        return "the retrievers"
-    asked = [name for name, one in config.retrieve.retrievers.items() if server in dict(one.own_limits())]
-    return f"retrieve.retrievers.{asked[0]}" if asked else f"the model at {server}"
-
-
-def _max_workers(request: PoolRequest) -> int:
-    if isinstance(request.workers, tuple):
-        return request.workers[1]
-    return request.workers if isinstance(request.workers, int) else 0
-
-
-Model = TypeVar("Model", bound=Settings)
+        if (workers := sum(most.values())) <= limit.max_in_flight:
+            continue
+        asking = [name for name, one in config.retrieve.retrievers.items() if server in dict(one.own_limits())]
+        place = f"retrieve.retrievers.{asking[0]}" if asking else f"the model at {server}"
+        raise ConfigError(
+            "cluster-small",
+            f"cluster: {workers} workers cannot share {limit.max_in_flight} requests in flight "
+            f"({', '.join(f'{name} {n}' for name, n in most.items())}); "
+            f"take fewer workers, or raise max_in_flight of {'the retrievers' if server is None else place}",
+        )
 
 
 def requested_pools(
@@ -129,12 +109,12 @@ def requested_pools(
 ) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
-    `rerankers`: those that each reranking worker has; `asking`: step -> the engines that each of its workers has; None: the
-    config's own. `engines`: those that each rewriting worker opens; None: those of the config, as far as the files of its
-    strategies can be read from here. `gating`: the retrievers that are searched before rewriting; None: the config's own.
-
-    Raises:
-        ConfigError: a worker has fewer GPUs than its engines need.
+    Args:
+        config: of a run, or that of an ablation's pools.
+        rerankers: that each reranking worker has; None, also below: the config's own.
+        asking: step -> the engines that each of its workers has.
+        engines: that each rewriting worker opens; None: as far as the files of strategies can be read from here.
+        gating: retrievers that are searched before rewriting.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     encodes = _encodes(config.retrieve.retrievers)
@@ -143,16 +123,30 @@ def requested_pools(
         opened = opened_engines(config) if engines is None else engines
         pools = {"rewrite": _asking("rewrite", config.cluster.rewrite.pool_request(), opened)} | pools
     if gating := searched_first(config) if gating is None else gating:
-        request = config.cluster.gate.pool_request(can_use_gpu=_encodes({str(n): one for n, one in enumerate(gating)}))
-        pools = {"gate": request if request.can_use_gpu else replace(request, workers=request.workers or 1)} | pools
+        encoding = _encodes({str(number): retriever for number, retriever in enumerate(gating)})
+        pools = {"gate": _one_without_gpu(config.cluster.gate.pool_request(can_use_gpu=encoding))} | pools
+    loads = any(reranker.loads for reranker in rerankers)
     if rerankers:
-        request = config.cluster.rerank.pool_request(can_use_gpu=any(one.loads for one in rerankers))
-        pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
-    for step, of_step in (step_engines(config) if asking is None else asking).items():
-        pools[step] = _asking(step, getattr(config.cluster, step).pool_request(), of_step)
-    if "iterate" in pools and (encodes or any(one.loads for one in rerankers)):  # its workers have what these stages have
+        pools["rerank"] = _one_without_gpu(config.cluster.rerank.pool_request(can_use_gpu=loads))
+    for step, opened in (step_engines(config) if asking is None else asking).items():
+        pools[step] = _asking(step, getattr(config.cluster, step).pool_request(), opened)
+    if "iterate" in pools and (encodes or loads):  # its workers have what these stages have
         pools["iterate"] = replace(pools["iterate"], can_use_gpu=True)
-    return limit_workers(config, pools, rerankers)
+    for limit in shared_limits(config, rerankers).values():  # automatically sized pools: one worker per request in flight
+        unset = [name for name in limit.pools if pools[name].workers is None]
+        left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
+        for name in unset:
+            share = max(1, left // len(unset))
+            pools[name] = replace(pools[name], max_workers=min(share, pools[name].max_workers or share))
+    return pools
+
+
+def _max_workers(request: PoolRequest) -> int:
+    return request.workers[1] if isinstance(request.workers, tuple) else request.workers or 0
+
+
+def _one_without_gpu(request: PoolRequest) -> PoolRequest:
+    return request if request.can_use_gpu else replace(request, workers=request.workers or 1)
 
 
 def _encodes(retrievers: Mapping[str, RetrieverSettings]) -> bool:
@@ -163,6 +157,9 @@ def _encodes(retrievers: Mapping[str, RetrieverSettings]) -> bool:
 def device(pool: Pool | PoolRequest) -> str:
     """Returns the torch device of the pool's workers; Ray shows each worker its own accelerator as the first."""
     return "cuda:0" if pool.gpus else "cpu"
+
+
+Model = TypeVar("Model", bound=Settings)
 
 
 def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None = None) -> Config:
@@ -215,14 +212,16 @@ def opened_engines(config: Config, pool: Sequence[Strategy] | None = None) -> li
     go to the common engine.
     """
     entries = config.rewrite.strategies if config.rewrite.planned else []
-    read = [readable(entry) for entry in entries] if pool is None else list(pool)
-    known = [one for one in read if one is not None]
-    own = {one.name: one.engine for one in known}
+    known = [] if pool is None else list(pool)
+    for entry in entries if pool is None else ():
+        with suppress(RewriterError):  # cannot be read from here
+            known.append(load(entry, context=True))
+    own = {strategy.name: strategy.engine for strategy in known}
     names = asked_engines(known, config.rewrite.select)
-    if len(known) < len(read) and "" not in names:
+    if pool is None and len(known) < len(entries) and "" not in names:
         names = ["", *names]
-    found = [config.rewrite.engine if not name else own[name] for name in names]
-    return list(distinct(one for one in found if one is not None).values())
+    engines = [config.rewrite.engine if not name else own[name] for name in names]
+    return list(distinct(engine for engine in engines if engine is not None).values())
 
 
 def _asking(pool: str, request: PoolRequest, engines: Sequence[EngineSettings]) -> PoolRequest:
@@ -230,34 +229,25 @@ def _asking(pool: str, request: PoolRequest, engines: Sequence[EngineSettings]) 
 
     A vLLM engine runs on as many accelerators as its arguments set, and a worker has those of all its engines; for servers one
     worker is enough.
-
-    Raises:
-        ConfigError: a worker has fewer GPUs than one of its engines spans, or than all of them find memory on.
     """
-    spanning = [one for one in distinct(engines).values() if one.gpus]
-    if spanning:
-        if request.gpus:  # 0: vLLM's build for CPUs
-            _check_gpus(pool, spanning, request.gpus)
-        gpus = float(sum(one.gpus for one in spanning)) if request.gpus is None else request.gpus
-        return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
-    if any(one.at_server for one in engines):
-        return replace(request, workers=request.workers or 1)
-    return request
-
-
-def _check_gpus(pool: str, engines: Sequence[EngineSettings], gpus: float) -> None:
-    largest = max(one.gpus for one in engines)
-    if 1 < largest > gpus:
+    spanning = [engine for engine in distinct(engines).values() if engine.gpus]
+    if not spanning:
+        at_server = any(engine.at_server for engine in engines)
+        return replace(request, workers=request.workers or 1) if at_server else request
+    gpus, largest = request.gpus, max(engine.gpus for engine in spanning)
+    where = f"cluster.{pool}.gpus: a worker has {gpus or 0:g}"
+    if gpus and 1 < largest > gpus:  # 0: vLLM's build for CPUs
         raise ConfigError(
             "cluster-small",
-            f"cluster.{pool}.gpus: a worker has {gpus:g}, but its engine spans {largest} (tensor_parallel_size x "
-            f"pipeline_parallel_size of {pool}.engine.args, or of a strategy's engine); leave it out",
+            f"{where}, but its engine spans {largest} (tensor_parallel_size x pipeline_parallel_size of {pool}.engine.args, or "
+            "of a strategy's engine); leave it out",
         )
-    if placed(engines, gpus) is None:
-        wanted = ", ".join(f"{one.shown} {one.memory:g} of {one.gpus}" for one in engines)
+    if gpus and placed(spanning, gpus) is None:
+        wanted = ", ".join(f"{engine.shown} {engine.memory:g} of {engine.gpus}" for engine in spanning)
         raise ConfigError(
             "cluster-small",
-            f"cluster.{pool}.gpus: a worker has {gpus:g}, whose memory cannot hold all its engines ({wanted}; "
-            f"gpu_memory_utilization of their args, {VLLM_MEMORY:g} where it is not set); leave it out, which gives each its "
-            "own, or lower gpu_memory_utilization",
+            f"{where}, whose memory cannot hold all its engines ({wanted}; gpu_memory_utilization of their args, "
+            f"{VLLM_MEMORY:g} where it is not set); leave it out, which gives each its own, or lower gpu_memory_utilization",
         )
+    gpus = float(sum(engine.gpus for engine in spanning)) if gpus is None else gpus
+    return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)

@@ -92,82 +92,62 @@ def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
     judgements = named_judgements(config)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
-    output = open_storage(config.output)
-    check_writable(output, "output")
+    check_writable(open_storage(config.output), "output")
     if config.own_store is not None:
         check_writable(open_storage(config.own_store), "store")
-    return _prepare(config, config_path, files, judgements, output, rewriting, ready)
+    return replace(_prepare(config, config_path, config.output, rewriting, ready), files=files, judgements=judgements)
 
 
 def check_shared_store(config: Config) -> None:
-    """Checks that all nodes of the connected cluster see the store, where it is not beside the runs.
-
-    Raises:
-        ClusterError: A node does not see it.
-    """
+    """Checks that all nodes of the connected cluster see the store, where it is not beside the runs."""
     if config.own_store is not None:
         check_shared(open_storage(config.own_store), "store")
 
 
 def prepare_query(config: Config, config_path: str, folder: str, ready: Ready = leave) -> Prepared:
     """Returns a checked job for a single query (`try`): `folder` replaces the output; log and judgements are not read."""
-    return _prepare(config, config_path, [], None, open_storage(folder), read_rewriting(config), ready)
+    return _prepare(config, config_path, folder, read_rewriting(config), ready)
 
 
-def _prepare(
-    config: Config,
-    config_path: str,
-    files: list[LogFile],
-    judgements: Judgements | None,
-    output: Storage,
-    rewriting: Rewriting,
-    ready: Ready,
-) -> Prepared:
+def _prepare(config: Config, config_path: str, output: str, rewriting: Rewriting, ready: Ready) -> Prepared:
     config = with_given_lists(with_precisions(config, requested_pools(config, engines=opened_engines(config, rewriting.pool))))
     prices = read_prices(config, config_path)
-    prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     ready([config])
     indexes = index_identities(config)
-    of_encoders = encoder_warnings(config)
+    warnings = [*encoder_warnings(config), *given_list_notes(config)]
     if config.reads_texts:
         check_documents(config, indexes)
     facts = read_facts(config, indexes)
     check_depths(config, facts)
     searched = searched_indexes(config.retrieve.retrievers, indexes)
-    noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
-    engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
+    states = {name: index["state"] for name, index in indexed_identities(facts).items() if index.get("state") is not None}
+    engine_settings, rewriting, rewriting_identity, of_rewriting = resolved_rewriting(config, rewriting)
     steps = ready_steps(config)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config), steps.identity())
-    name = run_id(config, identified_by)
-    config_file = str(Path(config_path).absolute())
     return Prepared(
-        config,
-        config_file,
-        files,
-        log_columns(config, rewriting),
-        identified_by,
-        engine_settings,
-        indexes,
-        judgements,
-        prices,
-        output,
-        name,
-        facts,
-        rewriting,
-        of_encoders + tuple(given_list_notes(config)) + warnings + unpriced_models(config, prices, rewriting.pool),
-        prices_file=prices_file,
+        config=config,
+        config_file=str(Path(config_path).absolute()),
+        files=[],
+        columns=log_columns(config, rewriting),
+        identity=identified_by,
+        engine=engine_settings,
+        indexes=indexes,
+        judgements=None,
+        prices=prices,
+        output=open_storage(output),
+        run_id=run_id(config, identified_by),
+        facts=facts,
+        rewriting=rewriting,
+        warnings=(*warnings, *of_rewriting, *unpriced_models(config, prices, rewriting.pool)),
+        prices_file=prices_version(_prices_path(config_path)) if prices is not None else None,
         searched=searched,
-        states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
+        states={index.place: states[index.name] for index in searched if index.name in states},
         steps=steps,
     )
 
 
 def read_prices(config: Config, config_path: str) -> Prices | None:
-    """Returns the prices beside the config; None: there are none, and none are needed.
-
-    Raises:
-        ConfigError, ClusterError: they are needed, or wrong.
-    """
+    """Returns the prices beside the config; None: there are none, and none are needed."""
     prices = load_prices(_prices_path(config_path))
     if prices is None and config.limits.max_cost_usd is not None:
         raise ConfigError(
@@ -195,38 +175,30 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
 
 
 def reranking_identity(config: Config) -> dict[str, Any]:
-    """Returns the identity of a config's reranker.
-
-    Raises:
-        RetrieverError: its model is missing.
-    """
+    """Returns the identity of a config's reranker."""
     try:
         return reranker_identity(config.reranking)
     except RetrieverError as error:
-        if error.code != "model":
-            raise
-        raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
+        if error.code == "model":
+            error.line += "; or do without a reranker: --set rerank.kind=none"
+        raise
 
 
 def free_models(config: Config, prices: Prices, pool: Sequence[Strategy] | None = None) -> list[str]:
     """Returns the models at servers that have no price; `pool` as of `opened_engines`."""
-    models = dict.fromkeys(one.counted_by for one in _at_servers(config, pool))
+    models = dict.fromkeys(engine.counted_by for engine in _at_servers(config, pool))
     return [model for model in models if model not in prices.tokens]
 
 
 def _at_servers(config: Config, pool: Sequence[Strategy] | None) -> list[EngineSettings]:
-    of_steps = [one for of in step_engines(config).values() for one in of]
-    return [one for one in (*opened_engines(config, pool), *of_steps) if one.at_server]
+    engines = [*opened_engines(config, pool), *(engine for asked in step_engines(config).values() for engine in asked)]
+    return [engine for engine in engines if engine.at_server]
 
 
-def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> tuple[str, ...]:
-    """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`.
-
-    Raises:
-        ConfigError: limits.max_cost_usd is set, which cannot hold with a model without a price.
-    """
+def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> list[str]:
+    """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`."""
     if prices is None:
-        return ()
+        return []
     near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in free_models(config, prices, pool)}
     if near and config.limits.max_cost_usd is not None:
         model, like = next(iter(near.items()))
@@ -235,19 +207,15 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
             f"limits.max_cost_usd cannot hold: prices.yaml has no price for the model {model!r}{like}; add it under tokens "
             "(0 where it costs nothing), or remove the limit",
         )
-    tiers = dict.fromkeys((one.counted_by, one.asked_tier) for one in _at_servers(config, pool) if one.asked_tier)
-    return (
-        *(
-            f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"
-            for model, like in near.items()
-        ),
-        *(
-            f"prices.yaml: tokens: {model!r} has no price for tier {tier}, so its tokens count as of the standard tier; add "
-            f"tiers: {{{tier}: ...}} there"
-            for model, tier in tiers
-            if model in prices.tokens and tier not in prices.tokens[model].tiers
-        ),
-    )
+    warnings = [
+        f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"
+        for model, like in near.items()
+    ]
+    for model, tier in ((asked.counted_by, asked.asked_tier) for asked in _at_servers(config, pool)):
+        if tier and model in prices.tokens and tier not in prices.tokens[model].tiers:
+            words = f"{model!r} has no price for tier {tier}, so its tokens count as of the standard tier"
+            warnings.append(f"prices.yaml: tokens: {words}; add tiers: {{{tier}: ...}} there")
+    return list(dict.fromkeys(warnings))
 
 
 def resolved_rewriting(
@@ -256,9 +224,6 @@ def resolved_rewriting(
     """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings.
 
     `resolve` returns an engine's settings and identity.
-
-    Raises:
-        RewriterError, RetrieverError, ConfigError: an engine cannot be had, or the strategies do not fit the selection.
     """
     rewrite, common = config.rewrite, config.rewrite.engine
     if not rewrite.planned or common is None:
@@ -267,42 +232,28 @@ def resolved_rewriting(
         rewriter = Rewriter(rewriting)
     except RewriterError as error:
         raise config_error(error) from error
-    for one in rewriting.pool:
-        _check_form(one, common)
-    settings, identity = resolve(common)
-    own = {s.name: resolve(s.engine) for s in rewriting.pool if s.engine is not None}
-    pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
-    identities: dict[str, Any] = {"rewriter": rewriter.identity(), "engine": identity}
-    if own:
-        identities["engines"] = {name: one for name, (_, one) in own.items()}
     warnings = [
         f"strategy {name!r}: its prompt is not sent, since one request asks for several strategies: it takes their definitions "
         "and examples; set rewrite.calls: separate, or joint: false in its file"
         for name in rewriter.unsent_prompts()
     ]
-    if rewriting.context:
-        warnings += [
-            f"strategy {one.name!r}: its prompt is a text that is sent as it is, and has no {{context}}, so that the model "
-            "does not see the earlier turns"
-            for one in rewriting.pool
-            if one.prompt_as == "text" and CONTEXT not in variables(one.prompt)
-        ]
-    engines = [one for one in (rewrite.engine, *(strategy.engine for strategy in rewriting.pool)) if one is not None]
-    if rewriting.retries and any(one.is_recorded for one in engines):
+    for strategy in rewriting.pool:
+        strategy_engine = strategy.engine or common
+        if strategy.prompt_as == "text" and not strategy_engine.goes_on:
+            what = f"the engine {strategy_engine.kind!r} takes messages alone; give it an engine of another kind"
+            where = f"rewrite.strategies: strategy {strategy.name!r}"
+            raise ConfigError("strategy", f"{where}: its prompt is a text to go on with (prompt_as: text), and {what}")
+        if rewriting.context and strategy.prompt_as == "text" and CONTEXT not in variables(strategy.prompt):
+            warnings.append(
+                f"strategy {strategy.name!r}: its prompt is a text that is sent as it is, and has no {{context}}, so that the "
+                "model does not see the earlier turns"
+            )
+    settings, engine_identity = resolve(common)
+    own = {strategy.name: resolve(strategy.engine) for strategy in rewriting.pool if strategy.engine is not None}
+    pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
+    identities: dict[str, Any] = {"rewriter": rewriter.identity(), "engine": engine_identity}
+    if own:
+        identities["engines"] = {name: identified_by for name, (_, identified_by) in own.items()}
+    if rewriting.retries and any(each.is_recorded for each in (settings, *(resolved for resolved, _ in own.values()))):
         warnings.append("rewrite.retries: a recording has one answer to each request, so none of its requests is made again")
     return settings, replace(rewriting, pool=pool), identities, tuple(warnings)
-
-
-def _check_form(strategy: Strategy, common: EngineSettings) -> None:
-    """Checks that the engine of a strategy takes its prompt.
-
-    Raises:
-        ConfigError: it takes messages alone.
-    """
-    engine = strategy.engine or common
-    if strategy.prompt_as == "text" and not engine.goes_on:
-        raise ConfigError(
-            "strategy",
-            f"rewrite.strategies: strategy {strategy.name!r}: its prompt is a text to go on with (prompt_as: text), and the "
-            f"engine {engine.kind!r} takes messages alone; give it an engine of another kind",
-        )

@@ -16,11 +16,7 @@ from rewriters.settings import SelectAdaptive, SelectClassified
 
 
 def read_rewriting(config: Config) -> Rewriting:
-    """Returns the pool of a config with all that its requests are made of.
-
-    Raises:
-        ConfigError: a file cannot be read, or what it holds is wrong.
-    """
+    """Returns the pool of a config with all that its requests are made of."""
     rewrite, select = config.rewrite, config.rewrite.select
     entries = rewrite.strategies if rewrite.planned else []
     context = config.log.context_column is not None

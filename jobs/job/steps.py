@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from retrievers.web.retriever import Web
 
 LABEL_GRADES = "iterate.labels.grades"
-"""Of the config: the grades by which refined queries are written."""
+"""Key of the config: the grades by which refined queries are written."""
 WEB_SEARCH = "web.search"
-"""Of the config; the name of its searches in costs/, errors/ and web/."""
+"""Key of the config; the name of its searches in costs/, errors/ and web/."""
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
+"""Returns an engine's settings for workers, and its identity."""
 VARIABLES = {
     "answer": frozenset({"query", "context", "documents"}),
     "iterate": frozenset({"query", "context", "documents", "tried"}) | LABEL_VARIABLES,
@@ -52,17 +53,10 @@ GRADE_KEYS = {"relevance": "overall", "accuracy": "accuracy"}
 
 @dataclass(frozen=True)
 class ReadyStep:
-    """A step with the engine that does it; a value that workers are given.
-
-    Attributes:
-        step: What is asked.
-        engine: Resolved settings.
-        engine_identity: By which its completions are known.
-        decoding: Passed to the engine.
-    """
+    """A step with the engine that does it; a value that workers are given."""
 
     step: LlmStep
-    engine: EngineSettings
+    engine: EngineSettings  # resolved
     engine_identity: Mapping[str, Any]
     decoding: Mapping[str, Any]
 
@@ -74,114 +68,105 @@ class ReadyStep:
         }  # fmt: skip
 
 
-def engine_of(config: Config, settings: LlmStepSettings) -> EngineSettings:
-    """Returns the engine that does a step: its own, else the common one."""
-    found = settings.engine or config.rewrite.engine
-    assert found is not None, "checked by the config"
-    return found
-
-
 @dataclass(frozen=True)
 class ReadySteps:
-    """All steps of a job that an LLM does after retrieval.
-
-    Attributes:
-        of_results: Key of the config -> what is asked there, of all but the judge.
-        judge: What the judge is asked, by the key of its prompt -> how.
-        gold: What tells the gold answers that answers are judged against; None: there are none.
-        searched: The identity of the search engine of `web`; None: there is none.
-    """
+    """All steps of a job that an LLM does after retrieval."""
 
     of_results: Mapping[str, ReadyStep] = field(default_factory=dict)
+    """Key of the config -> what is asked there, of all but the judge."""
     judge: Mapping[str, ReadyStep] = field(default_factory=dict)
+    """Kind of judgement -> what the judge is asked."""
     gold: str | None = None
+    """Digest of the gold answers that answers are judged against; None: there are none."""
     searched: Mapping[str, Any] | None = None
+    """The identity of the search engine of `web`; None: there is none."""
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides their results, by key of the config, as JSON values."""
-        found: dict[str, Any] = {key: one.identity() for key, one in self.of_results.items()}
-        found |= {"judge": {kind: one.identity() for kind, one in self.judge.items()}} if self.judge else {}
-        found |= {} if self.searched is None else {"web_search": dict(self.searched)}
-        return found | ({} if self.gold is None else {"gold_answers": self.gold})
+        values: dict[str, Any] = {key: step.identity() for key, step in self.of_results.items()}
+        values |= {"judge": {kind: step.identity() for kind, step in self.judge.items()}} if self.judge else {}
+        values |= {} if self.searched is None else {"web_search": dict(self.searched)}
+        return values | ({} if self.gold is None else {"gold_answers": self.gold})
 
 
-def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Resolve) -> ReadyStep:
-    found, identified_by = resolve(engine_of(config, settings))
-    decoding = DecodingSettings.model_validate({**step.decoding, **settings.decoding}).model_dump()
-    return ReadyStep(step, found, identified_by, decoding)
+def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps:
+    """Returns the steps of a config that LLMs do after retrieval.
+
+    Raises:
+        ConfigError, RewriterError, RetrieverError: a prompt is wrong, or an engine cannot be had.
+    """
+
+    def ready(settings: LlmStepSettings, step: LlmStep) -> ReadyStep:
+        common = settings.engine or config.rewrite.engine
+        assert common is not None, "checked by the config"
+        decoding = DecodingSettings.model_validate({**step.decoding, **settings.decoding}).model_dump()
+        return ReadyStep(step, *resolve(common), decoding)
+
+    steps = {key: ready(settings, _asked(settings, key)) for key, settings in config.steps.items()}
+    kinds = () if config.judge is None else config.judge.kinds
+    judge = {kind: ready(config.judge.step(kind), _judging(config, kind)) for kind in kinds} if config.judge else {}
+    gold = config.evaluate.answers if "accuracy" in judge else None
+    searched = None if config.web is None else open_search_engine(config.web.search).identity()
+    return ReadySteps(steps, judge, None if gold is None else _digest(read_answers(gold, config.evaluate.key)), searched)
 
 
 def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
-    """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
-    found = {key: _asked(settings, key).identity() for key, settings in config.steps.items()}
+    """Returns key of the config -> what is asked at its step, apart from its engine."""
+    asked = {key: _asked(settings, key).identity() for key, settings in config.steps.items()}
     for kind in config.judge.kinds if config.judge is not None else ():
-        found[f"judge.{kind}"] = _judging(config, kind).identity()
-    return found
+        asked[f"judge.{kind}"] = _judging(config, kind).identity()
+    return asked
 
 
-def _step(settings: LlmStepSettings, where: str, known: frozenset[str], language: str | None) -> LlmStep:
+def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
+    """Returns what an LLM is asked at a step."""
+    step = _loaded(settings, key, VARIABLES[key], getattr(settings, "language", None))
+    fault, wanted = "", ANSWER_KEYS.get(key)
+    if key in ("grade", LABEL_GRADES):
+        fault = _grade_fault(step, "relevance", f"output: {step.output} is no grade; make it grade or grades")
+    elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
+        fault = f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
+    elif wanted is not None and not (key == "iterate" and step.output == "text"):
+        if step.output != "object" or wanted not in step.keys:
+            fault = f"its answer has no key {wanted}; make it an object with this key"
+        elif wanted in step.optional:
+            fault = f"its key {wanted} is optional, and is what the step is for; take it out of optional"
+    return _checked(step, settings, key, fault)
+
+
+def _judging(config: Config, kind: str) -> LlmStep:
+    """Returns what the judge is asked for one kind."""
+    assert config.judge is not None
+    where, settings = f"judge.{kind}", config.judge.step(kind)
+    step = _loaded(settings, where, OF_JUDGEMENTS[kind], None)
+    forms = ("grades",) if kind == "criteria" else ("grade", "grades")
+    fault = _grade_fault(step, kind, f"output: {step.output} is not what it needs; make it {' or '.join(forms)}", forms)
+    if not fault and step.grades and (wrong := sorted(set(step.grades.values()) - set(range(HIGHEST_GRADES[kind] + 1)))):
+        fault = f"grades are from 0 to {HIGHEST_GRADES[kind]}, found {wrong[0]}; correct it"
+    return _checked(step, settings, where, fault)
+
+
+def _loaded(settings: LlmStepSettings, where: str, known: frozenset[str], language: str | None) -> LlmStep:
     try:
         return load_step(settings.prompt, known, f"{where}.prompt", settings.variables, language, read_text)
     except RewriterError as error:
         raise ConfigError(error.code, str(error)) from error
 
 
-def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
-    """Returns what an LLM is asked at a step; raises ConfigError."""
-    step = _step(settings, key, VARIABLES[key], getattr(settings, "language", None))
-    words = ""
-    if key in ("grade", LABEL_GRADES):
-        if step.output not in ("grade", "grades"):
-            words = f"output: {step.output} is no grade; make it grade or grades"
-        elif step.output == "grades" and GRADE_KEYS["relevance"] not in step.keys:
-            words = f"its keys lack {GRADE_KEYS['relevance']}, which is the grade; add it"
-    elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
-        words = f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
-    elif key in ANSWER_KEYS and not (key == "iterate" and step.output == "text"):
-        wanted = ANSWER_KEYS[key]
-        if step.output != "object" or wanted not in step.keys:
-            words = f"its answer has no key {wanted}; make it an object with this key"
-        elif wanted in step.optional:
-            words = f"its key {wanted} is optional, and is what the step is for; take it out of optional"
-    if words:
-        raise ConfigError("prompt", f"{key}.prompt: {settings.prompt}: {words}")
-    return step
-
-
-def _judging(config: Config, kind: str) -> LlmStep:
-    """Returns what the judge is asked for one kind; raises ConfigError."""
-    assert config.judge is not None
-    where, settings = f"judge.{kind}", config.judge.step(kind)
-    step = _step(settings, where, OF_JUDGEMENTS[kind], None)
-    forms = ("grades",) if kind == "criteria" else ("grade", "grades")
-    words = ""
+def _grade_fault(step: LlmStep, kind: str, otherwise: str, forms: tuple[str, ...] = ("grade", "grades")) -> str:
+    """Returns what is wrong with the answers of a step that grades; empty if nothing is."""
     if step.output not in forms:
-        words = f"output: {step.output} is not what it needs; make it {' or '.join(forms)}"
-    elif step.output == "grades" and GRADE_KEYS.get(kind) not in (None, *step.keys):
-        words = f"its keys lack {GRADE_KEYS[kind]}, which is the grade; add it"
-    elif step.grades and (wrong := sorted(set(step.grades.values()) - set(range(HIGHEST_GRADES[kind] + 1)))):
-        words = f"grades are from 0 to {HIGHEST_GRADES[kind]}, found {wrong[0]}; correct it"
-    if words:
-        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
+        return otherwise
+    key = GRADE_KEYS.get(kind)
+    return (
+        f"its keys lack {key}, which is the grade; add it" if step.output == "grades" and key not in (None, *step.keys) else ""
+    )
+
+
+def _checked(step: LlmStep, settings: LlmStepSettings, where: str, fault: str) -> LlmStep:
+    if fault:
+        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {fault}")
     return step
-
-
-def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps:
-    """Returns the steps of a config that LLMs do after retrieval.
-
-    `resolve` returns an engine's settings and identity, as `jobs.job.engine.resolve`.
-
-    Raises:
-        ConfigError, RewriterError, RetrieverError: A prompt is wrong, or an engine cannot be had.
-    """
-    found = {key: _ready(config, one, _asked(one, key), resolve) for key, one in config.steps.items()}
-    judge = {}
-    for kind in config.judge.kinds if config.judge is not None else ():
-        assert config.judge is not None
-        judge[kind] = _ready(config, config.judge.step(kind), _judging(config, kind), resolve)
-    gold = config.evaluate.answers if "accuracy" in judge else None
-    searched = None if config.web is None else open_search_engine(config.web.search).identity()
-    return ReadySteps(found, judge, None if gold is None else _digest(read_answers(gold, config.evaluate.key)), searched)
 
 
 def open_search_engine(settings: RetrieverSettings) -> Web:

@@ -73,12 +73,7 @@ def follow(
 
 
 def _same_job(server: JobServer, job_id: str, known: SubmittedJob | None) -> SubmittedJob:
-    """Returns the job as it is now.
-
-    Raises:
-        Stopped: It is not known any more, or another.
-        ClusterError: The server does not answer.
-    """
+    """Returns the job as it is now."""
     where = f"--address {server.address}: the job {job_id}"
     try:
         job = server.job(job_id)

@@ -44,9 +44,6 @@ def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
         config: The job.
         config_path: Its file, for the name and the prices beside it.
         verb: What the job does with the config.
-
-    Raises:
-        ConfigError: The config and the text files that it names do not fit into a ConfigMap.
     """
     kubernetes = config.cluster.kubernetes
     pools = fixed_pools(pools_of_arms(config, arms_of(config)) if verb == "ablate" else requested_pools(config))

@@ -42,9 +42,6 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
     """Returns a job, checked as far as this machine can: the config's form, the files that are sent, the prices.
 
     `command` submits it again; `packages` are by `package_lists`.
-
-    Raises:
-        ConfigError, ClusterError: The job is refused.
     """
     read_prices(config, config_path)
     if verb == "ablate":
@@ -76,11 +73,7 @@ def _check_truth(config: Config) -> None:
 
 
 def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
-    """Sends a job, unless one of its attempts works already; returns its id, and whether it is new.
-
-    Raises:
-        ClusterError: The server refuses it.
-    """
+    """Sends a job, unless one of its attempts works already; returns its id, and whether it is new."""
     for _ in range(_TRIES):
         jobs = server.jobs()
         working = next((one for one in reversed(attempts(jobs, job.base)) if not one.ended), None)
@@ -100,11 +93,7 @@ def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
 
 
 def package_lists(pip: Sequence[str] | None, uv: Sequence[str] | None) -> dict[str, list[str]]:
-    """Returns `pip` or `uv` -> packages, for Ray's runtime environment, of files of requirements, or requirements.
-
-    Raises:
-        ConfigError: Both are given, a file cannot be read, or an address holds a password.
-    """
+    """Returns `pip` or `uv` -> packages, for Ray's runtime environment, of files of requirements, or requirements."""
     if pip and uv:
         raise ConfigError("argument", "--pip, --uv: one of them installs the packages of a job; give one")
     found = {

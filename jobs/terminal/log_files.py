@@ -59,9 +59,6 @@ class LogFiles:
         """Has the log written into the run's `logs/` from now on, with all that came before.
 
         On S3, where nothing can be appended, `store` puts the files.
-
-        Raises:
-            OSError: it cannot be written.
         """
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
         if remote(storage.root):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from jobs.chain.arms.arms import STEPS
 from jobs.config.config import Config
-from jobs.job.strategies import searched_first
+from jobs.job.pools import searched_first
 from retrievers.kinds import WithoutIndex
 from retrievers.settings import RerankSettings
 

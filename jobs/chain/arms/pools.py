@@ -11,8 +11,7 @@ from jobs.chain.arms.opened import digest
 from jobs.config.config import Config
 from jobs.job.devices import distinct
 from jobs.job.indexes import text_settings
-from jobs.job.pools import opened_engines, requested_pools, rerankers_of, step_engines
-from jobs.job.strategies import searched_first
+from jobs.job.pools import opened_engines, requested_pools, rerankers_of, searched_first, step_engines
 from retrievers.kinds import RetrieverSettings
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import EngineSettings
