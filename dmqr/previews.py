@@ -16,7 +16,7 @@ from dmqr.whole_jobs import Settings, configured, warn
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
-    from jobs.config.given import ConfigSource
+    from jobs.config.load import ConfigSource
 
 
 def index(

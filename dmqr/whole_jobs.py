@@ -15,7 +15,7 @@ from dmqr.face import OnProgress, caller
 if TYPE_CHECKING:
     from dmqr.results import Ablation, Run, Stored
     from jobs.config.config import Config
-    from jobs.config.given import ConfigSource
+    from jobs.config.load import ConfigSource
     from jobs.job.prepare import Prepared, Ready
     from jobs.run.job import Job
     from jobs.runs.folder import RunFolder
@@ -30,9 +30,9 @@ def configured(
     config: ConfigSource, settings: Settings, date: str | None = None, label: str | None = None
 ) -> tuple[Config, str]:
     """Returns a checked config and the path of its file."""
-    from jobs.config.given import file_of, given_config
+    from jobs.config.load import given_config
 
-    return given_config(config, settings, date, label), file_of(config)
+    return given_config(config, settings, date, label)
 
 
 class WholeJob:

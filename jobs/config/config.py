@@ -6,6 +6,8 @@ current folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
@@ -19,7 +21,7 @@ from jobs.config.publish import PublishSettings
 from jobs.config.retrieve import RetrieveSettings
 from jobs.config.rewriting import RewriteSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
-from jobs.config.step_checks import check_gate, check_steps
+from jobs.config.step_checks import step_faults
 from jobs.log.settings import LogSettings
 from retrievers.lists import BESIDE, TOGETHER
 from retrievers.rerankers.kinds import AnyRerankerSettings
@@ -91,54 +93,47 @@ class Config(Settings):
     """Ray, the size of a shard, worker pools."""
 
     @model_validator(mode="after")
-    def _known_everywhere(self) -> Config:
-        lists, retrievers = ["original", *(named(entry).name for entry in self.rewrite.strategies)], self.retrieve.retrievers
-        joined = [TOGETHER] * any(one.together for one in retrievers.values())
-        for where, keys, known in (
-            ("retrieve.routes", self.retrieve.routes, lists + ["iterate"] * (self.iterate is not None)),
-            ("fuse.weights", self.fuse.weights, lists + joined),
-        ):
-            for key in keys:
-                strategy, _, retriever = key.partition("/")
-                if key.startswith(BESIDE) and where == "fuse.weights":
-                    strategy = key.removeprefix(BESIDE)
-                    if joined:
-                        raise ValueError(f"{where}: {key}: a retriever searches all texts as one; set its together: false")
-                if strategy not in known:
-                    raise ValueError(f"{where}: {strategy!r} is not among the strategies{nearest(strategy, known)}")
-                if retriever and retriever not in retrievers:
-                    raise ValueError(f"{where}: no retriever {retriever!r}{nearest(retriever, retrievers)}")
-                if strategy == TOGETHER and retriever and not retrievers[retriever].together:
-                    raise ValueError(f"{where}: {key}: {retriever} searches text by text; set its together: true, or remove it")
-                if strategy == TOGETHER and not self.fuse.weights[key]:
-                    raise ValueError(
-                        f"{where}: {key}: 0 leaves all texts out; set fuse.retriever_weights of the retriever to 0"
-                    )
-        if self.rewrite.planned and all(one.originals_only for one in retrievers.values()):
-            raise ValueError(
-                f"retrieve.retrievers: {', '.join(retrievers)} have lists of the log's queries alone, so that no rewrite would "
-                "be searched; set rewrite.strategies: [], or name another retriever, too"
-            )
-        for name in self.fuse.retriever_weights:
-            if name not in retrievers:
-                raise ValueError(f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}")
-        self._check_corpus()
-        check_gate(self)
-        check_steps(self)
+    def _fits_together(self) -> Config:
+        for fault in chain(self._faults(), step_faults(self)):
+            raise ValueError(fault)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
 
-    def _check_corpus(self) -> None:
-        """Checks that each index of a union has a corpus of its own; an arm may leave some out."""
-        members = [name for name in self.retrieve.members if name]
+    def _faults(self) -> Iterator[str]:
+        lists, retrievers = ["original", *(named(entry).name for entry in self.rewrite.strategies)], self.retrieve.retrievers
+        joined = [TOGETHER] * any(retriever.together for retriever in retrievers.values())
+        for key in self.retrieve.routes:
+            if key not in (known := lists + ["iterate"] * (self.iterate is not None)):
+                yield f"retrieve.routes: {key!r} is not among the strategies{nearest(key, known)}"
+        for key, weight in self.fuse.weights.items():
+            strategy, _, retriever = key.partition("/")
+            if key.startswith(BESIDE):
+                strategy = key.removeprefix(BESIDE)
+                if joined:
+                    yield f"fuse.weights: {key}: a retriever searches all texts as one; set its together: false"
+            if strategy not in lists + joined:
+                yield f"fuse.weights: {strategy!r} is not among the strategies{nearest(strategy, lists + joined)}"
+            if retriever and retriever not in retrievers:
+                yield f"fuse.weights: no retriever {retriever!r}{nearest(retriever, retrievers)}"
+            if strategy == TOGETHER and retriever and not retrievers[retriever].together:
+                yield f"fuse.weights: {key}: {retriever} searches text by text; set its together: true, or remove it"
+            if strategy == TOGETHER and not weight:
+                yield f"fuse.weights: {key}: 0 leaves all texts out; set fuse.retriever_weights of the retriever to 0"
+        if self.rewrite.planned and all(retriever.originals_only for retriever in retrievers.values()):
+            yield (
+                f"retrieve.retrievers: {', '.join(retrievers)} have lists of the log's queries alone, so that no rewrite would "
+                "be searched; set rewrite.strategies: [], or name another retriever, too"
+            )
+        for name in (name for name in self.fuse.retriever_weights if name not in retrievers):
+            yield f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}"
+        members = [name for name in self.retrieve.members if name]  # each index of a union has a corpus of its own
         if isinstance(self.corpus, CorpusSettings):
             if self.corpus.paths and members:
-                raise ValueError(f"corpus.path: each index of a union has its own corpus; name it in corpus.{members[0]}.path")
-            return
-        missing = [name for name in members if name not in self.corpus]
-        if missing and (unknown := next((name for name in self.corpus if name not in members), None)):
-            raise ValueError(f"corpus.{unknown}: no union has an index of that name{nearest(unknown, missing)}")
+                yield f"corpus.path: each index of a union has its own corpus; name it in corpus.{members[0]}.path"
+        elif missing := [name for name in members if name not in self.corpus]:  # an arm may leave some out
+            for name in (name for name in self.corpus if name not in members):
+                yield f"corpus.{name}: no union has an index of that name{nearest(name, missing)}"
 
     @property
     def corpora(self) -> dict[str, CorpusSettings]:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from cluster.cause import absent, yaml_problem
 from cluster.errors import ConfigError, nearest
 from cluster.plugins import is_reference
-from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
+from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, Settings, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
 
@@ -37,7 +37,41 @@ _REPLACED = dict.fromkeys(
 )
 """Former keys -> the remedy."""
 Overrides = Sequence[str] | Mapping[str, Any]
+ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
+WITHOUT_FILE = "config"
+"""Stands for the file of a config that has none: paths and prices.yaml are looked for in the current folder."""
 _GIVE = "give a YAML file like configs/quickstart.yaml"
+
+
+def given_config(
+    source: ConfigSource, settings: Mapping[str, Any], date: str | None = None, label: str | None = None
+) -> tuple[Config, str]:
+    """Returns a checked config, and the path of its file.
+
+    Args:
+        source: a YAML file's path, what such a file would hold, or a config.
+        settings: overrides: key, like `fuse.k`, or `fuse__k` as Python spells keywords -> value.
+        date: as of `load_config`.
+        label: as of `load_config`.
+    """
+    overrides = {key.replace("__", "."): _plain(value) for key, value in settings.items()}
+    if isinstance(source, str | os.PathLike):
+        return load_config(os.fspath(source), overrides, date, label), os.fspath(source)
+    if not isinstance(source, Mapping | Config):
+        what = type(source).__name__
+        raise ConfigError("argument", f"config: is a {what}; give the path of a YAML file, a mapping, or a Config")
+    return config_of(_plain(source), WITHOUT_FILE, overrides, date, label), WITHOUT_FILE
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as YAML would have it, in containers of its own."""
+    if isinstance(value, Settings):
+        return value.model_dump(exclude_unset=True)  # what is left out may be filled in, as the log's date
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def load_config(path: str, settings: Overrides = (), date: str | None = None, label: str | None = None) -> Config:
@@ -151,12 +185,21 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_
 
 def _override(values: dict[str, Any], settings: Overrides) -> None:
     if isinstance(settings, Mapping):
-        for key, value in settings.items():
-            _put(values, key, value, key)
-        return
-    for setting in settings:
-        name, value = given_setting(setting)
-        _put(values, name, value, f"--set {name}")
+        given = [(key, value, key) for key, value in settings.items()]
+    else:
+        given = [(name, value, f"--set {name}") for name, value in map(given_setting, settings)]
+    for name, value, where in given:
+        keys, section = name.split("."), values
+        if not all(keys):
+            raise ConfigError("argument", f"{where}: is no key of a config; write it like fuse.k")
+        for depth, key in enumerate(keys[:-1], start=1):
+            if section.get(key) is None:
+                section[key] = {}
+            section = section[key]
+            if not isinstance(section, dict):
+                whole = ".".join(keys[:depth])
+                raise ConfigError("argument", f"{where}: {whole} is a value, it has no keys; set {whole} itself")
+        section[keys[-1]] = value
 
 
 def given_setting(setting: str) -> tuple[str, Any]:
@@ -170,21 +213,6 @@ def given_setting(setting: str) -> tuple[str, Any]:
         raise ConfigError(
             "argument", f"--set {name}: the value is not YAML: {yaml_problem(error)}; put it in quotes"
         ) from error
-
-
-def _put(values: dict[str, Any], name: str, value: Any, where: str) -> None:
-    """Sets the value of a key `a.b`; `where` begins messages."""
-    keys = name.split(".")
-    if not all(keys):
-        raise ConfigError("argument", f"{where}: is no key of a config; write it like fuse.k")
-    for depth, key in enumerate(keys[:-1]):
-        if values.get(key) is None:
-            values[key] = {}
-        values = values[key]
-        if not isinstance(values, dict):
-            whole = ".".join(keys[: depth + 1])
-            raise ConfigError("argument", f"{where}: {whole} is a value, it has no keys; set {whole} itself")
-    values[keys[-1]] = value
 
 
 def _fill(value: Any, date: str) -> Any:
@@ -244,24 +272,16 @@ def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
 
 
 class Field(typing.NamedTuple):
-    """A place in a config.
+    """A place in a config."""
 
-    Attributes:
-        model: Its model, or kind -> model; None: a value stands there.
-        is_named: Whether names that the user has chosen lead to such a model.
-        names: What a text there names.
-    """
-
-    model: Any
-    is_named: bool = False
-    names: Names | None = None
+    model: Any  # or kind -> model; None: a value stands there
+    is_named: bool = False  # whether names that the user has chosen lead to such a model
+    names: Names | None = None  # what a text there names
 
     def inside(self, key: str, kind: str | None = None) -> Field:
-        """Returns the place of a key.
+        """Returns the place of a key: a field of the model, or a chosen name.
 
-        Args:
-            key: A field of the model, or a chosen name.
-            kind: Of the model, where there are several; None: it is not said, and what all that have the field agree on holds.
+        `kind` is of the model, where there are several; None: it is not said, and what all that have the field agree on holds.
         """
         if self.is_named and (isinstance(self.model, dict) or key not in self.model.model_fields):
             return Field(self.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cluster.errors import nearest
@@ -10,73 +11,60 @@ if TYPE_CHECKING:
     from jobs.config.config import Config
 
 
-def check_gate(config: Config) -> None:
-    """Checks that the gate goes by a score that there is."""
-    if config.rewrite.gate is None:
-        return
-    check_original(config, "rewrite.gate.by", config.rewrite.gate.by, "")
-
-
-def check_original(config: Config, where: str, by: str, more: str) -> None:
-    """Checks that a retriever has scores, of the original alone; `more`: what may be named beside retrievers."""
-    if by not in config.retrieve.retrievers:
-        raise ValueError(f"{where}: no retriever {by!r}{nearest(by, config.retrieve.retrievers)}")
-    if not config.retrieve.retrievers[by].indexed(by):
-        raise ValueError(f"{where}: {by} searches no index, and its scores say little; name another retriever{more}")
-    if by in config.joining or by not in config.retrieve.route("original"):
-        raise ValueError(f"{where}: {by} has no list of the original alone; name another retriever{more}")
-
-
-def check_steps(config: Config) -> None:
-    """Checks that each step has an engine and results to read, and that rounds go by a score that there is."""
-    engines = {key: one.engine for key, one in config.steps.items()}
-    engines |= {} if config.judge is None else {"judge": config.judge.engine}
+def step_faults(config: Config) -> Iterator[str]:
+    """Yields what is wrong with the gate and the steps: each needs an engine, results to read, or a score to go by."""
+    rewrite, retrieve, grade, web, answer = config.rewrite, config.retrieve, config.grade, config.web, config.answer
+    judge, iterate, has_reranker = config.judge, config.iterate, config.rerank.kind != "none"
+    if rewrite.gate is not None:
+        yield from _original_faults(config, "rewrite.gate.by", rewrite.gate.by)
+    engines = {key: step.engine for key, step in config.steps.items()} | ({} if judge is None else {"judge": judge.engine})
     for where, engine in engines.items():
-        if engine is None and config.rewrite.engine is None:
-            raise ValueError(f"{where}.engine is missing, and there is no rewrite.engine; name one")
-    if config.judge is not None and config.answer is None and config.judge.kinds.keys() - {"relevance"}:
-        raise ValueError("judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}")
-    _check_correction(config)
+        if engine is None and rewrite.engine is None:
+            yield f"{where}.engine is missing, and there is no rewrite.engine; name one"
+    if judge is not None and answer is None and judge.kinds.keys() - {"relevance"}:
+        yield "judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}"
+    if web is not None and grade is None:
+        yield "web: the web is asked where graded results do not suffice, and nothing is graded; set grade: {}"
+    if grade is not None and answer is None:
+        yield "grade: what is kept is answered from, and the config has no answer; set answer: {}"
+    if grade is not None and grade.by == "rerank" and not has_reranker:
+        yield "grade.by: rerank has no score, since rerank.kind is none; grade by llm"
+    if grade is not None and answer is not None:
+        most = grade.documents + (web.documents if web is not None else 0)
+        if answer.documents < most:
+            hits = f" and {web.documents} hits of the web" if web is not None else ""
+            left_out = f"{answer.documents} would leave out some of {grade.documents} graded results{hits}"
+            yield f"answer.documents: {left_out}; set {most}"
     for where, documents in config.shown.items():
         if documents > config.results:
-            more = "fuse.keep" if config.rerank.kind == "none" else "rerank.keep and fuse.keep"
-            raise ValueError(f"{where}: {documents} of {config.results} results; take fewer, or raise {more}")
-    for key, step in (("iterate", config.iterate), ("answer", config.answer)):
-        labels = None if step is None else step.labels
-        if labels is not None and labels.by == "rerank" and config.rerank.kind == "none":
-            raise ValueError(f"{key}.labels.by: rerank has no score, since rerank.kind is none; label by score, or by rank")
-    if config.iterate is None:
+            more = "rerank.keep and fuse.keep" if has_reranker else "fuse.keep"
+            yield f"{where}: {documents} of {config.results} results; take fewer, or raise {more}"
+    for key, step in (("iterate", iterate), ("answer", answer)):
+        if step is not None and step.labels is not None and step.labels.by == "rerank" and not has_reranker:
+            yield f"{key}.labels.by: rerank has no score, since rerank.kind is none; label by score, or by rank"
+    if iterate is None:
         return
-    by, retrievers = config.iterate.by, config.retrieve.retrievers
-    if by == "rerank" and config.rerank.kind == "none":
-        raise ValueError("iterate.by: rerank has no score, since rerank.kind is none; name a retriever")
-    if by != "rerank" and by not in retrievers:
-        raise ValueError(f"iterate.by: no retriever {by!r}{nearest(by, [*retrievers, 'rerank'])}")
-    if not (searched := config.retrieve.route("iterate")):
-        raise ValueError("retrieve.routes.iterate is empty, so that refined queries would find nothing; name a retriever")
-    if by in retrievers:
-        check_original(config, "iterate.by", by, ", or rerank")
-        if config.iterate.rounds > 1 and by not in searched:
-            raise ValueError(
-                f"iterate.by: {by} does not search refined queries (retrieve.routes.iterate), so that a second round would "
-                "never be spared; add it there, or set iterate.rounds to 1"
+    if iterate.by == "rerank" and not has_reranker:
+        yield "iterate.by: rerank has no score, since rerank.kind is none; name a retriever"
+    if iterate.by != "rerank" and iterate.by not in retrieve.retrievers:
+        yield f"iterate.by: no retriever {iterate.by!r}{nearest(iterate.by, [*retrieve.retrievers, 'rerank'])}"
+    if not retrieve.route("iterate"):
+        yield "retrieve.routes.iterate is empty, so that refined queries would find nothing; name a retriever"
+    if iterate.by in retrieve.retrievers:
+        yield from _original_faults(config, "iterate.by", iterate.by, ", or rerank")
+        if iterate.rounds > 1 and iterate.by not in retrieve.route("iterate"):
+            yield (
+                f"iterate.by: {iterate.by} does not search refined queries (retrieve.routes.iterate), so that a second round "
+                "would never be spared; add it there, or set iterate.rounds to 1"
             )
 
 
-def _check_correction(config: Config) -> None:
-    """Checks that what is graded is answered from, and that grades by the reranker have one."""
-    grade, web, answer = config.grade, config.web, config.answer
-    if grade is None:
-        if web is not None:
-            raise ValueError("web: the web is asked where graded results do not suffice, and nothing is graded; set grade: {}")
-        return
-    if answer is None:
-        raise ValueError("grade: what is kept is answered from, and the config has no answer; set answer: {}")
-    if grade.by == "rerank" and config.rerank.kind == "none":
-        raise ValueError("grade.by: rerank has no score, since rerank.kind is none; grade by llm")
-    most = grade.documents + (web.documents if web is not None else 0)
-    if answer.documents < most:
-        hits = f" and {web.documents} hits of the web" if web is not None else ""
-        raise ValueError(
-            f"answer.documents: {answer.documents} would leave out some of {grade.documents} graded results{hits}; set {most}"
-        )
+def _original_faults(config: Config, where: str, by: str, more: str = "") -> Iterator[str]:
+    """Yields why a retriever has no scores of the original alone; `more`: what may be named beside retrievers."""
+    retrievers = config.retrieve.retrievers
+    if by not in retrievers:
+        yield f"{where}: no retriever {by!r}{nearest(by, retrievers)}"
+    elif not retrievers[by].indexed(by):
+        yield f"{where}: {by} searches no index, and its scores say little; name another retriever{more}"
+    elif by in config.joining or by not in config.retrieve.route("original"):
+        yield f"{where}: {by} has no list of the original alone; name another retriever{more}"
