@@ -16,8 +16,8 @@ from jobs.runs.status import Status
 from jobs.store.collect import UNUSED, Collected
 from jobs.store.compact import Compacted
 from jobs.store.forget import Forgotten
-from jobs.terminal.display import fact_lines, stage_lines
 from jobs.terminal.formats import clock, figure, masked, money, per_second, percent, plain, size
+from jobs.terminal.live_display import fact_lines, stage_lines
 from jobs.terminal.state import StageState, State
 from jobs.terminal.tables import facts
 

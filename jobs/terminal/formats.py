@@ -49,14 +49,13 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Returns a text in one line, with control and bidi characters replaced, which would change the terminal."""
-    return printable(" ".join(str(text).split()))
+    """Returns a text in one line, as `plain`: other characters would change the terminal."""
+    return plain(" ".join(str(text).split()))
 
 
 def printable(text: str) -> str:
-    """Returns a text with its lines, and with control and bidi characters replaced."""
-    lines = text.expandtabs(4).splitlines()
-    return "\n".join("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in lines)
+    """Returns a text with its lines, each as `plain`."""
+    return "\n".join(map(plain, text.expandtabs(4).splitlines()))
 
 
 def shortened(text: str, length: int) -> str:

@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from jobs.terminal.display import display
 from jobs.terminal.formats import clock, duration, listed, money, number, percent, plain, short, shown
+from jobs.terminal.live_display import display
 from jobs.terminal.state import StageState, State
 
 STAGES = (
