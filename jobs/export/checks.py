@@ -55,44 +55,36 @@ class NotPromotedError(ConfigError):
 
 
 def checks(run: RunFolder, version: Version, settings: PublishSettings, judgements: Judgements | None) -> list[Check]:
-    """Returns the three checks of a version.
-
-    Args:
-        run: Of the version.
-        version: To check.
-        settings: The bounds.
-        judgements: To measure quality by; None: there are none.
-    """
-    return [error_rate(run, settings), coverage(run, version, settings), quality(run, settings, judgements)]
-
-
-def error_rate(run: RunFolder, settings: PublishSettings) -> Check:
-    """Checks the share of queries with a failure."""
-    queries, failed = run.counts.get("queries", 0), run.counts.get("failed_queries", 0)
-    share = failed / queries if queries else 0.0
-    text = f"{percent(share)} of the queries failed ({failed:,} of {queries:,})"
-    return _bounded("error_rate", share, settings.error_rate, text, most=True)
-
-
-def coverage(run: RunFolder, version: Version, settings: PublishSettings) -> Check:
-    """Checks the share of the log's traffic whose query has a row with rewrites or hits.
+    """Returns the checks of a version: error rate, coverage, and quality by `judgements`, where there are some.
 
     Rejected rows of the log are traffic without a row: as often as they were asked, where the plan knows it, else once each.
     """
+    queries, failed = run.counts.get("queries", 0), run.counts.get("failed_queries", 0)
+    failing = f"of the queries failed ({failed:,} of {queries:,})"
     planned, served = run.plan.counts, version.counts["served_traffic"]
     traffic = version.counts["traffic"] + planned.get("rejected_traffic", planned.get("rejected", 0))
-    share = served / traffic if traffic else 0.0
-    text = f"{percent(share)} of the log's traffic has rewrites or documents ({served:,} of {traffic:,})"
-    return _bounded("coverage", share, settings.coverage, text, most=False)
+    covered = f"of the log's traffic has rewrites or documents ({served:,} of {traffic:,})"
+    return [
+        _bounded("error_rate", failed, queries, settings.error_rate, failing, most=True),
+        _bounded("coverage", served, traffic, settings.coverage, covered, most=False),
+        _quality(run, settings.quality_loss, judgements),
+    ]
 
 
-def quality(run: RunFolder, settings: PublishSettings, judgements: Judgements | None) -> Check:
-    """Checks the first measure of the results against that of the original query alone, over the judged queries."""
-    name, bound = "quality_loss", settings.quality_loss
+def _bounded(name: str, part: int, whole: int, bound: float | None, text: str, *, most: bool) -> Check:
+    share = part / whole if whole else 0.0
+    text = f"{percent(share)} {text}"
     if bound is None:
-        return Check(name, True, None, "quality has no bound")
-    if judgements is None:
-        return Check(name, True, None, "there are no judgements")
+        return Check(name, True, share, f"{text}, no bound")
+    passed = share <= bound if most else share >= bound
+    return Check(name, passed, share, f"{text}, at {'most' if most else 'least'} {percent(bound)}")
+
+
+def _quality(run: RunFolder, bound: float | None, judgements: Judgements | None) -> Check:
+    """Checks the first measure of the results against that of the original query alone, over the judged queries."""
+    name = "quality_loss"
+    if bound is None or judgements is None:
+        return Check(name, True, None, "quality has no bound" if bound is None else "there are no judgements")
     measured = judgements.measures(run.config.evaluate.measures)[0]
     frame = measure(run, judgements, [measured])
     if not frame.keys:
@@ -112,10 +104,3 @@ def not_promoted(version: Version, failed: list[Check]) -> NotPromotedError:
     texts = "; ".join(f"publish.{one.name}: {one.text}" for one in failed)
     remedy = f"look at the run, or set another bound (--set publish.{failed[0].name}=VALUE)"
     return NotPromotedError("export", f"{texts}; {version.run_id} is exported and not promoted; {remedy}")
-
-
-def _bounded(name: str, share: float, bound: float | None, text: str, *, most: bool) -> Check:
-    if bound is None:
-        return Check(name, True, share, f"{text}, no bound")
-    passed = share <= bound if most else share >= bound
-    return Check(name, passed, share, f"{text}, at {'most' if most else 'least'} {percent(bound)}")

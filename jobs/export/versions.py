@@ -31,22 +31,14 @@ _OF_AN_ATTEMPT = re.compile(r"rows-[0-9a-f]{12}\.parquet")
 class Version:
     """An exported version, as its `export.json` says."""
 
-    run_id: str
-    """The run of its rows, and the name of the version."""
-    run: str
-    """The folder of that run."""
-    content: str
-    """Hash of the names and sizes of the run's files: a run that was removed and made again has others."""
-    hits: int
-    """Documents of a query at most."""
-    counts: Mapping[str, int]
-    """As `jobs.export.rows.COUNTED`."""
-    file: str
-    """The data file, in the version's folder."""
-    size: int
-    """Its bytes."""
-    made: str
-    """When, in UTC."""
+    run_id: str  # of the run of its rows, and the name of the version
+    run: str  # the folder of that run
+    content: str  # hash of the names and sizes of the run's files: a run that was removed and made again has others
+    hits: int  # documents of a query at most
+    counts: Mapping[str, int]  # as `jobs.export.rows.COUNTED`
+    file: str  # the data file, in the version's folder
+    size: int  # its bytes
+    made: str  # when, in UTC
 
 
 def open_target(name: str) -> Storage:

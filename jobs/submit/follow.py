@@ -27,15 +27,11 @@ def follow(
 ) -> SubmittedJob:
     """Passes on what a job prints, each text once and none of another job, and returns the job when it has ended.
 
-    Args:
-        server: The job server.
-        job_id: Of the job.
-        write: Takes pieces of the text.
-        patience: Seconds for which the server may be away.
-        note: Takes a line that says that the server is away.
+    `write` takes pieces of the text, `note` a line that says that the server is away, for which it is asked for `patience`
+    seconds.
 
     Raises:
-        Stopped: The server is away, does not know the job any more, or knows another of its id; or the job's machine gives
+        Stopped: the server is away, does not know the job any more, or knows another of its id; or the job's machine gives
             no log. The job may work on.
     """
     job: SubmittedJob | None = None
@@ -106,27 +102,20 @@ class FollowedLog:
         """Takes the next piece of the log."""
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
-            self._write(line)
+            if self._finished:
+                self.last = line or self.last
+            print(line, file=self._output if self._finished else self._log, flush=True)
+            self._finished = self._finished or _is_good_end(line)
 
     def close(self) -> None:
         """Writes a last line without an end."""
         if self._line:
-            self._write(self._line)
-        self._line = ""
-
-    def _write(self, line: str) -> None:
-        if self._finished:
-            self.last = line or self.last
-        print(line, file=self._output if self._finished else self._log, flush=True)
-        self._finished = self._finished or _is_good_end(line)
+            self.write("\n")
 
 
 def _is_good_end(line: str) -> bool:
     """Returns whether a line is the event with which the log of a finished run ends."""
-    if '"event": "end"' not in line:
-        return False
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(event, dict) and event.get("event") == "end" and event.get("code") == 0
+    with suppress(ValueError):
+        event = json.loads(line) if '"event": "end"' in line else None
+        return isinstance(event, dict) and event.get("event") == "end" and event.get("code") == 0
+    return False

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from cluster.errors import ConfigError
@@ -56,11 +56,8 @@ def _texts(values: Any) -> Iterator[str]:
     """Yields the texts among values and in what they hold."""
     if isinstance(values, str):
         yield values
-    elif isinstance(values, Mapping):
-        yield from _texts([*values, *values.values()])
-    elif isinstance(values, list):
-        for one in values:
-            yield from _texts(one)
+    for inner in [*values, *values.values()] if isinstance(values, Mapping) else values if isinstance(values, list) else ():
+        yield from _texts(inner)
 
 
 def metadata(config: Config, sent: SentConfig, command: str) -> dict[str, str]:
@@ -70,26 +67,22 @@ def metadata(config: Config, sent: SentConfig, command: str) -> dict[str, str]:
 
 def attempts(jobs: Iterable[SubmittedJob], base: str) -> list[SubmittedJob]:
     """Returns the jobs that were submitted under an id, the first attempt first."""
-    return sorted((job for job in jobs if base_of(job.id) == base), key=lambda job: attempt_of(job.id))
+    return sorted((job for job in jobs if parsed_id(job.id)[0] == base), key=lambda job: parsed_id(job.id))
 
 
 def next_id(jobs: Iterable[SubmittedJob], base: str) -> str:
     """Returns the id of the next attempt."""
     made = attempts(jobs, base)
-    return f"{base}-{attempt_of(made[-1].id) + 1}" if made else base
+    return f"{base}-{parsed_id(made[-1].id)[1] + 1}" if made else base
 
 
-def base_of(job_id: str) -> str:
-    """Returns an id without the number of its attempt."""
-    return match["base"] if (match := _ATTEMPT.fullmatch(job_id)) else job_id
+def parsed_id(job_id: str) -> tuple[str, int]:
+    """Returns an id without the number of its attempt, and that number, from 1."""
+    match = _ATTEMPT.fullmatch(job_id)
+    return (match["base"], int(match["attempt"] or 1)) if match else (job_id, 1)
 
 
-def attempt_of(job_id: str) -> int:
-    """Returns the number of the attempt, from 1."""
-    return int(((match := _ATTEMPT.fullmatch(job_id)) and match["attempt"]) or 1)
-
-
-def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:
+def find_job(jobs: Sequence[SubmittedJob], *targets: str) -> SubmittedJob:
     """Returns the newest attempt of one of the server's jobs.
 
     One of `targets` names it: an id, with or without the number of an attempt; a run's folder; `<output>/<name>`.
@@ -97,14 +90,13 @@ def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:
     Raises:
         ConfigError: There is no such job, or there are several.
     """
-    known = list(jobs)
-    by_id = {job.id: job for job in known}
-    for target in targets:
-        if target in by_id and base_of(target) != target:
-            return by_id[target]
-    named = [job for job in known if {job.id, base_of(job.id)} & {*targets}]
-    found = named or [job for job in known if any(_is_of(job, target) for target in targets)]
-    bases = list(dict.fromkeys(base_of(job.id) for job in found))
+    known, base_of = list(jobs), {job.id: parsed_id(job.id)[0] for job in jobs}
+    for job in known:
+        if job.id in targets and base_of[job.id] != job.id:
+            return job
+    named = [job for job in known if {job.id, base_of[job.id]} & {*targets}]
+    jobs_of = named or [job for job in known if any(_is_of(job, target) for target in targets)]
+    bases = list(dict.fromkeys(base_of[job.id] for job in jobs_of))
     if not bases:
         ids = ", ".join(job.id for job in known[-5:]) or "none"
         raise ConfigError(
@@ -112,7 +104,7 @@ def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:
         )
     if len(bases) > 1 and not named:
         raise ConfigError("argument", f"{targets[0]}: several jobs are of this run's name ({', '.join(bases)}); give one's id")
-    return max(found, key=lambda job: (not job.ended, job.started, attempt_of(job.id)))
+    return max(jobs_of, key=lambda job: (not job.ended, job.started, parsed_id(job.id)[1]))
 
 
 def _is_of(job: SubmittedJob, run: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,9 +54,8 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
             return path
         if Path(path).stat().st_size >= MOST_BYTES:
             return absolute_path(path)
-        known = {file: place for place, file in files.items()}
         file = Path(path).absolute()
-        place = known.get(file, f"{folder}/files/{len(files) + 1}/{file.name}")
+        place = {file: place for place, file in files.items()}.get(file, f"{folder}/files/{len(files) + 1}/{file.name}")
         files[place] = file
         return place
 
@@ -66,14 +66,9 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
 
 def named_texts(config: Config) -> list[str]:
     """Returns the paths of the text files that a config names, of this machine or on S3."""
-    found: list[str] = []
-
-    def text(path: str) -> str:
-        found.append(path)
-        return path
-
-    _Paths(config, text, str).changed()
-    return [path for path in found if remote(path) or Path(path).is_file()]
+    paths: list[str] = []
+    _Paths(config, lambda path: paths.append(path) or path, str).changed()  # type: ignore[func-returns-value]
+    return [path for path in paths if remote(path) or Path(path).is_file()]
 
 
 class _Paths:
@@ -173,16 +168,9 @@ def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path
     (folder / place).write_text(yaml.safe_dump(sent.values, sort_keys=False, allow_unicode=True), encoding="utf-8")
     if prices.exists():
         shutil.copyfile(prices, folder / FOLDER / "prices.yaml")
-    _write_version(folder)
-    return place
-
-
-def _write_version(folder: Path) -> None:
-    """Writes what `importlib.metadata` reads our version from, for nodes on which we are not installed."""
-    try:
+    with suppress(importlib.metadata.PackageNotFoundError):  # `importlib.metadata` reads it on nodes without us
         version = importlib.metadata.version("dmqr")
-    except importlib.metadata.PackageNotFoundError:
-        return
-    about = folder / f"dmqr-{version}.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dmqr\nVersion: {version}\n", encoding="utf-8")
+        about = folder / f"dmqr-{version}.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dmqr\nVersion: {version}\n", encoding="utf-8")
+    return place

@@ -46,30 +46,18 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
     read_prices(config, config_path)
     if verb == "ablate":
         arms_of(config)  # imports the plug-ins that arms name, which are sent
-    sent = sent_config(config)
-    _check_texts(config)
-    _check_truth(config)
+    sent, truth = sent_config(config), config.evaluate
+    if not any(remote(path) for path in named_texts(config)):  # which this machine may not be allowed to read
+        try:
+            Rewriter(read_rewriting(config))
+        except RewriterError as error:
+            raise config_error(error) from error
+        asked_steps(config)
+    if truth.qrels and local_qrels(truth.qrels):
+        read_qrels(truth.qrels, key=truth.key)
+    if truth.answers and Path(truth.answers).is_file():
+        read_answers(truth.answers, truth.key)
     return Submission(submission_id(config, sent, verb), sent, config_path, verb, metadata(config, sent, command), packages)
-
-
-def _check_texts(config: Config) -> None:
-    """Checks strategies, prompts and rules; those on S3, which this machine may not be allowed to read, are left to the job."""
-    if any(remote(path) for path in named_texts(config)):
-        return
-    try:
-        Rewriter(read_rewriting(config))
-    except RewriterError as error:
-        raise config_error(error) from error
-    asked_steps(config)
-
-
-def _check_truth(config: Config) -> None:
-    """Checks judgements and gold answers, as far as they are here."""
-    settings = config.evaluate
-    if settings.qrels and local_qrels(settings.qrels):
-        read_qrels(settings.qrels, key=settings.key)
-    if settings.answers and Path(settings.answers).is_file():
-        read_answers(settings.answers, settings.key)
 
 
 def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
@@ -96,28 +84,23 @@ def package_lists(pip: Sequence[str] | None, uv: Sequence[str] | None) -> dict[s
     """Returns `pip` or `uv` -> packages, for Ray's runtime environment, of files of requirements, or requirements."""
     if pip and uv:
         raise ConfigError("argument", "--pip, --uv: one of them installs the packages of a job; give one")
-    found = {
-        name: [line for one in given for line in _requirements(name, one)]
-        for name, given in (("pip", pip), ("uv", uv))
-        if given
-    }
-    for name, lines in found.items():
-        if any(_LOGIN.search(line) for line in lines):
-            raise ConfigError(
-                "argument", f"--{name}: an address with a user or a password would be shown to all who list jobs; "
-                "set PIP_INDEX_URL on the nodes, or have the packages in their image"
-            )  # fmt: skip
-    return found
+    name, given = ("pip", pip) if pip else ("uv", uv)
+    lines = [line for requirement in given or () for line in _requirements(f"--{name}", requirement)]
+    if any(_LOGIN.search(line) for line in lines):
+        what = "an address with a user or a password would be shown to all who list jobs"
+        remedy = "set PIP_INDEX_URL on the nodes, or have the packages in their image"
+        raise ConfigError("argument", f"--{name}: {what}; {remedy}")
+    return {name: lines} if given else {}
 
 
-def _requirements(name: str, given: str) -> list[str]:
+def _requirements(option: str, given: str) -> list[str]:
     """Returns the lines of a file of requirements, whose name ends with .txt, or the requirement itself."""
     if not given.endswith(".txt"):
         return [given]
     try:
         lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in Path(given).read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("argument", f"--{name} {given}: cannot be read: {error}; give a text file in UTF-8") from error
+        raise ConfigError("argument", f"{option} {given}: cannot be read: {error}; give a text file in UTF-8") from error
     if any(re.match(r"(-r|--requirement|-c|--constraint|-e|--editable)\b", line) for line in lines):
-        raise ConfigError("argument", f"--{name} {given}: names other files, which are not sent; list all packages in this one")
+        raise ConfigError("argument", f"{option} {given}: names other files, which are not sent; list all packages in this one")
     return [line for line in lines if line]

@@ -17,7 +17,7 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.keys import identity_fields
 from jobs.submit import sent_config as module
-from jobs.submit.ids import attempt_of, base_of, find_job, next_id
+from jobs.submit.ids import find_job, next_id, parsed_id
 from jobs.submit.sent_config import sent_config
 from jobs.submit.submit import package_lists
 from tests.support.jobs.whole_runs import ROOT
@@ -204,8 +204,7 @@ def test_attempts_count_up_whatever_else_the_server_knows(made: int, base: str) 
         ids.append(next_id(jobs, base))
         jobs.insert(0, known_job(ids[-1]))
     assert ids == [base, *(f"{base}-{n}" for n in range(2, made + 1))]
-    assert {base_of(one) for one in ids} == {base}
-    assert [attempt_of(one) for one in ids] == list(range(1, made + 1))
+    assert [parsed_id(one) for one in ids] == [(base, number) for number in range(1, made + 1)]
     assert find_job(jobs, base).id == ids[-1]
     assert all(find_job(jobs, one).id == one for one in ids[1:])
 
