@@ -13,7 +13,7 @@ from typing import Any
 from cluster.error_codes import CODES
 from cluster.errors import ConfigError, DmqrError
 from cluster.outages import Outage, merged, outages
-from jobs.config.notify import NotifySettings
+from jobs.config.settings import NotifySettings
 from jobs.terminal.formats import clock, money, percent
 from jobs.terminal.logs import event
 from jobs.terminal.state import State

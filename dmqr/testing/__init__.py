@@ -17,14 +17,6 @@ from dmqr.testing.retrievers import RetrieverContract, hits_of
 from dmqr.testing.settings import HOSTILE, SettingsContract, engine_settings_of, refusal_of, reranker_settings_of, settings_of
 
 __all__ = [
-    "HOSTILE",
-    "EngineContract",
-    "RerankerContract",
-    "RetrieverContract",
-    "SettingsContract",
-    "engine_settings_of",
-    "hits_of",
-    "refusal_of",
-    "reranker_settings_of",
-    "settings_of",
-]
+    "HOSTILE", "EngineContract", "RerankerContract", "RetrieverContract", "SettingsContract", "engine_settings_of", "hits_of",
+    "refusal_of", "reranker_settings_of", "settings_of",
+]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from dmqr.testing.settings import HOSTILE, SettingsContract
 from rewriters.engines import Engine, Request, open_engine
@@ -68,18 +68,14 @@ class EngineContract(SettingsContract[EngineSettings]):
 
     def test_several_threads_may_ask_at_a_time(self) -> None:
         """Several blocks of a worker are under way."""
-        engine, found = self.opened(), list[int]()
+        engine = self.opened()
 
-        def ask(number: int) -> None:
-            mine = [self.request(self.answered, query_id=f"{number}-{n}") for n in range(3)]
-            found.append(len([1 for one, _ in engine.complete(mine) if any(one is each for each in mine)]))
+        def answered(number: int) -> int:
+            asked = [self.request(self.answered, query_id=f"{number}-{n}") for n in range(3)]
+            return len([request for request, _ in engine.complete(asked) if any(request is each for each in asked)])
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert found == [3, 3, 3]
+        with ThreadPoolExecutor(3) as threads:
+            assert [*threads.map(answered, range(3))] == [3, 3, 3]
         engine.close()
 
     def test_its_identity_is_json_and_stable(self) -> None:
@@ -92,7 +88,5 @@ class EngineContract(SettingsContract[EngineSettings]):
     def test_starting_and_closing_twice_does_nothing(self) -> None:
         """Both may be called again."""
         engine = self.opened()
-        engine.start()
-        engine.start()
-        engine.close()
-        engine.close()
+        for call in (engine.start, engine.start, engine.close, engine.close):
+            call()

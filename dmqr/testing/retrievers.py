@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -117,21 +116,15 @@ class RetrieverContract(SettingsContract[RetrieverSettings]):
 
     def test_two_of_it_work_at_the_same_time(self) -> None:
         """Workers are threads of one process with `cluster.address: none`."""
-        wanted, found = hits_of(self.opened().search(list(self.texts), 5)), dict[int, Any]()
+        wanted = [[doc_id for doc_id, _ in hits] for hits in hits_of(self.opened().search(list(self.texts), 5))]
         two = [open_retriever(self.name, self.settings()) for _ in range(2)]
 
-        def search(number: int) -> None:
-            found[number] = [hits_of(two[number].search(list(self.texts), 5)) for _ in range(3)]
+        def searched(retriever: Retriever) -> list[list[list[str]]]:
+            lists = [hits_of(retriever.search(list(self.texts), 5)) for _ in range(3)]
+            return [[[doc_id for doc_id, _ in hits] for hits in each] for each in lists]
 
-        threads = [threading.Thread(target=search, args=(number,)) for number in range(2)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        for number in range(2):
-            for lists in found.get(number, [None]):
-                assert lists is not None, "a thread failed; its error is above"
-                assert [[doc_id for doc_id, _ in hits] for hits in lists] == [[d for d, _ in hits] for hits in wanted]
+        with ThreadPoolExecutor(2) as threads:
+            assert [*threads.map(searched, two)] == [[wanted] * 3] * 2
 
     def test_documents_have_the_texts_of_hits(self) -> None:
         """Rerankers and reports read them; not asked of what brings its texts with its hits."""

@@ -15,12 +15,17 @@ from pydantic import Field, field_validator, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_seconds
-from jobs.config.corrective import WebSearchSettings
-from jobs.config.notify import NotifySettings
-from jobs.config.publish import PublishSettings
 from jobs.config.retrieve import RetrieveSettings
 from jobs.config.rewriting import RewriteSettings
-from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
+from jobs.config.settings import (
+    AblateSettings,
+    EvaluateSettings,
+    LimitSettings,
+    NotifySettings,
+    PublishSettings,
+    ReportSettings,
+    WebSearchSettings,
+)
 from jobs.config.step_checks import step_faults
 from jobs.log.settings import LogSettings
 from retrievers.lists import BESIDE, TOGETHER

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from cluster.errors import ConfigError
-from jobs.config.publish import PublishSettings
+from jobs.config.settings import PublishSettings
 from jobs.export.versions import Version
 from jobs.log.judgements import Judgements
 from jobs.measure.frame import measure

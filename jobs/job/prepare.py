@@ -195,10 +195,10 @@ def _at_servers(config: Config, pool: Sequence[Strategy] | None) -> list[EngineS
     return [engine for engine in engines if engine.at_server]
 
 
-def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> list[str]:
+def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> tuple[str, ...]:
     """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`."""
     if prices is None:
-        return []
+        return ()
     near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in free_models(config, prices, pool)}
     if near and config.limits.max_cost_usd is not None:
         model, like = next(iter(near.items()))
@@ -215,7 +215,7 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
         if tier and model in prices.tokens and tier not in prices.tokens[model].tiers:
             words = f"{model!r} has no price for tier {tier}, so its tokens count as of the standard tier"
             warnings.append(f"prices.yaml: tokens: {words}; add tiers: {{{tier}: ...}} there")
-    return list(dict.fromkeys(warnings))
+    return tuple(dict.fromkeys(warnings))
 
 
 def resolved_rewriting(

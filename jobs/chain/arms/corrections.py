@@ -10,7 +10,7 @@ from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.generations import OF_TASKS, LlmTask, TaskNames
 from jobs.chain.arms.opened import OpenedBy, digest
 from jobs.config.config import Config
-from jobs.config.corrective import WebSearchSettings
+from jobs.config.settings import WebSearchSettings
 from jobs.job.steps import WEB_SEARCH, ReadySteps
 from rewriters.steps.settings import RELEVANT, GradeSettings
 

@@ -30,7 +30,7 @@ from jobs import notify
 from jobs.__main__ import main
 from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
-from jobs.config.notify import NotifySettings
+from jobs.config.settings import NotifySettings
 from jobs.terminal.state import State
 from tests.support.jobs.in_process_runs import QUERIES, prepared_job
 from tests.support.jobs.whole_runs import ROOT, wait_until
