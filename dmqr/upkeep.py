@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
@@ -49,28 +50,25 @@ def runs(
 
     if last is not None and last < 1:
         raise ConfigError("argument", f"last {last}: is less than 1; give 1 or more")
-    given = os.fspath(output)
-    config_file: str | None = None
-    name: str | None = None
+    given, config_file = os.fspath(output), None
+    name: str | None
     if (named := config_or_none(given, settings, date)) is not None:
         config, config_file = named
         storage, name = open_storage(config.output), config.name
     elif (status := read_status(given)) is not None:
-        found = Result(lambda: status_values(status), lambda: status_page(status))
-        found.title = status.folder
-        return found
+        result = Result(lambda: status_values(status), lambda: status_page(status))
+        result.title = status.folder
+        return result
     else:
         storage, name = find_output(given)
-    listed = list_runs(storage, name, prices_of(prices, config_file))
+    listed = list_runs(storage, name, prices_of(prices, config_file))[-(last or 0) :]
     if not listed:
-        of = "" if name is None else f" of the name {name}"
-        raise ConfigError("run-missing", f"{storage.root}: no run{of} lies there; start one with: dmqr run CONFIG")
-    listed = listed[-(last or 0) :]
+        of_name = "" if name is None else f" of the name {name}"
+        raise ConfigError("run-missing", f"{storage.root}: no run{of_name} lies there; start one with: dmqr run CONFIG")
     if out is not None:
         write_page(out, runs_page(storage.root, listed))
-    return Result(
-        lambda: {"output": storage.root, "runs": [run.values() for run in listed]}, lambda: runs_table(listed).terminal()
-    )
+    values = {"output": storage.root, "runs": [run.values() for run in listed]}
+    return Result(lambda: values, lambda: runs_table(listed).terminal())
 
 
 def export(
@@ -162,26 +160,21 @@ def store_gc(store: Folder, /, *, unused: str, dry_run: bool = False, date: str 
     from jobs.store.collect import collect
     from jobs.store.compact import Compacted, compact
 
-    stored = _stored(os.fspath(store), settings, date)
+    storage, _, oldest = _stored(os.fspath(store), settings, date)
     if not re.fullmatch(DURATION, unused):
         raise ConfigError("argument", f"unused {unused}: is no duration; give one like 12h, 30d or 8w")
     compacted: list[Compacted] = []
     if not dry_run:
         with caller().working("store") as display:
-            compacted = compact(
-                stored.storage,
-                oldest=stored.oldest,
-                on_begin=lambda one: display.phase(f"compacting {one.space.kind} {one.space.name[:12]}"),
-            )
-    collected = collect(stored.storage, duration_seconds(unused), oldest=stored.oldest, dry_run=dry_run)
-    root = stored.storage.root
-    values = {
-        "store": root,
-        "dry_run": dry_run,
-        "compacted": [_of_space(one) for one in compacted],
-        "collected": [_of_space(one) for one in collected],
-    }
-    return Result(lambda: values, lambda: collected_page(compacted, collected, unused, dry_run=dry_run), root)
+            phase = lambda begun: display.phase(f"compacting {begun.space.kind} {begun.space.name[:12]}")  # noqa: E731
+            compacted = compact(storage, oldest=oldest, on_begin=phase)
+    collected = collect(storage, duration_seconds(unused), oldest=oldest, dry_run=dry_run)
+
+    def rows(done: Sequence[Any]) -> list[dict[str, Any]]:
+        return [row.space._asdict() | {name: value for name, value in row._asdict().items() if name != "space"} for row in done]
+
+    values = {"store": storage.root, "dry_run": dry_run, "compacted": rows(compacted), "collected": rows(collected)}
+    return Result(lambda: values, lambda: collected_page(compacted, collected, unused, dry_run=dry_run), storage.root)
 
 
 def store_forget(
@@ -214,26 +207,19 @@ def store_forget(
 
     if own and all:
         raise ConfigError("argument", "own: leaves what --all takes; give one")
-    stored = _stored(os.fspath(store), settings, date)
+    storage, output, _ = _stored(os.fspath(store), settings, date)
     what = WhatToForget(query, context, "none" if own else "all" if all else "some")
-    found = forget(stored.storage, what, stored.output, dry_run=dry_run)
+    forgotten = forget(storage, what, output, dry_run=dry_run)
     values = {
-        "store": stored.storage.root, "query_id": found.query_id, "others": sorted(found.others),
-        "rows": dict(found.rows), "files": found.files, "runs": found.runs, "dry_run": dry_run,
+        "store": storage.root, "query_id": forgotten.query_id, "others": sorted(forgotten.others),
+        "rows": dict(forgotten.rows), "files": forgotten.files, "runs": forgotten.runs, "dry_run": dry_run,
     }  # fmt: skip
-    return Result(lambda: values, lambda: forgotten_page(found, dry_run=dry_run), *holding_runs(found), stored.storage.root)
+    lines = [*holding_runs(forgotten), storage.root]
+    return Result(lambda: values, lambda: forgotten_page(forgotten, dry_run=dry_run), *lines)
 
 
-class _OpenStore(NamedTuple):
-    """A store, where runs lie, and the oldest time of a row that counts (`store_ttl`)."""
-
-    storage: Storage
-    output: Storage | None
-    oldest: int
-
-
-def _stored(given: str, settings: Settings, date: str | None) -> _OpenStore:
-    """Returns the store that a config, or a folder, names."""
+def _stored(given: str, settings: Settings, date: str | None) -> tuple[Storage, Storage | None, int]:
+    """Returns the store of a config or a folder, where its runs lie, and the oldest time of a row that counts (`store_ttl`)."""
     from cluster.storage import open_storage
     from jobs.chain.store.files import oldest_of
     from jobs.chain.store.layout import VERSION
@@ -245,15 +231,10 @@ def _stored(given: str, settings: Settings, date: str | None) -> _OpenStore:
             raise ConfigError("argument", f"{given}: its store is null, so there is none; give the folder of one")
         storage = open_storage(config.store_folder)
         check_store(storage, config.store_folder)
-        return _OpenStore(storage, open_storage(config.output), oldest_of(config.store_lifetime, time.time()))
+        return storage, open_storage(config.output), oldest_of(config.store_lifetime, time.time())
     storage = open_storage(given)
     if VERSION not in storage.folders() and VERSION in (below := open_storage(storage.url("store"))).folders():
         storage = below  # an output was given
     check_store(storage, given)
     above, _, name = storage.root.rpartition("/")
-    return _OpenStore(storage, open_storage(above) if name == "store" else None, 0)
-
-
-def _of_space(one: Any) -> dict[str, Any]:
-    values: dict[str, Any] = one._asdict()
-    return dict(values.pop("space")._asdict()) | values
+    return storage, open_storage(above) if name == "store" else None, 0
