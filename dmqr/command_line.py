@@ -138,8 +138,7 @@ def _verb(verb: Verb, words: list[str]) -> int:
 def _failure(verb: str, error: Exception) -> str:
     """Returns the message of a system error or of a bug; writes the traceback of a bug to standard error."""
     from cluster.cause import cause
-    from jobs.terminal.logs import tell_failure
-    from jobs.terminal.system_errors import system
+    from jobs.terminal.logs import system, tell_failure
 
     if isinstance(error, UnavailableError):
         return f"{system(error)}: the same command [{error.code}]"

@@ -35,7 +35,7 @@ class Face:
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
         """Sets up the log of a job; one job is at work at a time."""
-        from jobs.terminal.embedded_log import embedded_log
+        from jobs.terminal.log_files import embedded_log
 
         return embedded_log(verb, run, self._progress)
 
@@ -43,7 +43,7 @@ class Face:
     def working(self, verb: str) -> Iterator[LiveDisplay]:
         """Yields the display of a verb that keeps no log; several may be at work at a time."""
         from cluster.embedded import embedded
-        from jobs.terminal.embedded_log import ToldProgress
+        from jobs.terminal.log_files import ToldProgress
 
         with embedded():
             yield ToldProgress(self._progress)

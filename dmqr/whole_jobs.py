@@ -79,7 +79,7 @@ class WholeJob:
                 self.face.job_log(self.verb, prepared.run_id) as (display, log),
                 notifications.watching(display.state, prepared.run_id, where),
             ):
-                self.where = log
+                self.log = log
                 event("start", f"run {where}", folder=where, config=prepared.config_file, pid=os.getpid())
                 warn(prepared.warnings)
                 try:
@@ -123,7 +123,7 @@ class WholeJob:
         try:
             yield
         except Exception as error:
-            line = f"{what}: {cause(error)}; details in {self.where.where}"
+            line = f"{what}: {cause(error)}; details in {self.log.where}"
             line += f"; try again with: {self.face.program} report {shlex.quote(folder.storage.root)}"
             self.failures.append(line)
             event("warning", line, logging.WARNING, error=error)
@@ -268,7 +268,7 @@ def warn(warnings: Iterable[str]) -> None:
 
 def _stopped(error: Exception, details: str, again: str) -> Stopped:
     from cluster.cause import cause
-    from jobs.terminal.system_errors import system
+    from jobs.terminal.logs import system
 
     code = "storage-away" if isinstance(error, UnavailableError) else "stopped-failure"
     if isinstance(error, OSError):

@@ -25,8 +25,7 @@ from jobs.run.driver_costs import DriverCosts
 from jobs.runs.starts import driver_spent, known_starts, node_time
 from jobs.runs.tally import Tally
 from jobs.terminal.logs import event
-from jobs.terminal.outage_log import OutageLog
-from jobs.terminal.state import State
+from jobs.terminal.state import OutageLog, State
 
 _MOST_OVER = 0.01  # of the time of its workers: a stage cannot be busy longer
 LIBRARIES = (

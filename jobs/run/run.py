@@ -41,7 +41,7 @@ from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
 from jobs.terminal.logs import event
-from jobs.terminal.outage_log import OutageLog
+from jobs.terminal.state import OutageLog
 
 STARTING = "starting the workers"  # until the first worker works
 

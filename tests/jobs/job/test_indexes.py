@@ -118,31 +118,6 @@ def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, value
 
 
 @pytest.mark.slow
-def test_other_weights_of_fields_replace_the_index_and_its_copy(store: Storage, values: dict[str, Any], corpus: Path) -> None:
-    mine = block(store) | {"fields": {"title": 3}}
-    build(store, values, str(corpus))
-    plain = open_retriever("bm25", typed(block(store))).search(SEARCHES, 5).scores.tolist()
-    assert build(store, values, str(corpus), bm25=mine) == "built; 1 documents have no title"
-    assert build(store, values, str(corpus), bm25=mine) == "exists already, nothing to do; 1 documents have no title"
-    assert retriever_identity("bm25", typed(mine))["fields"] == {"title": 3, "text": 1}
-    assert open_retriever("bm25", typed(mine)).search(SEARCHES, 5).scores.tolist() != plain
-    with pytest.raises(RetrieverError, match=rf"index {store.root} was built with fields"):
-        retriever_identity("bm25", typed(block(store)))
-
-
-@pytest.mark.slow
-def test_vectors_of_the_same_corpus_and_encoder_are_not_made_again(
-    store: Storage, values: dict[str, Any], corpus: Path, dense: Block, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = dense | {"index": store.root}
-    build(store, values, str(corpus), dense=mine)
-    monkeypatch.setattr(local_build, "build_vectors", lambda *_: pytest.fail("the corpus was encoded again"))
-    assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}, dense=mine) == "built"
-    found = open_retriever("dense", typed(mine)).search(SEARCHES, 3)
-    assert found.doc_ids.to_pylist() == local.open_retriever("dense", typed(dense)).search(SEARCHES, 3).doc_ids.to_pylist()
-
-
-@pytest.mark.slow
 def test_what_is_checked_before_a_run_reads_no_data(
     store: Storage, values: dict[str, Any], corpus: Path, proxy: Proxy, cache: Path
 ) -> None:
@@ -225,19 +200,6 @@ def test_two_builders_are_kept_apart(store: Storage, values: dict[str, Any], cor
     finally:
         lease.release()
     assert build(store, values, str(corpus)) == "built"
-
-
-def test_a_corpus_that_is_not_there(store: Storage, values: dict[str, Any]) -> None:
-    with pytest.raises(RetrieverError, match=rf"corpus {store.root}/none: no such file or folder; correct corpus.path"):
-        build(store, values, store.url("none"))
-
-
-def test_a_corpus_that_is_no_parquet_is_named_by_its_address(store: Storage, values: dict[str, Any], s3: S3Server) -> None:
-    there = open_storage(s3.fresh("corpus"))
-    there.put("a.parquet", b"text")
-    with pytest.raises(RetrieverError, match=rf"corpus {there.root}/a.parquet: cannot be read as Parquet"):
-        build(store, values, there.root)
-    assert not [entry for entry in store.list() if not entry.key.startswith("lease/")]
 
 
 def test_a_recording_on_s3_is_copied_once_and_named_by_its_address(store: Storage, tmp_path: Path, proxy: Proxy) -> None:

@@ -137,21 +137,6 @@ def test_where_files_lie_and_keys_that_are_not_used_are_not_in_it(job: Values, c
     assert fingerprint(job, change) == before
 
 
-@pytest.mark.slow
-def test_which_dense_retriever_is_the_first_is_in_it(job: Values, dense: Values, corpus: Path) -> None:
-    short = dense["encoder"] | {"max_length": 16}
-    build_local_index("short", corpus, index_fields(encoder=short))
-    one, two = {k: v for k, v in dense.items() if v}, {"kind": "local", "index": "short", "encoder": short}
-    first = fingerprint(job, put("retrieve.retrievers", {"one": one, "two": two}))
-    Path("job.yaml").unlink()
-    changed = copy.deepcopy(job)
-    changed["retrieve"]["retrievers"] = {"two": two, "one": one}
-    Path("job.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
-    config = load_config("job.yaml")
-    assert config.dense_retriever == "two"
-    assert prepare(config, "job.yaml").run_id.removeprefix("small-") != first
-
-
 # ---------------------------------------------------------------- what is checked
 
 
@@ -226,15 +211,6 @@ def test_the_same_run_and_finished_ones_and_other_configs_are_no_obstacle(job: V
     check_indexes_unchanged(prepared(other))
     before.storage.put("_SUCCESS.json", b"{}")
     check_indexes_unchanged(prepared(job))
-
-
-def test_another_label_is_another_run(job: Values) -> None:
-    begin(prepared(job | {"label": "monday"}))
-    replace_index()
-    check_indexes_unchanged(prepared(job))
-    check_indexes_unchanged(prepared(job | {"label": "tuesday"}))
-    with pytest.raises(ClusterError, match="another index and is not finished"):
-        check_indexes_unchanged(prepared(job | {"label": "monday"}))
 
 
 def test_a_label_is_in_the_folder_and_not_in_the_fingerprint(job: Values) -> None:

@@ -62,11 +62,6 @@ def test_a_job_that_has_failed_ends_the_following_though_its_log_is_gone(
     assert f"job {job_id}: failed" in capsys.readouterr().err
 
 
-def test_a_job_of_an_unknown_status_has_ended(server: FakeJobServer, job: str) -> None:
-    assert job_server.SubmittedJob("a", "UNKNOWN", {}, "", None, 0).ended
-    assert job_server.SubmittedJob("a", "UNKNOWN", {}, "", None, 0).code == 1
-
-
 def test_a_job_whose_machine_gives_no_log_ends_the_following(
     server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,14 +124,6 @@ def test_one_night_submitted_twice_is_one_job_and_follows(server: FakeJobServer,
 
 
 @pytest.mark.slow
-def test_after_its_end_a_job_is_submitted_again_under_the_next_number(server: FakeJobServer, job: str) -> None:
-    server.play = fail(1)
-    assert [submitted(server, job) for _ in range(3)] == [1, 1, 1]
-    first, *others = server.jobs
-    assert others == [f"{first}-2", f"{first}-3"]
-
-
-@pytest.mark.slow
 def test_another_job_has_another_id(server: FakeJobServer, job: str) -> None:
     changes: list[tuple[str, ...]] = [
         (), ("--label", "b"), ("--set", "name=other"), ("--set", "output=elsewhere"), ("--set", "fuse.k=9"), ("--ablate",),
@@ -196,10 +188,12 @@ def test_the_exit_code_of_the_job_is_handed_on(
     [
         ("SUCCEEDED", 0, "", 0), ("FAILED", 2, "", 2), ("FAILED", None, "... failed with exit code 2, last ...", 2),
         ("FAILED", -9, "", 137), ("FAILED", None, "the machine is gone", 1), ("STOPPED", None, "", 143),
+        ("UNKNOWN", None, "", 1),
     ],
 )  # fmt: skip
 def test_the_code_of_an_end(status: str, told: int | None, message: str, code: int) -> None:
-    assert job_server.SubmittedJob("a", status, {}, message, told, 0).code == code
+    job = job_server.SubmittedJob("a", status, {}, message, told, 0)
+    assert (job.ended, job.code) == (True, code)
 
 
 def test_the_log_goes_to_standard_error_and_the_closing_table_to_standard_output(

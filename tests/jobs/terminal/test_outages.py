@@ -9,8 +9,7 @@ import pytest
 from cluster import outages
 from cluster.outages import Outage, answered, failed, merged
 from cluster.run.outage_reports import outages_reported
-from jobs.terminal.outage_log import OutageLog
-from jobs.terminal.state import State
+from jobs.terminal.state import OutageLog, State
 
 
 @pytest.fixture(autouse=True)

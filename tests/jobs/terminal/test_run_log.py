@@ -10,11 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cluster.run.shards import Manifest
 from jobs.__main__ import main
 from jobs.chain import counts
 from jobs.chain.counts import BlockErrors
-from jobs.run.run import log_commit
 from jobs.tables import ERROR
 from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS, job_in_process
 from tests.support.jobs.whole_runs import rows
@@ -58,17 +56,3 @@ def test_the_first_queries_of_a_block_stand_for_all(monkeypatch: pytest.MonkeyPa
     assert BlockErrors(table).first_failed() == {"rerank/failed": ["d"], "rewrite/truncated": ["a", "b"]}
     assert BlockErrors(table.slice(4)).first_failed() == {}
     assert BlockErrors(table.slice(2, 2)).first_failed() == {"rerank/failed": ["d"], "rewrite/truncated": ["c", "d"]}
-
-
-def test_a_line_for_each_stage_and_reason_with_the_number_of_all(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    failed = {"rerank/failed": ["d"], "rewrite/truncated": ["a", "b"]}
-    log_commit(Manifest(3, 2, {}, {"queries": 9, "error_queries/rewrite/truncated": 4}, {}, failed=failed), 5, 6)
-    fields: list[Line] = [record.fields for record in caplog.records]  # type: ignore[attr-defined]
-    assert [record.getMessage() for record in caplog.records] == [
-        "shard 3 is committed, 5 of 6",
-        "shard 3: 1 query failed in rerank: failed",
-        "shard 3: 4 queries failed in rewrite: truncated",
-    ]
-    assert all((line["shard"], line["start"]) == (3, 2) for line in fields)
-    assert fields[2]["query_ids"] == ["a", "b"]

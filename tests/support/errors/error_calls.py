@@ -145,7 +145,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     from jobs.run import run
     from jobs.run.driver_costs import DriverCosts
     from jobs.terminal.live_display import LiveDisplay
-    from jobs.terminal.outage_log import OutageLog
+    from jobs.terminal.state import OutageLog
 
     patch.setattr(run, "RayRunner", FakeRunner)
     config = anything(limits=LimitSettings(), cluster=ClusterSettings(metrics=False), rewrite=anything(planned=[]))
