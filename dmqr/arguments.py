@@ -58,13 +58,10 @@ class Argument(NamedTuple):
     """An argument of a verb."""
 
     parameter: str
-    spelled: str
-    """`--set`; of a positional one what stands for it, like `CONFIG`."""
-    metavar: str
-    """The word for its value; empty: it is a switch."""
+    spelled: str  # `--set`; of a positional one what stands for it, like `CONFIG`
+    metavar: str  # the word for its value; empty: it is a switch
     kind: type
-    many: str
-    """`each`: it may be given again; `list`: several values may follow it; empty: it has one value."""
+    many: str  # `each`: it may be given again; `list`: several values may follow it; empty: it has one value
     required: bool
     meaning: str
 
@@ -200,32 +197,30 @@ def _app(name: str) -> cyclopts.App:
 
 def _command(verb: Verb, completed: bool = False) -> Any:
     """Returns a function without a body that has the arguments of a verb."""
+    import cyclopts
 
     def command() -> None: ...
 
-    parameters = [_parameter(one, completed) for one in verb.arguments]
+    parameters = []
+    for argument in verb.arguments:
+        kind: Any = Literal[_KEYS] if argument.parameter == "key" else argument.kind
+        if completed and {*argument.metavar.split("|")} & _PATHS:
+            kind = Path  # not of a value that is read: a path of s3:// would lose a slash
+        form: Any = inspect.Parameter.KEYWORD_ONLY
+        if not argument.is_option:
+            form = inspect.Parameter.VAR_POSITIONAL if argument.many else inspect.Parameter.POSITIONAL_ONLY
+        elif argument.many:
+            kind = list[kind]
+        name: str | None = argument.spelled if argument.is_option else None
+        default: Any = inspect.Parameter.empty
+        if not argument.required and form is not inspect.Parameter.VAR_POSITIONAL:
+            kind, default = kind | None, None
+        more = cyclopts.Parameter(name=name, help=argument.meaning, negative="", consume_multiple=argument.many == "list")
+        annotation: Any = Annotated[(kind, more)]
+        parameters.append(inspect.Parameter(argument.parameter, form, default=default, annotation=annotation))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
-
-
-def _parameter(argument: Argument, completed: bool) -> inspect.Parameter:
-    import cyclopts
-
-    kind: Any = Literal[_KEYS] if argument.parameter == "key" else argument.kind
-    if completed and {*argument.metavar.split("|")} & _PATHS:
-        kind = Path  # not of a value that is read: a path of s3:// would lose a slash
-    form: Any = inspect.Parameter.KEYWORD_ONLY
-    if not argument.is_option:
-        form = inspect.Parameter.VAR_POSITIONAL if argument.many else inspect.Parameter.POSITIONAL_ONLY
-    elif argument.many:
-        kind = list[kind]
-    optional = not argument.required and form is not inspect.Parameter.VAR_POSITIONAL
-    name = argument.spelled if argument.is_option else None
-    more = cyclopts.Parameter(name=name, help=argument.meaning, negative="", consume_multiple=argument.many == "list")
-    default = None if optional else inspect.Parameter.empty
-    annotation: Any = Annotated[(kind | None if optional else kind, more)]
-    return inspect.Parameter(argument.parameter, form, default=default, annotation=annotation)
 
 
 def _line(error: cyclopts.CycloptsError, verb: Verb, words: Sequence[str]) -> str:
