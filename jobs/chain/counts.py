@@ -47,20 +47,12 @@ class BlockErrors:
         self._table = table
         self._errors: list[tuple[int, str, str | None, str]] = list(zip(rows.tolist(), *columns, strict=True))
 
-    def counts(self, stage: str | None = None) -> Counter[str]:
-        """Returns the errors, or those of one stage, and `failed_queries`, which is 0 if it is missing.
-
-        `failed_queries` of a stage leaves out queries that failed in an earlier one, so that the sum over the stages counts a
-        query once.
-        """
+    def counts(self) -> Counter[str]:
+        """Returns the errors, and `failed_queries`, which is 0 if it is missing."""
         counts: Counter[str] = Counter()
-        first: dict[int, str] = {}  # row -> the stage of its first failure
-        for row, at, component, reason in self._errors:
-            if reason not in NOTES:
-                first.setdefault(row, at)
-            if stage in (None, at):
-                counts[ErrorCount(at, component or "", reason).key] += 1
-        counts["failed_queries"] = sum(stage in (None, at) for at in first.values())
+        for _, stage, component, reason in self._errors:
+            counts[ErrorCount(stage, component or "", reason).key] += 1
+        counts["failed_queries"] = len({row for row, *_, reason in self._errors if reason not in NOTES})
         return +counts
 
     def first_failed(self) -> dict[str, list[str]]:
@@ -92,10 +84,10 @@ class BlockErrors:
         return [reason for _, at, _, reason in self._errors if at == stage]
 
 
-def added_failures(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
-    """Returns the counts of errors that were added to a block; an earlier stage may have the same name in its errors."""
-    before = BlockErrors(given).counts(stage) if "errors" in given.column_names else Counter()
-    return dict(BlockErrors(table).counts(stage) - before)
+def added_failures(given: pa.Table, table: pa.Table) -> dict[str, int]:
+    """Returns the counts of errors that a stage has added to a block."""
+    before = BlockErrors(given).counts() if "errors" in given.column_names else Counter()
+    return dict(BlockErrors(table).counts() - before)
 
 
 def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: BlockErrors, planned: int) -> Counter[str]:

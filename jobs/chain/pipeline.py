@@ -21,13 +21,11 @@ from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.counts import added_failures
-from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.llm.generate import Generate
 from jobs.chain.stages.llm.grade import Grade
 from jobs.chain.stages.llm.iterate import Iterate
 from jobs.chain.stages.llm.judge import Judge
-from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.rewrite import Rewrite, RewriteFurther, ToRead
@@ -62,9 +60,7 @@ CHAIN = (
     Step("gate", Gating, "gate", fails_alone=True),  # only where the originals are searched before rewriting
     Step("rewrite", Rewrite, "rewrite", "rewrite", asks=True),  # once for each common engine
     Step("retrieve", Retrieve, "retrieve", fails_alone=True),
-    Step("fuse", Fuse),
     Step("score", Score, "rerank", "rerank", True),  # only with a reranker
-    Step("order", Order),
     Step("iterate", Iterate, "iterate", "iterate", True, asks=True),  # only with further rounds
     Step("grade", Grade, "grade", "grade", True, asks=True),  # only where results are graded
     Step("web", SearchWeb, "web", "web", True),  # only where the web is asked then
@@ -72,7 +68,8 @@ CHAIN = (
     Step("judge", Judge, "judge", "judge", True, asks=True),  # only where an LLM judges
     Step("write", Write),
 )
-COSTED = tuple(dict.fromkeys(step.costs_as or step.name for step in CHAIN))  # the values of `costs.stage`, in chain order
+_COSTED = [name for step in CHAIN for name in (step.costs_as or step.name, *(["fuse"] if step.name == "retrieve" else []))]
+COSTED = tuple(dict.fromkeys(_COSTED))  # the values of `costs.stage`, in chain order
 ASKING = tuple(step.costs_as or step.name for step in CHAIN if step.asks)
 
 
@@ -97,8 +94,6 @@ def stages(
         "read": {"read": {"run": run}},
         "rewrite": _rewriting(prepared, work, pools, start, store),
         "retrieve": {"retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store}},
-        "fuse": {"fuse": {"work": of_results}},
-        "order": {"order": {"work": of_results}},
         "write": {"write": {"work": of_results, "run": run, "start": start}},
     }
     gates = {number: one.gate for number, one in enumerate(work.readings) if one.gate is not None}
@@ -106,9 +101,8 @@ def stages(
         gating = {"work": of_results, "gates": gates, "device": device(pools["gate"]), "store": store}
         arguments["gate"] = {"gate": gating}
     if work.rerankers:
-        indexes = {one.documents: work.retrievers[one.documents] for one in work.rerankers}
-        scoring = {"answers": work.answers, "rerankers": work.rerankers, "indexes": indexes, "store": store}
-        arguments["score"] = {"score": scoring | {"device": device(pools["rerank"])}}
+        scoring = {"work": of_results, "store": store, "device": device(pools["rerank"])}
+        arguments["score"] = {"score": scoring}
     blocks = [
         max((engine.blocks_in_flight(one.settings, size) for one in of), default=1) for of in opened_together(work).values()
     ]
@@ -139,7 +133,7 @@ def stages(
             pool=None if step.pool is None else pools.get(name if step.pool == "rewrite" else step.pool),
             fallback=partial(without, stage=step.costs_as or step.name, worker=step.worker) if step.fails_alone else None,
             concurrent_blocks=at_once.get(name, 1),
-            counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
+            counts=added_failures if step.name != "write" else None,
             cost_stage=step.costs_as or "",
         )
         for step in CHAIN

@@ -1,24 +1,36 @@
-"""The searches of a block by one retriever: of an index, or of the web. What is known is not searched again."""
+"""The searches of a block: each text is searched once by a retriever, whichever arms need it, unless its list is known."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
 
 from cluster import costs
-from cluster.run.stage import heartbeat
-from jobs.chain.arms.opened import OpenedBy
+from cluster.run.stage import heartbeat, shard_of, stopping
+from cluster.storage import Storage
+from jobs.chain.arms.opened import OpenedBy, digest
+from jobs.chain.arms.shared_work import Search
 from jobs.chain.fill import fill
-from jobs.chain.journal import ShardJournal
+from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
+from jobs.chain.lists import Found
+from jobs.chain.search_texts import Text
 from jobs.chain.store.facts import Searched, StoredLists
 from jobs.chain.store.files import Space, StoreFiles
+from jobs.chain.users import Users
 from jobs.chain.web.answers import WebAnswers
 from jobs.chain.web.search import search_web
 from jobs.job.opening import open_retriever
-from jobs.tables import LOST
-from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, single_lists
+from jobs.tables import LOST, ORIGINAL
+from retrievers.hybrid.retriever import search_shares
+from retrievers.lists import TOGETHER
+from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, joined_lists, single_lists
 from retrievers.web.hits import WebHit
 from retrievers.web.retriever import FailedSearch, PartialAnswer, Web, ranked_list
 
@@ -28,6 +40,24 @@ Wanted = SearchText | JoinedText
 def opened_retriever(one: OpenedBy, device: str) -> Retriever:
     """Returns an open retriever."""
     return open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
+
+
+class RoutedSearch(NamedTuple):
+    """The texts that some arms search.
+
+    Attributes:
+        search: The search.
+        texts: Name of a retriever in it -> what it is searched with.
+        arms: Strategies -> the arms that need the lists of their texts.
+    """
+
+    search: Search
+    texts: Mapping[str, Sequence[Text]]
+    arms: Mapping[frozenset[str], Sequence[str]]
+
+    def of(self, key: str) -> Iterator[tuple[str, Text]]:
+        """Yields the texts that a retriever is searched with, by its key, with its name here."""
+        return ((name, text) for name, used in self.search.retrievers.items() if used == key for text in self.texts[name])
 
 
 class Searches(Protocol):
@@ -147,6 +177,176 @@ class WebSearches:
     def save(self) -> None:
         """Stores the answers."""
         self.answers.save()
+
+
+class Retrieval:
+    """The retrievers of a worker."""
+
+    def __init__(
+        self,
+        retrievers: Mapping[str, OpenedBy],
+        storage: Storage,
+        store: StoreFiles,
+        device: str,
+        opened: Callable[[OpenedBy, str], Retriever] = opened_retriever,
+    ) -> None:
+        """Opens them; raises RetrieverError where an index is missing or was replaced."""
+        self.plans, self._storage, self._store = retrievers, storage, store
+        by_settings: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
+        self.opened: dict[str, Retriever] = {}
+        for key, one in retrievers.items():
+            same = digest([one.settings.model_dump(), dict(one.identity)])
+            if same not in by_settings:
+                by_settings[same] = opened(one, device)
+            self.opened[key] = by_settings[same]
+        asks = any(isinstance(one, Web) for one in by_settings.values())
+        self._keeper = JournalKeeper(storage, stopping(), OF_THE_WEB) if asks else None
+
+    def close(self) -> None:
+        """Ends what saves journals."""
+        if self._keeper is not None:
+            self._keeper.close()
+
+    @contextmanager
+    def block(
+        self, table: pa.Table, several: bool, known: Mapping[str, Mapping[Wanted, RankedList]] = MappingProxyType({})
+    ) -> Iterator[BlockSearches]:
+        """Opens the searches of a block; what the web has answered is journaled until the body ends.
+
+        Args:
+            table: The block.
+            several: Whether the job has several arms, whose searches are counted.
+            known: Key of a retriever -> the lists that an earlier stage has made.
+        """
+        journal = None if self._keeper is None else ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
+        try:
+            yield BlockSearches(
+                self, table, several, {key: self._searches(key, journal, known.get(key, {})) for key in self.plans}
+            )
+        finally:
+            if journal is not None:
+                journal.merge()
+
+    def _searches(self, key: str, journal: ShardJournal | None, known: Mapping[Wanted, RankedList]) -> Searches:
+        retriever = self.opened[key]
+        if isinstance(retriever, Web):
+            assert journal is not None
+            return WebSearches(self.plans[key], retriever, self._store, journal)
+        return IndexSearches(self.plans[key], retriever, self._store, known)
+
+
+class BlockSearches:
+    """The searches of a block.
+
+    Attributes:
+        query_ids: Of the block.
+        spent: What the searches have cost, row by row.
+        counts: The searches that each arm needs, and those that only it needs.
+    """
+
+    def __init__(self, retrieval: Retrieval, table: pa.Table, several: bool, searches: Mapping[str, Searches]) -> None:
+        self.query_ids: list[str] = table.column("query_id").to_pylist()
+        self._queries: list[str] = table.column("query").to_pylist()
+        self._retrieval, self._several, self._searches = retrieval, several, searches
+        self.spent: list[list[dict[str, Any]]] = [[] for _ in self.query_ids]
+        self.counts: Counter[str] = Counter()
+        self._asked: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
+
+    @property
+    def web(self) -> dict[str, WebSearches]:
+        """Returns the searches of the web, by key of the retriever."""
+        return {key: one for key, one in self._searches.items() if isinstance(one, WebSearches)}
+
+    def pages(self, search: Search, found: Mapping[str, Found]) -> list[Sequence[WebHit] | None]:
+        """Returns the pages of the web in each list of a search, in the order of `lists_of`; None: it is of an index."""
+        web = self.web
+        return [
+            web[search.retrievers[name]].hits[text.search] if search.retrievers[name] in web else None
+            for name, one in found.items()
+            for text in one.texts
+        ]
+
+    def search(self, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
+        """Returns the lists of each search by name of the retriever.
+
+        Where texts that were searched together have no hit, the original is searched by itself, if it is routed there.
+        """
+        alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]  # name and row -> the original that stands in
+        lists = {}
+        for key in self._searches:
+            lists[key] = self._search_one(key, routed, alone)
+            heartbeat()
+        return [
+            {name: _found(texts, name, standing, *lists[of.search.retrievers[name]]) for name, texts in of.texts.items()}
+            for of, standing in zip(routed, alone, strict=True)
+        ]
+
+    def _search_one(
+        self, key: str, routed: Sequence[RoutedSearch], alone: Sequence[dict[tuple[str, int], SearchText]]
+    ) -> tuple[dict[Wanted, int], Any]:
+        """Returns the place of each search among the lists of a retriever, and these; adds to `alone`, costs and counts."""
+        began, by, opened = time.perf_counter(), self._searches[key], self._retrieval.plans[key]
+        wanted: dict[Wanted, list[str]] = {}
+        for of in routed:
+            for _, text in of.of(key):
+                wanted.setdefault(text.search, []).append(self.query_ids[text.row])
+        lists = by(wanted)
+        place = {search: number for number, search in enumerate(wanted)}
+        standing: dict[Wanted, list[str]] = {}
+        vain: list[list[Text]] = [[] for _ in routed]
+        for number, of in enumerate(routed):
+            for name, text in of.of(key):
+                joins = name in of.search.together and text.number and name in of.search.route(ORIGINAL)
+                if joins and not len(lists[place[text.search]].scores):
+                    original = alone[number][name, text.row] = SearchText(self._queries[text.row])
+                    vain[number].append(text._replace(search=original))
+                    if original not in place:
+                        standing.setdefault(original, []).append(self.query_ids[text.row])
+        lists += by(standing)
+        by.save()
+        place |= {search: len(place) + number for number, search in enumerate(standing)}
+        if self._several:
+            self.counts.update(_needs(opened, key, routed, vain, place))
+        known = self._asked.setdefault(opened.space, set())
+        firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
+        firsts = [one for one in firsts if one not in by.alike and one.search not in by.known]
+        asked = [one for one in firsts if one in by.made or one not in known]
+        known.update(asked)
+        texts: Counter[int] = Counter()  # of a job of one arm: texts that were to be searched, by row
+        for of, standing_in in zip(routed, vain, strict=True) if not self._several else ():
+            for _, text in of.of(key):
+                if text.number or text.search not in by.known:
+                    texts[text.row] += text.texts
+            texts.update(text.row for text in standing_in)
+        shares = search_shares(self._retrieval.opened[key], opened.search_names)
+        charge(opened, by, asked, self.query_ids, texts, time.perf_counter() - began, shares, self.spent)
+        return place, joined_lists(lists)
+
+
+def _found(
+    texts: Sequence[Text], name: str, alone: Mapping[tuple[str, int], SearchText], place: Mapping[Wanted, int], lists: Any
+) -> Found:
+    """Returns the lists of texts; where texts were searched together in vain, those of the original alone."""
+    used = [
+        text if (original := alone.get((name, text.row))) is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
+        for text in texts
+    ]
+    return Found(used, np.array([place[text.search] for text in used], dtype=np.int64), lists)
+
+
+def _needs(
+    opened: OpenedBy, key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]], place: Mapping[Wanted, int]
+) -> Counter[str]:
+    """Returns the distinct searches of a retriever that each arm needs in a block, and those that only it needs."""
+    users = Users(len(place))
+    for of, standing_in in zip(routed, vain, strict=True):
+        texts = [text for _, text in of.of(key)]
+        places = np.array([place[text.search] for text in (*texts, *standing_in)], dtype=np.int64)
+        strategy = np.array([text.strategy for text in texts] + [TOGETHER] * len(standing_in))
+        for strategies, arms in of.arms.items() if len(places) else ():
+            users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
+    named = opened.search_names.items()
+    return sum((users.counts("searches", f"{counted}@{model or ''}") for counted, model in named), Counter())
 
 
 def charge(

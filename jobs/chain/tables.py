@@ -22,23 +22,6 @@ COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])  # of the bloc
 HITS = pa.list_(HIT)
 # A list of the original that the gate has made; `retriever` is a key of `SharedWork.retrievers`.
 KNOWN = pa.struct([("retriever", pa.string()), ("text", pa.string()), ("hits", HITS)])
-RUN = pa.struct(
-    [
-        ("search", pa.int16()),  # index of `SharedWork.searches`
-        ("list", pa.int32()),  # index of `lists` of the row
-        ("strategy", pa.string()),
-        ("position", pa.int32()),
-        ("retriever", pa.string()),
-        ("text", pa.int32()),  # index among the texts of the search in this row; -1: several, searched as one
-        ("weight", pa.float64()),
-        ("position_weight", pa.float64()),
-    ]
-)
-# Matrix of the cosines of a query's texts of a search (original first, then the rewrites; those of a strategy with `as_one` are
-# one), row-major.
-COSINES = pa.struct([("search", pa.int16()), ("values", pa.list_(pa.float32()))])
-# A page in a list of its query; after fusing each text of each page once, of those that an arm has.
-WEB_HIT = pa.struct([("list", pa.int32()), ("rank", pa.int32()), *WEB_PAGE])  # `list` is an index of `lists`
 # `web` is an index of the query's pages, one of which has the text; null: an index of documents has it. A page is a document
 # for each text that it has in some arm.
 DOCUMENT = pa.struct([("doc_id", pa.string()), ("web", pa.int32())])
@@ -46,7 +29,6 @@ FUSED = pa.struct(
     [("arm", pa.int16()), ("document", pa.int32()), ("score", pa.float64()), ("sources", pa.list_(SOURCE))]
 )  # in order of arms and ranks; `arm` is an index of `SharedWork.answers`; `sources` is null unless they are kept
 PAIR_SCORE = pa.struct([("reranker", pa.int16()), ("document", pa.int32()), ("score", pa.float64())])
-RANKED = pa.struct([("arm", pa.int16()), ("fused", pa.int32()), ("score", pa.float64())])  # in order of arms and ranks
 # The best score of a retriever's list of the original, or of a refined query, by index of `SharedWork.searches`.
 BEST = pa.struct([("search", pa.int16()), ("retriever", pa.string()), ("score", pa.float64())])
 ARM_ROUND = pa.struct([("answer", pa.int16()), *ROUND])

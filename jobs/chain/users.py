@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import numpy as np
 
-from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.search_texts import Text
 from jobs.counts import MadeWork, Work, WorkAlone, arm_key
-from jobs.tables import ORIGINAL
-from retrievers.lists import TOGETHER
-from retrievers.retriever import JoinedText, SearchText
 
 Item = TypeVar("Item")
 
@@ -70,35 +65,3 @@ def need_counts(quantity: str, needed: Mapping[str, Mapping[Item, Collection[str
             users.add([arm], np.array(numbers))
         counts.update(users.counts(quantity, component))
     return counts
-
-
-def search_counts(
-    work: SharedWork,
-    key: str,
-    routed: Sequence[Mapping[str, list[Text]]],
-    stood_in: Sequence[Sequence[SearchText | JoinedText]],
-    place: Mapping[SearchText | JoinedText, int],
-) -> Counter[str]:
-    """Returns the distinct searches of a retriever that each arm needs in a block, and those that only it needs.
-
-    Args:
-        work: Of all arms.
-        key: Of the retriever.
-        routed: Of each search of the arms: name in the arm -> texts.
-        stood_in: Of each search: originals that were searched where texts together have no hit.
-        place: The number of each distinct search.
-    """
-    users = Users(len(place))
-    for number, search in enumerate(work.searches):
-        texts = [text for name, used in search.retrievers.items() if used == key for text in routed[number][name]]
-        places = np.array([place[one] for one in [*(text.search for text in texts), *stood_in[number]]], dtype=np.int64)
-        if not len(places):
-            continue
-        strategy = np.array([text.strategy for text in texts] + [TOGETHER] * len(stood_in[number]))
-        alike: dict[frozenset[str], list[str]] = {}
-        for answer in (one for one in work.answers if one.search == number):
-            alike.setdefault(answer.strategies, []).append(answer.arm)
-        for strategies, arms in alike.items():
-            users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
-    named = work.retrievers[key].search_names.items()
-    return sum((users.counts("searches", f"{counted}@{model or ''}") for counted, model in named), Counter())

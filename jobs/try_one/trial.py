@@ -15,7 +15,7 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.paid_before import ASKED_COLUMNS
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored_rows import Rankings
+from jobs.chain.stages.stored_rows import results_of
 from jobs.config.config import Config
 from jobs.log.check import LogColumns
 from retrievers.fusion import takes_part
@@ -92,18 +92,16 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     `chosen` are null where nothing is chosen, `answer` where no LLM answers. `scored` are the candidates that the reranker has
     scored, null where it scored none.
     """
-    row: Row = table.drop_columns(
-        ["documents", "fused", "ranked", *(["scores"] * ("scores" in table.column_names))]
-    ).to_pylist()[0]
-    block = Candidates(table, 1, len(work.rerankers))
+    row: Row = table.drop_columns(["documents", "fused", *(["scores"] * ("scores" in table.column_names))]).to_pylist()[0]
+    block = Candidates(table, work)
     of = block.of(0)
-    sources = block.sources.to_pylist()
+    columns = block.doc_ids.take(pa.array(of.document)).to_pylist(), of.score.tolist(), block.sources.to_pylist()
     row["candidates"] = [
-        {"doc_id": block.doc_ids[document].as_py(), "score": score, "sources": sources[at]}
-        for document, score, at in zip(of.document.tolist(), of.score.tolist(), of.at.tolist(), strict=True)
+        {"doc_id": doc_id, "score": score, "sources": sources} for doc_id, score, sources in zip(*columns, strict=True)
     ]
     names = ("doc_id", "score", "fused_score", "rerank_score", "sources")
-    row["hits"] = [{name: one[name] for name in names} for one in Rankings(table, block, work).tables(0)[0].to_pylist()]
+    ranked, _ = results_of(table.column("query_id").combine_chunks(), block, work, 0)
+    row["hits"] = [{name: one[name] for name in names} for one in ranked.to_pylist()]
     for one in row["rewrites"]:
         del one["arm"]
     selection = next(iter(row.pop("selections")), None)

@@ -17,17 +17,17 @@ DUPLICATES_VERSION = 3  # incremented when dropping duplicates would leave other
 
 
 def fuse_distinct(
-    hits: Hits, settings: FuseSettings, similarity: Similarity | None, texts: Callable[[np.ndarray], Sequence[str]]
+    hits: Hits, settings: FuseSettings, similarity: Similarity | None, texts: Callable[[Fused], Sequence[str]]
 ) -> Fused:
     """Returns `fuse` of documents with the same text as one, which has the ranks of all of them in each list.
 
     Of a list the best rank of them counts, and what stands behind the others moves up. The document is called by the id that
-    stands best without that. `texts` returns the texts of pairs of `hits`: of every candidate.
+    stands best without that. `texts` returns the texts of all candidates.
     """
     alone = fuse(hits, settings.model_copy(update={"keep": _ALL}), similarity)
     first: dict[tuple[int, str], int] = {}  # query and text -> pair
     twin_of, queries = np.arange(len(hits.pair_query)), hits.pair_query[alone.pairs].tolist()
-    for query, pair, text in zip(queries, alone.pairs.tolist(), texts(alone.pairs), strict=True):
+    for query, pair, text in zip(queries, alone.pairs.tolist(), texts(alone), strict=True):
         twin_of[pair] = first.setdefault((query, as_compared(text, settings.duplicate_chars)), pair)
     joined, pairs = _joined(hits, twin_of, settings.depth)
     fused = fuse(joined, settings, similarity)

@@ -47,7 +47,7 @@ def test_twins_that_two_lists_found_have_the_ranks_of_both() -> None:
     lists = [(0, "general", ["a", "x", "b"]), (0, "keyword", ["y", "b", "c"])]
     hits = hits_of(lists, 1)
     text = {"a": "The Text", "b": "the  text"}
-    (found,) = listed(fuse_distinct(hits, settings, None, lambda pairs: [text.get(one, one) for one in ids_of(hits, pairs)]))
+    (found,) = listed(fuse_distinct(hits, settings, None, lambda alone: [text.get(one, one) for one in ids_of(hits, alone.pairs)]))
     # b alone stands best, in two lists; of the first list the rank of a counts
     assert found == [("b", pytest.approx(1 / 61 + 1 / 62)), ("y", pytest.approx(1 / 61)), ("x", pytest.approx(1 / 62)),
                      ("c", pytest.approx(1 / 63))]  # fmt: skip
@@ -69,7 +69,7 @@ def test_it_is_the_fusion_of_lists_in_which_twins_have_one_id(
     settings = FuseSettings.model_validate(
         {"method": method, "keep": keep, "duplicates": "drop", "duplicate_chars": chars, "redundancy": "none", "depth": 6}
     )
-    found = fuse_distinct(hits, settings, None, lambda pairs: [words[int(one[1:])] for one in ids_of(hits, pairs)])
+    found = fuse_distinct(hits, settings, None, lambda alone: [words[int(one[1:])] for one in ids_of(hits, alone.pairs)])
     best: list[dict[str, str]] = [{}, {}, {}]  # of each query: text -> the id that stands best
     for of_query, every in zip(best, listed(fuse(hits, settings.model_copy(update={"keep": 99}))), strict=True):
         for doc_id, _ in every:
@@ -87,6 +87,6 @@ def _sources(fused: Fused) -> list[tuple[int, int, float]]:
 
 def test_no_query_and_no_hit() -> None:
     settings = FuseSettings(duplicates="drop")
-    assert listed(fuse_distinct(hits_of([], 2), settings, None, list)) == [[], []]
+    assert listed(fuse_distinct(hits_of([], 2), settings, None, lambda alone: [])) == [[], []]
     with pytest.raises(KeyError):
-        fuse_distinct(hits_of([(0, "original", ["d"])], 1), settings, None, lambda ids: [{}[one] for one in ids])
+        fuse_distinct(hits_of([(0, "original", ["d"])], 1), settings, None, lambda alone: [{}[one] for one in alone.pairs.tolist()])

@@ -122,6 +122,11 @@ class Answer:
     iteration: int | None = None
     correction: int | None = None
 
+    @property
+    def drops(self) -> bool:
+        """Returns whether documents with one text are one candidate."""
+        return self.fuse.duplicates == "drop"
+
 
 @dataclass(frozen=True)
 class SharedWork:
@@ -173,14 +178,6 @@ class SharedWork:
         """Returns the common engines of all arms by key, each once: each has workers of its own."""
         return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
 
-    def ranked(self, number: int) -> int:
-        """Returns how many documents of a query an answer, by its index, ranks: results, and what is read behind them."""
-        answer = self.answers[number]
-        steps = [place for place in (answer.generation, answer.iteration) if place is not None]
-        shown = [self.generations[place].settings.documents for place in steps]
-        shown += [] if answer.correction is None else [self.corrections[answer.correction].settings.documents]
-        return max(answer.keep, answer.looked, *shown, *(one.documents for one in self.judging))
-
     def reranker_of(self, arm: str) -> str | None:
         """Returns the label of an arm's reranker; None: it has none."""
         place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)
@@ -190,6 +187,14 @@ class SharedWork:
         """Returns the key of the retriever by whose vectors an arm compares the texts of a search; None: no arm does."""
         weighs = any(one.search == search and one.fuse.redundancy == "cosine" for one in self.answers)
         return self.searches[search].dense_key if weighs else None
+
+    def arms_of(self, search: int) -> dict[frozenset[str], list[str]]:
+        """Returns strategies -> the arms that need the lists of their texts, of a search by its index."""
+        found: dict[frozenset[str], list[str]] = {}
+        for answer in self.answers:
+            if answer.search == search:
+                found.setdefault(answer.strategies, []).append(answer.arm)
+        return found
 
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""

@@ -1,44 +1,141 @@
-"""The candidates and the scores of a block as flat arrays."""
+"""The fused candidates of a block as flat arrays, and the columns that carry them from stage to stage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.chain.arms.shared_work import Answer
-from jobs.tables import unnested
-from retrievers.ranking import offsets_of, ranks
+from jobs.chain.answer import ranked
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.tables import DOCUMENT, FUSED, PAIR_SCORE
+from jobs.tables import SOURCE, WEB_PAGE, nested, unnested
+from retrievers.ranking import encode, offsets_of, ranks
+from retrievers.web.hits import WebHit, indexed_text
 
 
-class OfArm(NamedTuple):
+class ArmCandidates(NamedTuple):
     """The candidates of one arm, row by row, best first.
 
     Attributes:
         row: Of each.
-        place: Its index among the candidates of its row (`fused`).
-        document: Its index in `Candidates.doc_ids`.
+        document: Its index in the doc_ids of the block.
+        page: The index of the page of the web that has its text; -1: an index has it.
         score: Its fused score.
-        at: Its index among all candidates of the block.
+        sources: The lists that it comes from; None: they are not kept.
     """
 
     row: np.ndarray
-    place: np.ndarray
     document: np.ndarray
+    page: np.ndarray
     score: np.ndarray
+    sources: pa.ListArray | None
+
+
+class BlockCandidates(NamedTuple):
+    """Candidates of a block by index of the arm, with the doc_ids and pages of the web that they refer to."""
+
+    doc_ids: pa.StringArray
+    pages: Sequence[WebHit]
+    arms: Mapping[int, ArmCandidates]
+
+
+class RankedArm(NamedTuple):
+    """The ranks of one arm, row by row.
+
+    Attributes:
+        row: Of each candidate.
+        at: Its index among all candidates of the block.
+        score: By which it has its rank.
+    """
+
+    row: np.ndarray
     at: np.ndarray
+    score: np.ndarray
+
+
+def united(parts: Sequence[BlockCandidates]) -> BlockCandidates:
+    """Returns candidates of different arms as one."""
+    doc_ids = pa.concat_arrays([pa.array([], pa.string()), *(part.doc_ids for part in parts)])
+    pages, arms, first = list[WebHit](), dict[int, ArmCandidates](), 0
+    for part in parts:
+        for number, arm in part.arms.items():
+            page = np.where(arm.page < 0, -1, arm.page + len(pages))
+            arms[number] = arm._replace(document=arm.document + first, page=page)
+        first, pages = first + len(part.doc_ids), [*pages, *part.pages]
+    return BlockCandidates(doc_ids, pages, arms)
+
+
+UNRANKED = -1
+"""In place of the index of an arm: documents that are handed on without being anybody's candidates."""
+
+
+def candidate_columns(rows: int, block: BlockCandidates) -> list[pa.ListArray]:
+    """Returns the columns `documents`, `fused` and `web` of a block of so many rows."""
+    doc_ids, pages, arms = block
+    numbers = sorted(arms)
+    row, document, page, score = (
+        np.concatenate([np.zeros(0, dtype=kind), *(getattr(arms[number], name) for number in numbers)])
+        for name, kind in (("row", np.int64), ("document", np.int64), ("page", np.int64), ("score", np.float64))
+    )
+    arm = np.repeat(np.array(numbers, dtype=np.int16), [len(arms[number].row) for number in numbers])
+    place, web = _distinct_pages(rows, row, page, pages)
+    code, names = encode(doc_ids)
+    most = int(place.max(initial=-1)) + 2
+    keys, number = np.unique((row * max(1, len(names)) + code[document]) * most + place + 1, return_inverse=True)
+    pair, own_page = np.divmod(keys, most)
+    document_row, document_code = np.divmod(pair, max(1, len(names)))
+    starts = offsets_of(np.bincount(document_row, minlength=rows))
+    unranked = int(np.searchsorted(arm, 0))
+    row, arm, score, number = row[unranked:], arm[unranked:], score[unranked:], number[unranked:]
+    order = pa.array(np.lexsort((arm, row)))  # stable: candidates keep their ranks
+    sources = [one for at in numbers if at != UNRANKED and (one := arms[at].sources) is not None]
+    has_sources = sum(map(len, sources)) == len(row)
+    columns = [
+        pa.array(arm).take(order),
+        pa.array((number - starts[row]).astype(np.int32)).take(order),
+        pa.array(score).take(order),
+        pa.concat_arrays(sources).take(order) if sources and has_sources else pa.nulls(len(row), pa.list_(SOURCE)),
+    ]
+    documents = [names.take(pa.array(document_code)), pa.array((own_page - 1).astype(np.int32), mask=own_page == 0)]
+    return [
+        nested(starts, pa.StructArray.from_arrays(documents, fields=list(DOCUMENT)), pa.list_(DOCUMENT)),
+        nested(
+            offsets_of(np.bincount(row, minlength=rows)),
+            pa.StructArray.from_arrays(columns, fields=list(FUSED)),
+            pa.list_(FUSED),
+        ),
+        web,
+    ]
+
+
+def _distinct_pages(rows: int, row: np.ndarray, page: np.ndarray, pages: Sequence[WebHit]) -> tuple[np.ndarray, pa.ListArray]:
+    """Returns the page of each candidate as an index among those of its row, -1: none, and the column `web`.
+
+    Pages of a row with the same doc_id, title and text are one.
+    """
+    of_row: list[dict[tuple[str, str, str], WebHit]] = [{} for _ in range(rows)]
+    place = np.full(len(page), -1, dtype=np.int64)
+    for at in np.flatnonzero(page >= 0).tolist():
+        hit, known = pages[page[at]], of_row[row[at]]
+        known.setdefault(key := (hit.doc_id, hit.title, hit.text), hit)
+        place[at] = list(known).index(key)
+    flat = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for of in of_row for hit in of.values()]
+    return place, nested(offsets_of(np.array([len(of) for of in of_row])), pa.array(flat, WEB_PAGE), pa.list_(WEB_PAGE))
 
 
 class Candidates:
-    """The columns `documents`, `fused` and `scores` of a block.
+    """The columns `documents`, `fused`, `web` and `scores` of a block.
 
     Attributes:
         rows: Of the block.
         doc_ids: Of the documents of all rows.
         document_row: The row of each.
+        document_page: The index in `pages` of the page that has its text; -1: an index has it.
         starts: Index of the first document of each row, shape (rows,).
-        first: Index of the first candidate of each row, shape (rows,).
+        pages: Of the web, of all rows.
         document: The document of each candidate of the block, an index of `doc_ids`.
         score: Its fused score.
         rank: Its rank in its arm as it was fused, from 1.
@@ -49,22 +146,26 @@ class Candidates:
         has_scores: Whether the rerankers have scored a row, shape (rows,), bool.
     """
 
-    def __init__(self, table: pa.Table, arms: int, rerankers: int) -> None:
-        self.rows = table.num_rows
+    def __init__(self, table: pa.Table, work: SharedWork) -> None:
+        self._work, self.rows = work, table.num_rows
         self.document_row, documents = unnested(table, "documents")
         self.starts = offsets_of(np.bincount(self.document_row, minlength=self.rows))[:-1]
         self.doc_ids = documents.field("doc_id")
-        self._row, fused = unnested(table, "fused")
-        self.first = offsets_of(np.bincount(self._row, minlength=self.rows))[:-1]
+        page_row, pages = unnested(table, "web")
+        self.pages = [WebHit(**page, score=0.0) for page in pages.to_pylist()]
+        page = documents.field("web").fill_null(-1).to_numpy(zero_copy_only=False)
+        first_page = offsets_of(np.bincount(page_row, minlength=self.rows))
+        self.document_page = np.where(page < 0, -1, page + first_page[self.document_row])
+        row, fused = unnested(table, "fused")
         arm = fused.field("arm").to_numpy(zero_copy_only=False)
-        self._by_arm = np.argsort(arm, kind="stable")
-        self._bounds = np.searchsorted(arm[self._by_arm], np.arange(arms + 1))
-        self.document = self.starts[self._row] + fused.field("document").to_numpy(zero_copy_only=False)
+        self._row, self._by_arm = row, np.argsort(arm, kind="stable")
+        self._bounds = np.searchsorted(arm[self._by_arm], np.arange(len(work.answers) + 1))
+        self.document = self.starts[row] + fused.field("document").to_numpy(zero_copy_only=False)
         self.score = fused.field("score").to_numpy(zero_copy_only=False)
-        self.rank = ranks(np.diff(np.flatnonzero(np.r_[True, np.diff(self._row * (arms + 1) + arm) != 0, True])))
+        self.rank = ranks(np.diff(np.flatnonzero(np.r_[True, np.diff(row * (len(work.answers) + 1) + arm) != 0, True])))
         self.sources = fused.field("sources")
         self.scored = "scores" in table.column_names
-        self.reranked = np.full((rerankers, len(self.doc_ids)), np.nan)
+        self.reranked = np.full((len(work.rerankers), len(self.doc_ids)), np.nan)
         self.has_scores = np.zeros(self.rows, dtype=bool)
         if self.scored:
             self.has_scores = table.column("scores").combine_chunks().is_valid().to_numpy(zero_copy_only=False)
@@ -74,15 +175,72 @@ class Candidates:
                 zero_copy_only=False
             )
 
-    def of(self, arm: int) -> OfArm:
+    def of(self, arm: int) -> ArmCandidates:
         """Returns the candidates of an arm, by its index."""
-        at = self._by_arm[self._bounds[arm] : self._bounds[arm + 1]]
-        row = self._row[at]
-        return OfArm(row, at - self.first[row], self.document[at], self.score[at], at)
+        at = self._at(arm)
+        document, sources = self.document[at], None if self.sources.null_count else self.sources.take(pa.array(at))
+        return ArmCandidates(self._row[at], document, self.document_page[document], self.score[at], sources)
 
-    def pairs(self, arm: int, answer: Answer) -> np.ndarray:
+    def documents(self, at: np.ndarray) -> ArmCandidates:
+        """Returns documents by their indexes, which are nobody's candidates."""
+        return ArmCandidates(self.document_row[at], at, self.document_page[at], np.zeros(len(at)), None)
+
+    def rank_in(self, arm: int) -> np.ndarray:
+        """Returns the rank of each candidate in an arm as it was fused, from 1."""
+        found: np.ndarray = self.rank[self._at(arm)]
+        return found
+
+    def lengths(self, arm: int) -> np.ndarray:
+        """Returns how many candidates each row has in an arm, shape (rows,)."""
+        return np.bincount(self._row[self._at(arm)], minlength=self.rows)
+
+    def pairs(self, arm: int) -> np.ndarray:
         """Returns how many first candidates of each row the reranker of an arm has scored for it, shape (rows,)."""
+        answer = self._work.answers[arm]
         if answer.reranker is None:
             return np.zeros(self.rows, dtype=np.int64)
-        lengths = np.bincount(self.of(arm).row, minlength=self.rows)
-        return np.where(self.has_scores, np.minimum(lengths, answer.candidates), 0)
+        return np.where(self.has_scores, np.minimum(self.lengths(arm), answer.candidates), 0)
+
+    def ranked(self, arm: int) -> RankedArm:
+        """Returns the candidates of an arm by rank: as they were fused where no reranker has scored them."""
+        answer, at = self._work.answers[arm], self._at(arm)
+        reranked = None if answer.reranker is None else self.reranked[answer.reranker][self.document[at]]
+        doc_ids = self.doc_ids.take(pa.array(self.document[at]))
+        found = ranked(self.lengths(arm), doc_ids, self.score[at], reranked, self.pairs(arm), answer.combine)
+        return RankedArm(self._row[at], at[found.places], found.scores)
+
+    def page_text(self, document: int) -> tuple[str, str] | None:
+        """Returns text and address of a document that is a page of the web; None: it is none."""
+        if (page := self.document_page[document]) < 0:
+            return None
+        hit = self.pages[page]
+        return indexed_text(hit.title or "", hit.text or ""), hit.url or ""
+
+    def _at(self, arm: int) -> np.ndarray:
+        return self._by_arm[self._bounds[arm] : self._bounds[arm + 1]]
+
+
+def moved_scores(before: Candidates, after: Candidates) -> pa.ListArray:
+    """Returns the column `scores` of a block whose documents have other places now; all that have a score are there."""
+    code, names = encode(pa.concat_arrays([before.doc_ids, after.doc_ids]))
+    texts: dict[tuple[str, str, str], int] = {}
+    keys = []
+    for block, own in ((before, code[: len(before.doc_ids)]), (after, code[len(before.doc_ids) :])):
+        pages = [texts.setdefault((hit.doc_id, hit.title, hit.text), len(texts)) for hit in block.pages]
+        page = np.array([*pages, -1])[block.document_page]  # -1 is the last
+        keys.append((block.document_row * len(names) + own, page))
+    most = len(texts) + 1
+    old, new = (pair * most + page + 1 for pair, page in keys)
+    order = np.argsort(new)
+    reranker, document = np.nonzero(~np.isnan(before.reranked))
+    place = order[np.searchsorted(new, old[document], sorter=order)]
+    row = before.document_row[document]
+    by_row = np.argsort(row, kind="stable")
+    columns = [
+        pa.array(reranker[by_row].astype(np.int16)),
+        pa.array((place - after.starts[row])[by_row].astype(np.int32)),
+        pa.array(before.reranked[reranker, document][by_row]),
+    ]
+    flat = pa.StructArray.from_arrays(columns, fields=list(PAIR_SCORE))
+    offsets = offsets_of(np.bincount(row, minlength=before.rows)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), flat, pa.list_(PAIR_SCORE), mask=pa.array(~before.has_scores))

@@ -1,201 +1,122 @@
-"""The fusing stage: fuses the lists of every arm, and numbers the documents of all arms per query."""
+"""Fuses the lists of each arm of a block into its candidates."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cluster import costs
-from cluster.run.stage import heartbeat
-from jobs.chain.arms.shared_work import Answer, SharedWork
-from jobs.chain.counts import with_counts
-from jobs.chain.stages.documents import planned_documents
-from jobs.chain.stages.lists import search_lists
-from jobs.chain.tables import BEST, DOCUMENT, FUSED
-from jobs.chain.web.texts import WebTexts, kept_pages, pages_of, pair_texts
-from jobs.counts import arm_key
-from jobs.tables import ITERATE, SOURCE, error_row, nested, unnested, with_appended, with_columns
+from jobs.chain.arms.shared_work import Answer
+from jobs.chain.stages.candidates import ArmCandidates
+from jobs.tables import ITERATE, SOURCE, error_row, nested
 from retrievers.corpora.duplicates import fuse_distinct
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import ORIGINAL, TOGETHER, Lists, by_document
-from retrievers.ranking import encode, offsets_of
+from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
+from retrievers.retriever import distinct
 from retrievers.settings import FuseSettings
+from retrievers.web.hits import WebHit, indexed_text
+
+Texts = Callable[[Sequence[str]], Sequence[str]]
+"""doc_ids -> the texts of documents in an index."""
 
 
-class _Fused(NamedTuple):
-    """One fused arm: its candidates row by row, best first, as indexes of `_Pairs.pairs`'s values."""
+class FusedArm(NamedTuple):
+    """The candidates of an arm, and whether the lists of the original stand in for its own, shape (rows,)."""
 
-    arm: int
-    row: np.ndarray
-    pair: np.ndarray
-    score: np.ndarray
-    sources: pa.ListArray | None
+    candidates: ArmCandidates
+    stood_in: np.ndarray
 
 
-class _Pairs(NamedTuple):
-    """The pairs of query and document of some lists that an arm uses.
+class SearchLists:
+    """The lists of one search of a block, which its arms fuse: sorted by document once for all of them.
 
-    Attributes:
-        pairs: Index of each among the pairs of `Hits`, plus their number for each class of arms (`WebTexts`) before its own.
-        rows: Of each.
-        doc_ids: Of each.
-        pages: The page of the web that has its text; -1: an index has it.
+    What a search engine says of a page depends on what it was asked. So an arm takes, for each page, the text of the first list
+    that the page comes from: the original's, then by strategy, position and retriever.
     """
 
-    pairs: np.ndarray
-    rows: np.ndarray
-    doc_ids: pa.StringArray
-    pages: np.ndarray
+    def __init__(
+        self, lists: Lists, rows: int, similarity: Similarity, pages: Sequence[Sequence[WebHit] | None], keep_sources: bool
+    ) -> None:
+        """Sorts the lists.
 
+        Args:
+            lists: Cut as the search has them.
+            rows: Of the block.
+            similarity: Cosines of the texts of each row.
+            pages: Of each list the pages of the web in it; None: it is of an index.
+            keep_sources: Whether candidates know the lists that they come from.
+        """
+        self._lists, self._rows, self._similarity, self._keeps = lists, rows, similarity, keep_sources
+        self.hits = by_document(lists, rows)
+        self.pages = [page for of in pages for page in of or ()]
+        sizes = np.array([-1 if of is None else len(of) for of in pages], dtype=np.int64)
+        self._first_page = np.where(sizes < 0, -1, offsets_of(np.maximum(sizes, 0))[:-1])
+        self._fused: dict[tuple[Any, ...], FusedArm] = {}
 
-class Fuse:
-    """A worker of the fusing stage."""
+    def fuse(self, answer: Answer, texts: Mapping[str, Texts]) -> FusedArm:
+        """Returns the candidates of an arm; equal fusion is done once.
 
-    NEEDS = ("lists", "runs", "cosines", "web", "counts")
-    ADDS = pa.schema(
-        [
-            ("documents", pa.list_(DOCUMENT)),
-            ("fused", pa.list_(FUSED)),
-            ("best", pa.list_(BEST)),
-        ]  # empty without further rounds
-    )
-    DROPS = ("lists", "runs", "cosines")
+        `texts`: for arms that drop duplicates, by `Answer.documents`.
+        """
+        settings = _settings(answer, {one for one in self.hits.strategies if one not in (ORIGINAL, TOGETHER)})
+        drops = answer.documents if answer.drops else ""
+        key = settings.model_dump_json(exclude={"k"} if settings.method == "minmax" else None), drops
+        if key not in self._fused:
+            self._fused[key] = self._fuse(settings, texts[drops] if drops else None)
+        return self._fused[key]
 
-    def __init__(self, work: SharedWork) -> None:
-        self._work = work
-        dropping = {one.documents for one in work.answers if one.fuse.duplicates == "drop"}
-        self._documents = {of: planned_documents(work.retrievers[of]) for of in dropping}
+    def best(self) -> list[tuple[int, str, float]]:
+        """Returns row, retriever and best score of each list of the original, or of a refined query."""
+        lists, found = self._lists, []
+        strategies, retrievers = lists.strategy.to_pylist(), lists.retriever.to_pylist()
+        for number in np.flatnonzero(np.diff(lists.offsets)).tolist():
+            if strategies[number] in (ORIGINAL, ITERATE):
+                score = float(lists.scores[lists.offsets[number]])
+                found.append((int(lists.query[number]), retrievers[number], score))
+        return found
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the candidates of every arm; a run's query without any gets a row in errors."""
-        work, rows = self._work, table.num_rows
-        best = [list[dict[str, Any]]() for _ in range(rows)]
-        iterated = {work.answers[at].search for at, _ in work.generating("iteration")}
-        pages = pages_of(table)
-        page_texts = pages.texts if self._documents else []
-        found: list[list[_Fused]] = []  # by search
-        pairs: list[_Pairs] = []
-        counts: Counter[str] = Counter()
-        notes: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
-        for number, search in enumerate(work.searches):
-            lists, list_index = search_lists(table, number, search)
-            if number in iterated:
-                _add_best(best, number, lists)
-            hits, similar = by_document(lists, rows), _similarity(table, number)
-            texts, used = WebTexts(pages, lists, list_index, hits), list[np.ndarray]()
-            strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
-            of_search, done = [], dict[tuple[str, str, int], Fused]()
-            for at, answer in enumerate(work.answers):
-                if answer.search != number:
-                    continue
-                settings = _settings(answer, strategies)
-                unused = {"k"} if settings.method == "minmax" else None
-                drops = answer.documents if settings.duplicates == "drop" else ""
-                own = texts.class_of(answer)
-                used += [np.zeros(len(hits.pair_query), dtype=bool)] * (own == len(used))
-                key = settings.model_dump_json(exclude=unused), drops, own if drops else 0
-                if key not in done:
-                    if drops:
-                        of = pair_texts(hits, texts.pages[own], page_texts, self._documents[drops])
-                        done[key] = fuse_distinct(hits, settings, similar, of)
-                    else:
-                        done[key] = fuse(hits, settings, similar)
-                one = done[key]
-                used[own][one.pairs] = True
-                sizes = np.diff(one.offsets)
-                sources = source_lists(lists, one) if work.keep_sources else None
-                pairs_of_class = one.pairs + own * len(hits.pair_query)
-                of_search.append(_Fused(at, np.repeat(np.arange(rows), sizes), pairs_of_class, one.scores, sources))
-                if work.only is None:
-                    counts[arm_key(answer.arm, "stood_in")] = int(one.stood_in.sum())
-                    counts[arm_key(answer.arm, "no_hits")] = int((sizes == 0).sum())
-                else:
-                    notes = _notes(one)
-            kept = np.flatnonzero(np.concatenate([np.zeros(0, dtype=bool), *used]))
-            of_hits = kept % max(1, len(hits.pair_query))
-            page = np.concatenate([np.zeros(0, dtype=np.int64), *texts.pages])[kept]
-            doc_ids = hits.doc_ids.take(pa.array(hits.pair_document[of_hits]))
-            found.append(of_search)
-            pairs.append(_Pairs(kept, hits.pair_query[of_hits], doc_ids, page))
-            heartbeat()
-        needed = np.unique(np.concatenate([part.pages for part in pairs]))
-        table, place = kept_pages(table, pages, needed[needed >= 0])
-        columns = [*self._columns(rows, found, pairs, place), pa.array(best, pa.list_(BEST))]
-        table = with_appended(table, "errors", notes)
-        component = "arms" if work.only is None else work.only.fuse.method
-        table = with_appended(table, "costs", [[costs.entry("fuse", component)]] * rows)
-        return with_columns(with_counts(table, counts).drop_columns(list(self.DROPS)), self.ADDS, columns)
+    def _fuse(self, settings: FuseSettings, indexed: Texts | None) -> FusedArm:
+        hits = self.hits
+        if indexed is None:
+            fused = fuse(hits, settings, self._similarity)
+            page = self._pages_of(fused)
+        else:
+            page_of_pair = np.full(len(hits.pair_query), -1, dtype=np.int64)
 
-    def _columns(
-        self,
-        rows: int,
-        fused_by_search: list[list[_Fused]],
-        parts: list[_Pairs],
-        page_index: np.ndarray,
-    ) -> list[pa.ListArray]:
-        """Returns the columns `documents` and `fused` of a block."""
-        work = self._work
-        row, page = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "pages"))
-        code, names = encode(pa.concat_arrays([part.doc_ids for part in parts]))
-        most = int(page.max(initial=-1)) + 2
-        key, place = np.unique((row * max(1, len(names)) + code) * most + page + 1, return_inverse=True)
-        document, document_page = np.divmod(key, most)
-        document_row, document_code = np.divmod(document, max(1, len(names)))
-        starts = offsets_of(np.bincount(document_row, minlength=rows))
-        bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
-        arms, of_row, documents_of, score, sources = [], [], [], [], []
-        for number, (found, part) in enumerate(zip(fused_by_search, parts, strict=True)):
-            numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
-            numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
-            for one in found:
-                own = numbered[one.pair]
-                arms.append(np.full(len(own), one.arm, dtype=np.int16))
-                of_row.append(one.row)
-                documents_of.append((own - starts[one.row]).astype(np.int32))
-                score.append(one.score)
-                sources.append(one.sources)
-        flat_row, arm = np.concatenate(of_row), np.concatenate(arms)
-        order = pa.array(np.lexsort((arm, flat_row)))  # stable: candidates keep their ranks
-        values = [
-            pa.array(arm).take(order),
-            pa.array(np.concatenate(documents_of)).take(order),
-            pa.array(np.concatenate(score)).take(order),
-            pa.concat_arrays(sources).take(order) if work.keep_sources else pa.nulls(len(order), pa.list_(SOURCE)),
-        ]
-        web = pa.nulls(len(key), pa.int32())
-        if len(page_index):
-            web = pa.array(page_index[document_page - 1].astype(np.int32), mask=document_page == 0)
-        doc_ids = names.take(pa.array(document_code))
-        documents = pa.StructArray.from_arrays([doc_ids, web], fields=list(DOCUMENT))
-        candidates = pa.StructArray.from_arrays(values, fields=list(FUSED))
-        return [
-            nested(starts, documents, pa.list_(DOCUMENT)),
-            nested(offsets_of(np.bincount(flat_row, minlength=rows)), candidates, pa.list_(FUSED)),
-        ]
+            def texts(alone: Fused) -> list[str]:
+                page_of_pair[alone.pairs] = self._pages_of(alone)
+                return self._texts(alone.pairs, page_of_pair, indexed)
 
+            fused = fuse_distinct(hits, settings, self._similarity, texts)
+            page = page_of_pair[fused.pairs]
+        sources = _sources(self._lists, fused) if self._keeps else None
+        row = np.repeat(np.arange(self._rows), np.diff(fused.offsets))
+        candidates = ArmCandidates(row, hits.pair_document[fused.pairs], page, fused.scores, sources)
+        return FusedArm(candidates, fused.stood_in)
 
-def _add_best(best: list[list[dict[str, Any]]], search: int, lists: Lists) -> None:
-    """Adds the best score of each list of the original, or of a refined query, to the rows of a block."""
-    strategies, retrievers = lists.strategy.to_pylist(), lists.retriever.to_pylist()
-    for number in np.flatnonzero(np.diff(lists.offsets)).tolist():
-        if strategies[number] in (ORIGINAL, ITERATE):
-            score = float(lists.scores[lists.offsets[number]])
-            best[lists.query[number]].append({"search": search, "retriever": retrievers[number], "score": score})
+    def _pages_of(self, fused: Fused) -> np.ndarray:
+        """Returns the index in `pages` of the page of each candidate; -1: none of its lists is of the web."""
+        page = np.full(len(fused.pairs), -1, dtype=np.int64)
+        source = np.flatnonzero(self._first_page[fused.source_list] >= 0) if self.pages else np.zeros(0, dtype=np.int64)
+        if len(source):
+            lists, candidate = fused.source_list[source], np.repeat(np.arange(len(page)), np.diff(fused.source_offsets))[source]
+            is_original = np.array([name == ORIGINAL for name in self._lists.strategy.to_pylist()])
+            order = np.lexsort((~is_original[lists], candidate))[::-1]  # stable; of several the first is written last
+            page[candidate[order]] = (self._first_page[lists] + fused.source_rank[source] - 1)[order]
+        return page
 
-
-def _similarity(table: pa.Table, number: int) -> Similarity:
-    """Returns the cosines of a search, from the column `cosines` of a block."""
-    rows, flat = unnested(table, "cosines")
-    mine = flat.field("search").to_numpy() == number
-    values = flat.field("values").filter(pa.array(mine))
-    sizes = np.zeros(table.num_rows, dtype=np.int64)
-    sizes[rows[mine]] = pc.list_value_length(values).to_numpy(zero_copy_only=False)
-    return Similarity(offsets_of(sizes), values.flatten().to_numpy())
+    def _texts(self, pairs: np.ndarray, page: np.ndarray, indexed: Texts) -> list[str]:
+        """Returns the texts of pairs of query and document."""
+        others = pairs[page[pairs] < 0]
+        doc_ids, inverse = distinct(self.hits.doc_ids.take(pa.array(self.hits.pair_document[others])).to_pylist())
+        texts = indexed(doc_ids) if doc_ids else []
+        found = iter([texts[number] for number in inverse.tolist()])
+        pages = (self.pages[number] if number >= 0 else None for number in page[pairs].tolist())
+        return [next(found) if one is None else indexed_text(one.title or "", one.text or "") for one in pages]
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:
@@ -205,28 +126,22 @@ def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:
     return answer.fuse.model_copy(update={"weights": own | dict.fromkeys(others, 0.0)})
 
 
-def source_lists(lists: Lists, found: Fused) -> pa.ListArray:
-    """Returns the sources of each candidate."""
-    at = pa.array(found.source_list)
-    sources = pa.StructArray.from_arrays(
-        [
-            lists.strategy.take(at),
-            pa.array(lists.position).take(at),
-            lists.retriever.take(at),
-            pa.array(found.source_rank.astype(np.int32)),
-            pa.array(found.source_score),
-        ],
-        fields=list(SOURCE),
-    )
-    return nested(found.source_offsets, sources, pa.list_(SOURCE))
+def _sources(lists: Lists, fused: Fused) -> pa.ListArray:
+    """Returns the lists that each candidate comes from."""
+    at = pa.array(fused.source_list)
+    columns = [
+        lists.strategy.take(at), pa.array(lists.position).take(at), lists.retriever.take(at),
+        pa.array(fused.source_rank.astype(np.int32)), pa.array(fused.source_score),
+    ]  # fmt: skip
+    return nested(fused.source_offsets, pa.StructArray.from_arrays(columns, fields=list(SOURCE)), pa.list_(SOURCE))
 
 
-def _notes(found: Fused) -> list[list[dict[str, Any]]]:
+def fusion_notes(arm: FusedArm) -> list[list[dict[str, Any]]]:
     """Returns the notes on each query without candidates, or with the original standing in."""
-    notes: list[list[dict[str, Any]]] = [[] for _ in found.stood_in]
-    for row in np.flatnonzero(found.stood_in):
+    notes: list[list[dict[str, Any]]] = [[] for _ in arm.stood_in]
+    for row in np.flatnonzero(arm.stood_in):
         message = "no list of weight above 0 has a hit; the original's are used instead"
         notes[row].append(error_row("fuse", None, "original_stands_in", message))
-    for row in np.flatnonzero(np.diff(found.offsets) == 0):
+    for row in np.flatnonzero(np.bincount(arm.candidates.row, minlength=len(arm.stood_in)) == 0):
         notes[row].append(error_row("fuse", None, "no_hits", "no list has a hit for this query that takes part"))
     return notes

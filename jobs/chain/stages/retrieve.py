@@ -1,42 +1,42 @@
-"""The retrieval stage: searches once what the arms search, the original and the texts of their strategies.
+"""The retrieval stage: searches once what the arms search, the original and the texts of their strategies, and fuses the lists.
 
-The lists of the first arm are written to runs/ whole; only the hits that an arm fuses are passed on to the next stage.
+The lists of the first arm are written to runs/ whole; only fused candidates are passed on to the next stage.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cluster.run.shards import write_table
-from cluster.run.stage import heartbeat, shard_of, stopping
+from cluster import costs
+from cluster.run.stage import heartbeat
 from cluster.storage import open_storage
-from jobs.chain.arms.opened import digest
 from jobs.chain.arms.shared_work import Reading, Search, SharedWork
 from jobs.chain.counts import flag_counts, with_counts
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
-from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
+from jobs.chain.lists import Found, lists_of, stored_rows
 from jobs.chain.search_texts import Text, joined, query_texts
-from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge, opened_retriever
-from jobs.chain.stages.cosines import cosines_column, similarity
+from jobs.chain.searches import BlockSearches, Retrieval, RoutedSearch, Wanted, opened_retriever
+from jobs.chain.stages.candidates import BlockCandidates, candidate_columns, united
+from jobs.chain.stages.cosines import similarity
+from jobs.chain.stages.documents import planned_documents
+from jobs.chain.stages.fuse import SearchLists, Texts, fusion_notes
 from jobs.chain.stages.gate import known_lists
-from jobs.chain.stages.lists import Found, SearchedLists, passed_on, stored_rows
-from jobs.chain.stages.web.web_hits import stored_pages, web_column, web_errors
+from jobs.chain.stages.stored_rows import with_stored
+from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
-from jobs.chain.tables import COSINES, HITS, RUN, WEB_HIT
-from jobs.chain.users import search_counts
-from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, without_columns
-from retrievers.hybrid.retriever import search_shares
+from jobs.chain.tables import BEST, DOCUMENT, FUSED
+from jobs.counts import arm_key
+from jobs.tables import FILE, ORIGINAL, WEB_PAGE, with_appended, with_columns, without_columns
 from retrievers.joined import search_vectors
-from retrievers.retriever import Embedder, RankedList, Retriever, SearchText, joined_lists
-from retrievers.web.retriever import Web
+from retrievers.retriever import Embedder
 from rewriters.strategy import searched_as_one
 
 
@@ -50,10 +50,10 @@ class Retrieve:
     NEEDS = ("shard", "query_id", "query", "rewrites", "counts")
     ADDS = pa.schema(
         [
-            ("lists", pa.list_(HITS)),
-            ("runs", pa.list_(RUN)),
-            ("cosines", pa.list_(COSINES)),  # empty without a dense retriever
-            ("web", pa.list_(WEB_HIT)),  # empty without a search engine of the web
+            ("documents", pa.list_(DOCUMENT)),
+            ("fused", pa.list_(FUSED)),
+            ("web", pa.list_(WEB_PAGE)),  # empty without a search engine of the web
+            ("best", pa.list_(BEST)),  # empty without further rounds
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
@@ -62,82 +62,45 @@ class Retrieve:
 
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
         """Opens the retrievers; raises RetrieverError where an index is missing or was replaced."""
-        self._work, self._store = work, store
-        opened: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
-        self._retrievers: dict[str, Retriever] = {}
-        for key, one in work.retrievers.items():
-            same = digest([one.settings.model_dump(), dict(one.identity)])
-            if same not in opened:
-                opened[same] = self.opened(one, device)
-            self._retrievers[key] = opened[same]
-        self._storage = open_storage(run)
-        asks = any(isinstance(one, Web) for one in opened.values())
-        self._keeper = JournalKeeper(self._storage, stopping(), OF_THE_WEB) if asks else None
-
-    def close(self) -> None:
-        """Ends what saves journals."""
-        if self._keeper is not None:
-            self._keeper.close()
+        self._work, self._store, self._storage = work, store, open_storage(run)
+        self.retrieval = Retrieval(work.retrievers, self._storage, store, device, self.opened)
+        self.close = self.retrieval.close
+        dropping = {one.documents for one in work.answers if one.drops}
+        self._indexed = {key: self._indexed_texts(key) for key in dropping}
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the lists of every search, what is known of their texts, and costs."""
-        if self._keeper is None:
-            return self._retrieved(table, None)
-        of_shard = ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
-        try:
-            return self._retrieved(table, of_shard)
-        finally:
-            of_shard.merge()
+        """Returns the block with the candidates of every arm and costs; a run's query without any gets a row in errors."""
+        with self.retrieval.block(table, self._work.only is None, known_lists(table)) as block:
+            return self._retrieved(table, block)
 
-    def _retrieved(self, table: pa.Table, of_shard: ShardJournal | None) -> pa.Table:
+    def _retrieved(self, table: pa.Table, block: BlockSearches) -> pa.Table:
         work = self._work
-        queries = table.column("query").to_pylist()
         rewrites = table.column("rewrites").to_pylist()
-        texts = self._texts(rewrites, queries)
-        query_ids = table.column("query_id").to_pylist()
-        spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
-        vectors = self._vectors(query_ids, texts)
-        routed = [self._routed(search, texts[number]) for number, search in enumerate(work.searches)]
-        counts: Counter[str] = Counter()
-        alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]
-        known = known_lists(table)
-        searches = {key: self._searches(key, of_shard, known.get(key, {})) for key in work.retrievers}
-        lists = self._lists(query_ids, routed, queries, alone, spent, counts, searches)
-        found, cosines = [], []
-        for number, search in enumerate(work.searches):
-            reading, of = work.readings[search.reading], None
-            if (dense := work.compared_by(number)) is not None:
-                of = np.stack([vectors[dense][text.search] for text in texts[number]])
-            cosines.append(similarity(table.num_rows, texts[number], of))
-            far = drifted(texts[number], of, reading.rewriting.guards.drift)
-            if work.only is None:
-                for answer in (one for one in work.answers if one.search == number):
-                    counts.update(flag_counts(rewrites, reading, answer, far))
-            else:  # the counts of a run are those of its table
-                table = flagged(table, far)
-            found.append(_found(search, routed[number], alone[number], lists))
-        stored = self._write(table, found[work.answers[0].search]) if work.keep_lists else []
-        web = {key: one for key, one in searches.items() if isinstance(one, WebSearches)}
-        for key, one in web.items():
-            texts_of = [
-                of[name]
-                for search, of in zip(work.searches, routed, strict=True)
-                for name, used in search.retrievers.items()
-                if used == key
-            ]
-            table = with_appended(table, "errors", web_errors(table.num_rows, texts_of, one))
-        if web and (pages := stored_pages(table.column("query_id").combine_chunks(), work, found, web)).num_rows:
-            stored.append({"table": "web"} | write_table(self._storage, "web", shard_of(table), pages)._asdict())
-        passed = passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()})
-        rest: list[list[Any]] = [[]] * (table.num_rows - 1)
-        table = without_columns(with_counts(with_appended(table, "costs", spent), counts), self.DROPS)
-        columns = [
-            *passed,
-            cosines_column(table.num_rows, cosines),
-            web_column(table.num_rows, work, found, web, passed[1]),
-            pa.array([stored, *rest], pa.list_(FILE)),
+        texts = self._texts(rewrites, table.column("query").to_pylist())
+        vectors = self._vectors(block.query_ids, texts)
+        routed = [
+            RoutedSearch(search, self._routed(search, texts[number]), work.arms_of(number))
+            for number, search in enumerate(work.searches)
         ]
-        return with_columns(table, self.ADDS, columns)
+        found = self._lists(block, routed)
+        table, stored = with_web(table, routed, found, block.web)
+        if work.keep_lists:
+            ids, first = table.column("query_id").combine_chunks(), work.answers[0]
+            stored["runs"] = stored_rows(ids, found[first.search], first.retrieved)
+        began, lists = time.perf_counter(), []
+        for number, (search, of) in enumerate(zip(work.searches, found, strict=True)):
+            dense, of_texts = work.compared_by(number), texts[number]
+            known = None if dense is None else np.stack([vectors[dense][text.search] for text in of_texts])
+            table = self._noted_drift(table, block, number, drifted(of_texts, known, _guards(work, search).drift), rewrites)
+            cosines = similarity(table.num_rows, of_texts, known)
+            lists.append(SearchLists(lists_of(of, search), table.num_rows, cosines, block.pages(search, of), work.keep_sources))
+        table = with_appended(table, "costs", block.spent)
+        table, candidates = self._fused(table, block, lists, began)
+        best = self._best(table.num_rows, lists)
+        nothing = pa.array([[]] * table.num_rows, pa.list_(FILE))
+        table = with_counts(without_columns(table, self.DROPS), block.counts)
+        table = with_columns(table, self.ADDS, [*candidates, pa.array(best, pa.list_(BEST)), nothing])
+        return with_stored(table, self._storage, stored)
 
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
@@ -162,77 +125,12 @@ class Retrieve:
             found[name] = of
         return found
 
-    def _lists(
-        self,
-        query_ids: list[str],
-        routed: Sequence[Mapping[str, list[Text]]],
-        queries: Sequence[str],
-        alone: list[dict[tuple[str, int], SearchText]],
-        spent: list[list[dict[str, Any]]],
-        counts: Counter[str],
-        searches: Mapping[str, Searches],
-    ) -> dict[str, SearchedLists]:
-        """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm.
+    def _indexed_texts(self, key: str) -> Texts:
+        """Returns what returns the texts of documents, by the key of a retriever."""
+        return partial(planned_documents(self._work.retrievers[key]).texts, alive=heartbeat)
 
-        Where texts that were searched together have no hit, the original is searched by itself, if it is routed there: it is
-        added to `alone`, by search, name of the retriever and row.
-        """
-        found: dict[str, SearchedLists] = {}
-        here: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
-        for key, opened in self._work.retrievers.items():
-            began, of_key = time.perf_counter(), searches[key]
-            wanted: dict[Wanted, list[str]] = {}
-            for search, of in zip(self._work.searches, routed, strict=True):
-                for name in (name for name, used in search.retrievers.items() if used == key):
-                    for text in of[name]:
-                        wanted.setdefault(text.search, []).append(query_ids[text.row])
-            lists = of_key(wanted)
-            place = {search: number for number, search in enumerate(wanted)}
-            standing: dict[Wanted, list[str]] = {}
-            stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
-            vain: list[int] = []  # rows
-            for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
-                for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
-                    for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
-                        if name in search.route(ORIGINAL):
-                            original = SearchText(queries[text.row])
-                            alone[number][name, text.row] = original
-                            stood_in[number].append(original)
-                            vain.append(text.row)
-                            if original not in place:
-                                standing.setdefault(original, []).append(query_ids[text.row])
-            lists += of_key(standing)
-            of_key.save()
-            place |= {search: len(place) + number for number, search in enumerate(standing)}
-            if self._work.only is None:
-                counts.update(search_counts(self._work, key, routed, stood_in, place))
-            known = here.setdefault(opened.space, set())
-            firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
-            firsts = [one for one in firsts if one not in of_key.alike and one.search not in of_key.known]
-            asked = [one for one in firsts if one in of_key.made or one not in known]
-            known.update(asked)
-            texts: Counter[int] = Counter()  # that were to be searched
-            if self._work.only is not None:
-                (search,), (of,) = self._work.searches, routed
-                routed_here = [text for name, used in search.retrievers.items() if used == key for text in of[name]
-                               if text.number or text.search not in of_key.known]  # fmt: skip
-                texts.update({text.row: 0 for text in routed_here})
-                for text in routed_here:
-                    texts[text.row] += text.texts
-                texts.update(vain)
-            seconds, shares = time.perf_counter() - began, search_shares(self._retrievers[key], opened.search_names)
-            charge(opened, of_key, asked, query_ids, texts, seconds, shares, spent)
-            found[key] = SearchedLists(place, joined_lists(lists))
-            heartbeat()
-        return found
-
-    def _searches(self, key: str, of_shard: ShardJournal | None, known: Mapping[Wanted, RankedList]) -> Searches:
-        """Returns the searches of a block by a retriever, of which the lists `known` are made already."""
-        opened, retriever = self._work.retrievers[key], self._retrievers[key]
-        if isinstance(retriever, Web):
-            assert of_shard is not None
-            return WebSearches(opened, retriever, self._store, of_shard)
-        return IndexSearches(opened, retriever, self._store, known)
+    def _lists(self, block: BlockSearches, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
+        return block.search(routed)
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
@@ -244,7 +142,7 @@ class Retrieve:
                     of.setdefault(text.search, Searched(query_ids[text.row], text.search))
         found = {}
         for key, of in wanted.items():
-            retriever = self._retrievers[key]
+            retriever = self.retrieval.opened[key]
             assert isinstance(retriever, Embedder)
 
             def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
@@ -255,31 +153,49 @@ class Retrieve:
             store.save()
         return found
 
-    def _write(self, table: pa.Table, found: Mapping[str, Found]) -> list[dict[str, Any]]:
-        """Writes the lists of the first arm; returns the file as an entry of `stored`, if there is any hit."""
-        first = self._work.answers[0]
-        hits = stored_rows(table.column("query_id").combine_chunks(), found, first.retrieved)
-        if not hits.num_rows:
-            return []
-        return [{"table": "runs"} | write_table(self._storage, "runs", shard_of(table), hits)._asdict()]
+    def _noted_drift(self, table: pa.Table, block: BlockSearches, number: int, far: Any, rewrites: Sequence[Any]) -> pa.Table:
+        """Returns the block with the flags of texts that have drifted; of several arms they are counted alone."""
+        work = self._work
+        if work.only is not None:
+            return flagged(table, far)
+        reading = work.readings[work.searches[number].reading]
+        for answer in (one for one in work.answers if one.search == number):
+            block.counts.update(flag_counts(rewrites, reading, answer, far))
+        return table
+
+    def _fused(
+        self, table: pa.Table, block: BlockSearches, lists: Sequence[SearchLists], began: float
+    ) -> tuple[pa.Table, list[pa.ListArray]]:
+        """Returns the block with notes and costs of fusion, and the columns of its candidates."""
+        work, rows, parts = self._work, table.num_rows, []
+        for number, of in enumerate(lists):
+            fused = {at: of.fuse(answer, self._indexed) for at, answer in enumerate(work.answers) if answer.search == number}
+            parts.append(BlockCandidates(of.hits.doc_ids, of.pages, {at: one.candidates for at, one in fused.items()}))
+            for at, one in fused.items():
+                if work.only is not None:
+                    table = with_appended(table, "errors", fusion_notes(one))
+                    continue
+                found = np.bincount(one.candidates.row, minlength=rows)
+                arm = work.answers[at].arm
+                block.counts[arm_key(arm, "stood_in")] = int(one.stood_in.sum())
+                block.counts[arm_key(arm, "no_hits")] = int((found == 0).sum())
+            heartbeat()
+        columns = candidate_columns(rows, united(parts))
+        component = "arms" if work.only is None else work.only.fuse.method
+        each = (time.perf_counter() - began) / rows
+        return with_appended(table, "costs", [[costs.entry("fuse", component, each)]] * rows), columns
+
+    def _best(self, rows: int, lists: Sequence[SearchLists]) -> list[list[dict[str, Any]]]:
+        """Returns the best scores of the originals' lists, where further rounds go by them."""
+        best: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
+        for number in sorted({self._work.answers[at].search for at, _ in self._work.generating("iteration")}):
+            for row, retriever, score in lists[number].best():
+                best[row].append({"search": number, "retriever": retriever, "score": score})
+        return best
 
 
-def _found(
-    search: Search,
-    routed: Mapping[str, list[Text]],
-    alone: Mapping[tuple[str, int], SearchText],
-    lists: Mapping[str, SearchedLists],
-) -> dict[str, Found]:
-    """Returns the lists of a search; where texts were searched together in vain, those of the original alone."""
-    found = {}
-    for name, texts in routed.items():
-        of = lists[search.retrievers[name]]
-        used = [
-            text if (original := alone.get((name, text.row))) is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
-            for text in texts
-        ]
-        found[name] = Found(used, np.array([of.place[text.search] for text in used], dtype=np.int64), of.lists)
-    return found
+def _guards(work: SharedWork, search: Search) -> Any:
+    return work.readings[search.reading].rewriting.guards
 
 
 def _row_texts(queries: Sequence[str], rewrites: Sequence[Any], reading: Reading, strategies: frozenset[str]) -> list[Text]:

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.opened import OpenedBy, ScoredBy
-from jobs.chain.arms.shared_work import Answer
+from jobs.chain.arms.opened import ScoredBy
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import with_counts
 from jobs.chain.fill import fill
 from jobs.chain.stages.candidates import Candidates
@@ -23,8 +23,7 @@ from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.users import Users
-from jobs.chain.web.texts import document_pages
-from jobs.tables import with_appended, with_columns, without_columns
+from jobs.tables import with_appended, with_columns
 from retrievers.ranking import ranks
 from retrievers.reranker import Reranker, open_reranker
 from retrievers.served.reranker import ServerReranker
@@ -33,14 +32,16 @@ PORTION = 2048  # pairs scored between two progress reports: some minutes on two
 
 
 class ScoredBlock(NamedTuple):
-    """A block with `scores` and costs.
+    """The scores of a block.
 
     Attributes:
-        table: The block.
+        scores: The column `scores`.
+        spent: What they have cost, row by row.
         counts: The new pairs that each arm needs, and those that only it needs.
     """
 
-    table: pa.Table
+    scores: pa.ListArray
+    spent: list[list[dict[str, object]]]
     counts: Counter[str]
 
 
@@ -50,22 +51,16 @@ class Score:
     NEEDS = ("query_id", "query", "documents", "web", "fused", "counts")
     ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
 
-    def __init__(
-        self,
-        answers: Sequence[Answer],
-        rerankers: Sequence[ScoredBy],
-        indexes: Mapping[str, OpenedBy],
-        device: str,
-        store: StoreFiles,
-    ) -> None:
+    def __init__(self, work: SharedWork, device: str, store: StoreFiles) -> None:
         """Opens the rerankers and the documents; raises RetrieverError where a model or an index is missing or was replaced."""
         opened: dict[str, Reranker] = {}  # rerankers over other documents share a model
-        for one in rerankers:
+        for one in work.rerankers:
             if one.settings.model_dump_json() not in opened:
                 opened[one.settings.model_dump_json()] = self.opened(one, device)
-        self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
-        self._documents = {of: planned_documents(indexes[of]) for of in dict.fromkeys(one.documents for one in rerankers)}
-        self._store, self._answers = store, answers
+        self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in work.rerankers]
+        stores = dict.fromkeys(one.documents for one in work.rerankers)
+        self._documents = {key: planned_documents(work.retrievers[key]) for key in stores}
+        self._store, self._work = store, work
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
         """Returns an open reranker."""
@@ -76,31 +71,32 @@ class Score:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `scores` and costs."""
         scored = self.scored(table)
-        return with_counts(scored.table, scored.counts) if len(self._answers) > 1 else scored.table
+        table = with_columns(with_appended(table, "costs", scored.spent), self.ADDS, [scored.scores])
+        return table if self._work.only else with_counts(table, scored.counts)
 
     def scored(self, table: pa.Table) -> ScoredBlock:
-        """Returns a block with the scores of the candidates that have none; not those of queries on which a reranker failed."""
-        block = Candidates(table, len(self._answers), len(self._rerankers))
-        doc_ids, pages = block.doc_ids.to_pylist(), document_pages(table)
-        needed = [_needed(block, self._answers, number) for number in range(len(self._rerankers))]
+        """Returns the scores of a block, new ones of candidates without; none of queries on which a reranker failed."""
+        block = Candidates(table, self._work)
+        doc_ids, queries = block.doc_ids.to_pylist(), table.column("query").to_pylist()
+        query_ids = table.column("query_id").to_pylist()
+        needed = [self._needed(block, number) for number in range(len(self._rerankers))]
         places = [np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *of.values()])).tolist() for of in needed]
         known = table.column("scores").to_pylist() if block.scored else [[] for _ in range(table.num_rows)]
         found: list[list[dict[str, object]]] = [of_row or [] for of_row in known]
         spent: list[list[dict[str, object]]] = [[] for _ in known]
         charged: list[tuple[np.ndarray, np.ndarray, float]] = []
         counts: Counter[str] = Counter()
-        documents = self._texts([[doc_ids[at] for at in of if at not in pages] for of in places])
+        documents = self._texts([[doc_ids[at] for at in of if block.document_page[at] < 0] for of in places])
         stores: dict[str, StoredScores] = {}  # by space
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
-            queries = list(zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True))
             digests, texts = documents[one.documents]
             keys: dict[int, Scored] = {}
             for at in places[number]:
-                row, page = int(block.document_row[at]), pages.get(at)
+                row, page = int(block.document_row[at]), block.page_text(at)
                 digest = digests[doc_ids[at]] if page is None else text_digest(page[0])
                 texts |= {} if page is None else {digest: page[0]}
-                keys[at] = Scored(*queries[row], digest)
+                keys[at] = Scored(query_ids[row], queries[row], digest)
             of = stores.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
             before, made = set(of.in_hand), set[Scored]()
             scores = fill(of, [keys[at] for at in places[number]], partial(_score, opened, texts, made))
@@ -119,19 +115,29 @@ class Score:
         for of in stores.values():
             of.save()
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, charged, strict=True):  # after the last that may raise
-            queries_asked = table.column("query").to_pylist()
-            sent = sent_requests(opened, queries_asked)
+            sent = sent_requests(opened, queries)
             alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
-            for row in range(len(queries_asked)) if alone else np.flatnonzero(fresh + reused).tolist():
+            for row in range(len(queries)) if alone else np.flatnonzero(fresh + reused).tolist():
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.counted_as, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
-                        reused=int(reused[row]), requests=sent.pop(queries_asked[row], 0),
+                        reused=int(reused[row]), requests=sent.pop(queries[row], 0),
                     )
                 )  # fmt: skip
-        scored = pa.array([None if old is None else new for old, new in zip(known, found, strict=True)], pa.list_(PAIR_SCORE))
-        table = with_columns(without_columns(table, self.ADDS.names), self.ADDS, [scored])
-        return ScoredBlock(with_appended(table, "costs", spent), counts)
+        column = pa.array([None if old is None else new for old, new in zip(known, found, strict=True)], pa.list_(PAIR_SCORE))
+        return ScoredBlock(column, spent, counts)
+
+    def _needed(self, block: Candidates, reranker: int) -> dict[str, np.ndarray]:
+        """Returns the documents that each arm needs scored by a reranker, of those that have no score."""
+        due = np.isnan(block.reranked[reranker])
+        if block.scored:
+            due &= block.has_scores[block.document_row]
+        found = {}
+        for arm, answer in enumerate(self._work.answers):
+            if answer.reranker == reranker:
+                own = block.of(arm).document[ranks(block.lengths(arm)) <= answer.candidates]
+                found[answer.arm] = own[due[own]]
+        return found
 
     def _texts(self, wanted: Sequence[Sequence[str]]) -> dict[str, tuple[dict[str, bytes], dict[bytes, str]]]:
         """Returns, by where the texts are, doc_id -> digest of its text, and digest -> text; `wanted`: doc_ids by reranker."""
@@ -151,20 +157,6 @@ class Score:
             if sent := sent_requests(by, table.column("query").to_pylist()).total():
                 spent.append(costs.entry("rerank", one.settings.counted_as, model=one.model, requests=sent, error="failed"))
         return with_appended(table, "costs", [spent])
-
-
-def _needed(block: Candidates, answers: Sequence[Answer], reranker: int) -> dict[str, np.ndarray]:
-    """Returns the documents that each arm needs scored by a reranker, of those that have no score."""
-    due = np.isnan(block.reranked[reranker])
-    if block.scored:
-        due &= block.has_scores[block.document_row]
-    found = {}
-    for arm, answer in enumerate(answers):
-        if answer.reranker == reranker:
-            of = block.of(arm)
-            own = of.document[ranks(np.bincount(of.row, minlength=block.rows)) <= answer.candidates]
-            found[answer.arm] = own[due[own]]
-    return found
 
 
 def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster import costs
+from cluster.run.shards import write_table
+from cluster.run.stage import shard_of
+from cluster.storage import Storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.tables import ARM_STORED
-from jobs.tables import STORED, unnested
+from jobs.tables import STORED, unnested, with_appended
 from retrievers.ranking import ranks
 
 Columns = dict[str, Any]
@@ -43,78 +47,46 @@ def stored_table(schema: pa.Schema, columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-class FirstRanked(NamedTuple):
-    """The first documents of each query in one arm, by query and rank.
-
-    Attributes:
-        row: Of each.
-        document: Its index in `Candidates.doc_ids`.
-        score: By which it has its rank.
-    """
-
-    row: np.ndarray
-    document: np.ndarray
-    score: np.ndarray
+def with_stored(table: pa.Table, storage: Storage, rows: Mapping[str, pa.Table]) -> pa.Table:
+    """Writes rows of tables before the shard is committed, and returns the block with their files in its first row."""
+    files = [
+        {"table": name} | write_table(storage, name, shard_of(table), of)._asdict() for name, of in rows.items() if of.num_rows
+    ]
+    return with_appended(table, "stored", [files, *([[]] * (table.num_rows - 1))])
 
 
-class Rankings:
-    """The ranks of every arm as rows of results/, and of tails/, where measures read further."""
-
-    def __init__(self, table: pa.Table, block: Candidates, work: SharedWork) -> None:
-        """Reads the column `ranked` of a block."""
-        self._ids, self._block, self._work = table.column("query_id").combine_chunks(), block, work
-        row, flat = unnested(table, "ranked")
-        arm = flat.field("arm").to_numpy()
-        by_arm = np.argsort(arm, kind="stable")
-        self._bounds = np.searchsorted(arm[by_arm], np.arange(len(work.answers) + 1))
-        self._row = row[by_arm]
-        self._at = block.first[self._row] + flat.field("fused").to_numpy()[by_arm]
-        self._score = flat.field("score").to_numpy()[by_arm]
-
-    def first(self, number: int, most: int) -> FirstRanked:
-        """Returns the first documents of each query in one arm, at most so many."""
-        row, at, score = self._of(number)
-        kept = ranks(np.bincount(row, minlength=self._block.rows)) <= most
-        return FirstRanked(row[kept], self._block.document[at[kept]], score[kept])
-
-    def tables(self, number: int) -> tuple[pa.Table, pa.Table]:
-        """Returns the rows of one arm in results/, and those in tails/."""
-        block, answer = self._block, self._work.answers[number]
-        row, at, score = self._of(number)
-        rank = ranks(np.bincount(row, minlength=block.rows))
-        kept, behind = rank <= answer.keep, (rank > answer.keep) & (rank <= answer.looked)
-        reranked = np.full(len(at), np.nan)
-        if answer.reranker is not None:
-            given = block.rank[at] <= block.pairs(number, answer)[row]
-            reranked[given] = block.reranked[answer.reranker][block.document[at[given]]]
-        results = [
-            self._ids.take(pa.array(row[kept])),
-            pa.repeat(pa.scalar(answer.arm), int(kept.sum())),
-            pa.array(rank[kept].astype(np.int32)),
-            block.doc_ids.take(pa.array(block.document[at[kept]])),
-            pa.array(score[kept]),
-            pa.array(block.score[at[kept]]),
-            pa.array(reranked[kept], from_pandas=True),  # NaN: no score
-            block.sources.take(pa.array(at[kept])),
-        ]
-        tails = [
-            self._ids.take(pa.array(row[behind])),
-            pa.repeat(pa.scalar(answer.arm), int(behind.sum())),
-            pa.array(rank[behind].astype(np.int32)),
-            block.doc_ids.take(pa.array(block.document[at[behind]])),
-        ]
-        return pa.table(results, schema=STORED["results"]), pa.table(tails, schema=ARM_STORED["tails"])
-
-    def _of(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the rows, the places among the block's candidates, and the scores of what one arm has ranked."""
-        part = slice(self._bounds[number], self._bounds[number + 1])
-        return self._row[part], self._at[part], self._score[part]
+def results_of(ids: pa.Array, block: Candidates, work: SharedWork, number: int) -> tuple[pa.Table, pa.Table]:
+    """Returns the rows of one arm in results/, and those behind them in tails/, where measures read further."""
+    answer = work.answers[number]
+    row, at, score = block.ranked(number)
+    rank = ranks(block.lengths(number))
+    kept, behind = rank <= answer.keep, (rank > answer.keep) & (rank <= answer.looked)
+    reranked = np.full(len(at), np.nan)
+    if answer.reranker is not None:
+        given = block.rank[at] <= block.pairs(number)[row]
+        reranked[given] = block.reranked[answer.reranker][block.document[at[given]]]
+    results = [
+        ids.take(pa.array(row[kept])),
+        pa.repeat(pa.scalar(answer.arm), int(kept.sum())),
+        pa.array(rank[kept].astype(np.int32)),
+        block.doc_ids.take(pa.array(block.document[at[kept]])),
+        pa.array(score[kept]),
+        pa.array(block.score[at[kept]]),
+        pa.array(reranked[kept], from_pandas=True),  # NaN: no score
+        block.sources.take(pa.array(at[kept])),
+    ]
+    tails = [
+        ids.take(pa.array(row[behind])),
+        pa.repeat(pa.scalar(answer.arm), int(behind.sum())),
+        pa.array(rank[behind].astype(np.int32)),
+        block.doc_ids.take(pa.array(block.document[at[behind]])),
+    ]
+    return pa.table(results, schema=STORED["results"]), pa.table(tails, schema=ARM_STORED["tails"])
 
 
 def candidates_table(ids: pa.Array, block: Candidates, keep: int) -> pa.Table:
     """Returns the rows of candidates/: the first `keep` of the first arm, as they were fused."""
-    of = block.of(0)
-    rank = ranks(np.bincount(of.row, minlength=block.rows))
+    of, rank = block.of(0), ranks(block.lengths(0))
     kept = rank <= keep
     columns = [
         ids.take(pa.array(of.row[kept])),

@@ -22,12 +22,12 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.stored_rows import (
-    Rankings,
     candidates_table,
     costs_columns,
     flattened,
     judged_table,
     of_arms,
+    results_of,
     scores_table,
     stored_table,
 )
@@ -42,7 +42,7 @@ class Write:
     """A worker of the last stage."""
 
     NEEDS = ("shard", "query_id", "log_count", "rewrites", "selections", "guarded", "stored", "documents", "fused",
-             "ranked", "counts", "costs", "errors", "overhead")  # fmt: skip
+             "web", "counts", "costs", "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
     def __init__(self, work: SharedWork, run: str, start: int) -> None:
@@ -55,13 +55,13 @@ class Write:
         began, work = time.perf_counter(), self._work
         shard = shard_of(table)
         files = files_before(table)
-        block = Candidates(table, len(work.answers), len(work.rerankers))
+        block = Candidates(table, work)
         ids = table.column("query_id").combine_chunks()
         columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
         columns["costs"] = costs_columns(columns["costs"])
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
         tables["costs"] = pa.concat_tables([tables["costs"], self._elapsed(ids, table)])
-        of_results, files_of_results = self._results(shard, table, block)
+        of_results, files_of_results = self._results(shard, ids, block)
         errors = BlockErrors(table)
         counts = errors.losses()
         counts.update(of_results)
@@ -99,13 +99,12 @@ class Write:
         rows = [{"query_id": one} | entry for one in ids.to_pylist() for entry in entries[:1]]
         return pa.Table.from_pylist(rows, self._schemas["costs"])
 
-    def _results(self, shard: int, table: pa.Table, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
+    def _results(self, shard: int, ids: pa.Array, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
         """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
         counts: Counter[str] = Counter()
-        ranked = Rankings(table, block, self._work)
         with _Written(self._storage, "results", shard) as results, _Written(self._storage, "tails", shard) as tails:
             for number, answer in enumerate(self._work.answers):
-                found, behind = ranked.tables(number)
+                found, behind = results_of(ids, block, self._work, number)
                 queries = pc.count_distinct(found.column("query_id")).as_py()
                 if self._work.only is None:
                     counts[arm_key(answer.arm, "queries_with_results")] += queries

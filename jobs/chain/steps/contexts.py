@@ -14,6 +14,8 @@ from rewriters.strategy import render
 
 _CITED = re.compile(r"\[\s*(\d{1,3}(?:\s*[-–,;]\s*\d{1,3})*)\s*\]")  # [2020] is a year
 NO_DOCUMENTS = "(none was found)"
+TokensOf = Callable[[str], int]
+"""Text -> its tokens."""
 
 
 class FoundText(NamedTuple):

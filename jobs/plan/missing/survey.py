@@ -23,13 +23,11 @@ from cluster.run.pool_sizes import Pool
 from cluster.run.shards import Shard
 from cluster.run.stage import Stage
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.llm.generate import Generate
 from jobs.chain.stages.llm.grade import Grade
 from jobs.chain.stages.llm.iterate import Iterate
 from jobs.chain.stages.llm.judge import Judge
-from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.rewrite import Rewrite
@@ -48,11 +46,11 @@ FOLLOWED = 2_000  # of them whose lists and pairs are looked up, where all of th
 IDS = 2_000  # of queries of which something is missing, by which it is said why
 
 _LOOKING: dict[type, Any] = {  # stages -> what looks in their place; None: they themselves
-    Read: None, Gating: LookingGate, Rewrite: None, Retrieve: LookingRetrieve, Fuse: None, Score: LookingScore, Order: None,
-    Grade: None, Generate: None, Judge: None,
+    Read: None, Gating: LookingGate, Rewrite: None, Retrieve: LookingRetrieve, Score: LookingScore, Grade: None, Generate: None,
+    Judge: None,
 }  # fmt: skip
 _ASKING = (Rewrite, Grade, Generate, Judge)
-_BEHIND = (Fuse, Score, Order, Grade, Generate, Judge)  # they need the lists, and the texts of documents
+_BEHIND = (Score, Grade, Generate, Judge)  # they need the lists, and the texts of documents
 _NOT_ENTERED = (Iterate, SearchWeb)  # what they and those behind them need depends on searches of their own
 
 Component = tuple[str, str]
@@ -256,9 +254,8 @@ class _Look:
         if not table.num_rows or not any(self._meters[kind] for kind in (Score, Grade, Generate, Judge)):
             return
         found.listed += table.num_rows
-        for stage in (Fuse, Score):
-            for one in self._meters[stage]:
-                table = one(table)
+        for one in self._meters[Score]:
+            table = one(table)
         found.pairs.add(table, "pairs", ["rerank"])
         rows, flat = unnested(table, "costs")
         paid = pc.greater(flat.field("pairs"), 0).to_numpy(zero_copy_only=False)
@@ -268,15 +265,14 @@ class _Look:
 
     def _steps(self, table: pa.Table) -> None:
         found, seen = self._found, self._found.seen
-        for kind in (Order, Grade, Generate, Judge):
+        for kind in (Grade, Generate, Judge):
             for meter in self._meters[kind]:
                 if not table.num_rows:
                     return
                 table = meter(table)
                 missing = seen.take()
-                if kind is not Order:
-                    ids = table.column("query_id").to_pylist()
-                    found.steps[meter.stage.cost_stage or meter.stage.name] += [missing[one] for one in ids]
+                ids = table.column("query_id").to_pylist()
+                found.steps[meter.stage.cost_stage or meter.stage.name] += [missing[one] for one in ids]
                 table = _parted(table, missing)[0]
 
     def _retrieved(self, meter: Meter, table: pa.Table, *, partial_texts: bool) -> pa.Table:

@@ -22,10 +22,11 @@ from jobs.chain.arms.shared_work import Search
 from jobs.chain.completer import Answered, Completer, KeyOf
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
+from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
-from jobs.chain.searches import Searches, Wanted, opened_retriever
+from jobs.chain.searches import BlockSearches, RoutedSearch, Wanted, opened_retriever
+from jobs.chain.stages.fuse import Texts
 from jobs.chain.stages.gate import Gating
-from jobs.chain.stages.lists import SearchedLists
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
 from jobs.job.engine import open_worker_engine
@@ -220,20 +221,22 @@ class LookingRetrieve(Retrieve):
         found = super()._routed(search, texts)
         return {name: [] if self._seen.partial and name in search.together else of for name, of in found.items()}
 
-    def _lists(
-        self,
-        query_ids: list[str],
-        routed: Sequence[Mapping[str, list[Text]]],
-        queries: Any,
-        alone: Any,
-        spent: list[list[dict[str, Any]]],
-        counts: Counter[str],
-        searches: Mapping[str, Searches],
-    ) -> dict[str, SearchedLists]:
-        found = super()._lists(query_ids, routed, queries, alone, spent, counts, searches)
-        for search, of in zip(self._work.searches, routed, strict=True):
-            for name, texts in of.items():
-                self._note(search.retrievers[name], query_ids, texts)
+    def _indexed_texts(self, key: str) -> Texts:
+        one = self._work.retrievers[key]
+        read = super()._indexed_texts(key) if is_here(one.name, one.settings) else lambda doc_ids: [""] * len(doc_ids)
+
+        def texts(doc_ids: Sequence[str]) -> list[str]:  # a hit that stands for a list which is missing has none
+            known = [one for one in doc_ids if one]
+            found = dict(zip(known, read(known), strict=True))
+            return [found.get(one, "") for one in doc_ids]
+
+        return texts
+
+    def _lists(self, block: BlockSearches, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
+        found = super()._lists(block, routed)
+        for of in routed:
+            for name, texts in of.texts.items():
+                self._note(of.search.retrievers[name], block.query_ids, texts)
         return found
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
@@ -249,12 +252,12 @@ class LookingRetrieve(Retrieve):
         return found
 
     def _forget(self) -> None:
-        for retriever in self._retrievers.values():
+        for retriever in self.retrieval.opened.values():
             if isinstance(retriever, _NotSearched):
                 retriever.missing = set()
 
     def _note(self, key: str, query_ids: Sequence[str], texts: Sequence[Text]) -> None:
-        if isinstance(retriever := self._retrievers[key], _NotSearched):
+        if isinstance(retriever := self.retrieval.opened[key], _NotSearched):
             missing = retriever.missing
             self._seen.unknown.update(query_ids[one.row] for one in texts if not missing.isdisjoint(_searched(one.search)))
 

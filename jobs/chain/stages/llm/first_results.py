@@ -10,9 +10,8 @@ import pyarrow as pa
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import texts_and_places
-from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.contexts import FoundText
-from jobs.chain.web.texts import document_pages
+from retrievers.ranking import ranks
 from retrievers.retriever import DocumentStore
 from retrievers.web.hits import indexed_text
 from rewriters.steps.settings import IRRELEVANT
@@ -31,17 +30,21 @@ class ShownResults:
 
     def __init__(self, table: pa.Table, work: SharedWork) -> None:
         """Reads the columns; `work`: of all arms."""
-        self.block = Candidates(table, len(work.answers), len(work.rerankers))
-        self._ranked, self._work = Rankings(table, self.block, work), work
-        self._doc_ids, self._pages = self.block.doc_ids.to_pylist(), document_pages(table)
+        self.block, self._work = Candidates(table, work), work
+        self._doc_ids = self.block.doc_ids.to_pylist()
 
     def doc_ids(self, arm: int, most: int) -> list[list[str]]:
         """Returns the first results of each query in an arm, by its index, best first."""
         found: list[list[str]] = [[] for _ in range(self.block.rows)]
-        first = self._ranked.first(arm, most)
-        for row, document in zip(first.row.tolist(), first.document.tolist(), strict=True):
+        for row, document, _ in self._first(arm, most):
             found[row].append(self._doc_ids[document])
         return found
+
+    def _first(self, arm: int, most: int) -> list[tuple[int, int, float]]:
+        """Returns row, document and score of the first results in an arm."""
+        row, at, score = self.block.ranked(arm)
+        kept = ranks(self.block.lengths(arm)) <= most
+        return list(zip(row[kept].tolist(), self.block.document[at[kept]].tolist(), score[kept].tolist(), strict=True))
 
     def shown(
         self,
@@ -63,17 +66,15 @@ class ShownResults:
         wanted: dict[str, list[str]] = {key: [] for key in documents}
         read: dict[int, list[tuple[int, int, float]]] = {}
         for arm, results in most.items():
-            first = self._ranked.first(arm, results)
-            every = zip(first.row.tolist(), first.document.tolist(), first.score.tolist(), strict=True)
-            read[arm] = [one for one in every if only is None or (arm, one[0]) in only]
-            ids = [self._doc_ids[document] for _, document, _ in read[arm] if document not in self._pages]
+            read[arm] = [one for one in self._first(arm, results) if only is None or (arm, one[0]) in only]
+            ids = [self._doc_ids[document] for _, document, _ in read[arm] if self.block.document_page[document] < 0]
             wanted[self._work.answers[arm].documents] += ids
         texts = texts_and_places(documents, wanted, places=not judged)
-        pages = self._pages
-        if judged:
-            first_of = dict[tuple[int, str], tuple[str, str]]()
-            documents_read = ((row, place) for of in read.values() for row, place, _ in of if place in pages)
-            pages = {place: first_of.setdefault((row, self._doc_ids[place]), pages[place]) for row, place in documents_read}
+        pages: dict[int, tuple[str, str]] = {}
+        first_of: dict[tuple[int, str], tuple[str, str]] = {}
+        for row, place, _ in (one for of in read.values() for one in of):
+            if (page := self.block.page_text(place)) is not None:
+                pages[place] = first_of.setdefault((row, self._doc_ids[place]), page) if judged else page
         found: dict[int, Rows] = {}
         for arm, of in read.items():
             known, reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker

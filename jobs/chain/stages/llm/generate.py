@@ -26,7 +26,7 @@ class Generate(LlmStage):
 
     STAGE, QUANTITY = "answer", "answers"
     # and `grades` and `corrections`, where results are graded
-    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web", "counts")
+    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])
 
     def __init__(self, work: SharedWork, job: AskedFor) -> None:

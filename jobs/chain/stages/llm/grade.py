@@ -46,7 +46,7 @@ class Grade(LlmStage):
     """A worker of the grading stage."""
 
     STAGE, QUANTITY = "grade", "grades"
-    NEEDS = ("shard", "query_id", "query", "context", "values", "rewrites", "documents", "fused", "ranked", "web", "counts")
+    NEEDS = ("shard", "query_id", "query", "context", "values", "rewrites", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("grades", pa.list_(ARM_GRADE)), ("corrections", pa.list_(ARM_CORRECTION)), ("asked", pa.list_(ASKED))])
 
     def __init__(self, work: SharedWork, job: AskedFor) -> None:

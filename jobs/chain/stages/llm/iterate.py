@@ -1,232 +1,308 @@
 """The stage of further rounds: queries that found little are rewritten from what was found, and searched again.
 
-Rewrite, retrieve, read (Ma et al. 2023, arXiv 2305.14283), in rounds. A worker has an LLM, the retrievers and the rerankers; it
-searches, fuses and scores by the stages of the chain, so that a round is a small block of its own.
+Rewrite, retrieve, read (Ma et al. 2023, arXiv 2305.14283), in rounds. A worker has an LLM, the retrievers and the rerankers. A
+refined query is a text of the strategy `iterate`, its position is the round. Its lists are fused as those of the arm are.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cluster.costs import COSTS
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.generations import iterate_settings
-from jobs.chain.arms.rounds import round_work
+from cluster.storage import open_storage
+from jobs.chain.arms.generations import Generation, iterate_settings
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.block import Ask, LlmBlock
-from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.llm.first_results import Place, ShownResults
-from jobs.chain.stages.llm.round_merge import RoundMerge
-from jobs.chain.stages.llm.round_state import RoundState, refined
+from jobs.chain.block import LlmBlock, Step
+from jobs.chain.lists import lists_of, stored_rows
+from jobs.chain.search_texts import Text
+from jobs.chain.searches import Retrieval, RoutedSearch
+from jobs.chain.stages.candidates import UNRANKED, BlockCandidates, Candidates, candidate_columns, moved_scores, united
+from jobs.chain.stages.cosines import similarity
+from jobs.chain.stages.fuse import SearchLists
+from jobs.chain.stages.llm.first_results import ShownResults
+from jobs.chain.stages.llm.merging import merged
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.stages.order import Order
-from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
+from jobs.chain.stages.stored_rows import with_stored
+from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.steps.asking import AskedFor
-from jobs.chain.steps.contexts import Context, FoundText, context_of, token_counter
+from jobs.chain.steps.contexts import FoundText, TokensOf, context_of, token_counter
 from jobs.chain.steps.grading import document_values, grade_of
-from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, ASKED, COUNT
+from jobs.chain.tables import ARM_ROUND, ASKED
 from jobs.counts import RoundQueries, arm_key
-from jobs.tables import ERROR, ITERATE, with_appended, with_columns
-from rewriters.guards.mask import Mask
+from jobs.tables import ERROR, ITERATE, ORIGINAL, REPEATED_QUERY, with_appended
+from retrievers.retriever import SearchText
+from retrievers.settings import FuseSettings
+from rewriters.guards.mask import Mask, unmasked
+from rewriters.normalise import normalise
+from rewriters.steps.reading import StepResult
 from rewriters.steps.settings import LABEL_VARIABLES
 
 RERANK = "rerank"  # value of `iterate.by`
-_OF_ROUND = ("shard", "query_id", "query", "context", "values")  # columns of a round's block beside the refined queries
 
 
-class _Due(NamedTuple):
-    """A refined query that is asked for, from what is shown."""
+class ArmRounds:
+    """The rounds of one arm in a block, while they are made.
 
-    ask: Ask
-    context: Context
+    Attributes:
+        number: The arm's index.
+        answer: The arm, as the lists of its refined queries are fused.
+        of: How its queries are refined.
+        search: Of its refined queries.
+        tried: The refined queries of each row.
+        best: The best score of each row so far, shape (rows,); -inf: none.
+        ended: The rows without a further round, shape (rows,), bool.
+        rankings: The candidates of each round, those before the first included.
+    """
+
+    def __init__(self, number: int, work: SharedWork, of: Generation, candidates: Candidates, best: Sequence[Any]) -> None:
+        """Begins before the first round; `best` is the column of a block."""
+        answer, rows = work.answers[number], candidates.rows
+        search, fuse = work.searches[answer.search], {"weights": {ORIGINAL: 0.0}, "redundancy": "none"}
+        self.number, self.of, self.settings = number, of, iterate_settings(of)
+        self.answer = replace(answer, strategies=frozenset({ITERATE}), fuse=answer.fuse.model_copy(update=fuse))
+        routed = {name: search.retrievers[name] for name in search.route(ITERATE)}
+        lists = [(row, one["retriever"], one["score"]) for row, of_row in enumerate(best) for one in of_row
+                 if one["search"] == answer.search]  # fmt: skip
+        self.search = replace(search, retrievers=routed, together=frozenset(), joined=None, fuse=FuseSettings())
+        self.tried: list[list[str]] = [[] for _ in range(rows)]
+        self.best, self.ended = np.full(rows, -np.inf), np.zeros(rows, dtype=bool)
+        self.rankings = [BlockCandidates(candidates.doc_ids, candidates.pages, {number: candidates.of(number)})]
+        self.note_lists(lists)
+
+    def note_lists(self, lists: Iterable[tuple[int, str, float]]) -> None:
+        """Notes the best scores of lists, where rounds go by a retriever's: row, retriever and score of each."""
+        for row, retriever, score in lists:
+            if retriever == self.settings.by:
+                self.best[row] = max(self.best[row], score)
+
+    def note_scores(self, block: Candidates) -> None:
+        """Notes the best scores of the reranker, where rounds go by them; where it failed, rounds end."""
+        if self.settings.by != RERANK:
+            return
+        assert self.answer.reranker is not None
+        self.ended |= ~block.has_scores
+        of = block.of(self.number)
+        own = block.rank_in(self.number) <= block.pairs(self.number)[of.row]
+        np.fmax.at(self.best, of.row[own], block.reranked[self.answer.reranker][of.document[own]])
+
+    def due(self, number: int) -> list[int]:
+        """Returns the rows that need a round: their best score is below the threshold, and none has failed on them."""
+        if number > self.settings.rounds:
+            return []
+        return np.flatnonzero(~self.ended & ((self.best < self.settings.below) | np.isneginf(self.best))).tolist()
+
+    def routed(self, texts: Mapping[int, str], number: int) -> RoutedSearch:
+        """Returns the searches of a round; `texts`: row -> its refined query."""
+        of = [Text(row, 1, ITERATE, number, 1.0, 1.0, SearchText(text, "query")) for row, text in texts.items()]
+        return RoutedSearch(self.search, dict.fromkeys(self.search.retrievers, of), {self.answer.strategies: [self.answer.arm]})
+
+
+def refine(
+    of: ArmRounds, block: LlmBlock, number: int, shown: Mapping[int, Sequence[FoundText]], count_tokens: TokensOf
+) -> Step[dict[int, dict[str, Any]]]:
+    """Refines queries from their first results; one that cannot be read, or was searched before, ends their rounds.
+
+    Args:
+        of: The rounds of the arm.
+        block: The queries.
+        number: Of the round.
+        shown: Row -> its first results.
+        count_tokens: Returns the tokens of a text.
+
+    Returns:
+        Row -> the refined query, and what it was made from, as a row of rounds/.
+    """
+    task, found = of.of, dict[int, dict[str, Any]]()
+    graded = {row: list(documents) for row, documents in shown.items()}
+    if task.grading is not None:
+        places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
+        asks = [
+            block.ask(task.grading, row, document_values(graded[row][place].text, task.document_chars)) for row, place in places
+        ]
+        for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
+            if (grade := grade_of(reply.result)) is None:
+                block.note(ask, reply, f"document {graded[row][place].doc_id!r}: ")
+            else:
+                graded[row][place] = graded[row][place]._replace(grade=float(grade))
+    asks, contexts = [], []
+    for row, documents in graded.items():
+        context, mask = context_of(task, documents, count_tokens), Mask(task.mask)
+        tried = "\n".join(mask(text) for text in of.tried[row]) or "(none)"
+        values = {"documents": context.text, "tried": tried}
+        if task.settings.labels is not None and task.step.variables & LABEL_VARIABLES:
+            values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
+        asks.append(block.ask(task, row, values, mask))
+        contexts.append(context)
+    for ask, reply, context in zip(asks, (yield asks), contexts, strict=True):
+        text, reason, message = _refined(task, reply.result, ask.mask, [block.queries[ask.row].text, *of.tried[ask.row]])
+        if reason is not None:
+            of.ended[ask.row] = True
+            block.note(ask, reply, reason=reason, message=message)
+            continue
+        of.tried[ask.row].append(text)
+        labelled = zip(context.documents, context.labels, strict=True)
+        best = float(of.best[ask.row])
+        found[ask.row] = {
+            "answer": of.number, "round": number, "best": None if np.isneginf(best) else best, "text": text, "new": 0,
+            "model": reply.completion.model, "prompt_hash": ask.request.prompt_hash,
+            "documents": [{"doc_id": doc_id, "label": label or None} for doc_id, label in labelled],
+        }  # fmt: skip
+    return found
+
+
+def _refined(of: Generation, result: StepResult, mask: Mask, searched: Collection[str]) -> tuple[str, str | None, str | None]:
+    """Returns the refined query of an answer, and why it is not searched, if it is not: reason and message."""
+    said = result.text if of.step.output == "text" else result.fields.get("query")
+    text = " ".join(unmasked(said or "", mask.values).split())
+    if result.reason is None and not text:
+        return "", "unparsable", "the answer has no query"
+    if result.reason is None and normalise(text) in map(normalise, searched):
+        return text, REPEATED_QUERY, "the refined query is one that was searched already, so no round follows"
+    return text, result.reason, result.message
 
 
 class Iterate(LlmStage):
     """A worker of the stage of further rounds."""
 
     STAGE, QUANTITY = "iterate", "rounds"
-    NEEDS = (*_OF_ROUND, "stored", "documents", "web", "fused", "ranked", "best", "counts")
+    NEEDS = ("shard", "query_id", "query", "context", "values", "stored", "documents", "web", "fused", "best", "counts")
     ADDS = pa.schema([("rounds", pa.list_(ARM_ROUND)), ("asked_in_rounds", pa.list_(ASKED))])
     DROPS = ("best",)
 
     def __init__(self, work: SharedWork, device: str, job: AskedFor) -> None:
-        self._iterating = work.generating("iteration")
-        self._generation = dict(self._iterating)
-        super().__init__(work, job, [task for of in self._generation.values() for task in of.asked], self._generation)
-        self._counters = {number: token_counter(one) for number, one in self._iterating}
-        lists = work.keep_lists and self._iterating[0][0] == 0  # those of the job's first arm are written
-        self._round = replace(round_work(work), keep_lists=lists)
-        self._retrieve = Retrieve(self._round, device, job.run, job.store)
-        self._fuse, self._order = Fuse(self._round), Order(work)
-        score = Score(work.answers, work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
-        self._merge = RoundMerge(work, self._documents, score)
+        self._iterating, self._storage = dict(work.generating("iteration")), open_storage(job.run)
+        super().__init__(work, job, [task for of in self._iterating.values() for task in of.asked], self._iterating)
+        self._counters = {number: token_counter(of) for number, of in self._iterating.items()}
+        searches = [work.searches[work.answers[number].search] for number in self._iterating]
+        keys = {search.retrievers[name] for search in searches for name in search.route(ITERATE)}
+        searched = {key: one for key, one in work.retrievers.items() if key in keys}
+        self._retrieval = Retrieval(searched, self._storage, job.store, device)
+        dropping = {work.answers[number].documents for number in self._iterating if work.answers[number].drops}
+        self._texts = {key: partial(self._documents[key].texts, alive=heartbeat) for key in dropping}
+        self._score = Score(work, device, job.store) if work.rerankers else None
         self._searching = threading.Lock()  # several blocks are under way in a worker, and tokenizers bear one thread at a time
-        self._alone = self._round.only.arm if self._round.only is not None and work.only is None else None
 
     def close(self) -> None:
         """Closes the engines, and ends what saves journals."""
         super().close()
-        self._retrieve.close()
+        self._retrieval.close()
 
     def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
-        """Returns the block with the candidates and ranks of all rounds, and the rounds."""
+        """Returns the block with the candidates of all rounds, and the rounds."""
         results = ShownResults(table, self._work)
-        state, empty = RoundState(table, self._work, block.queries), self._empty(results.block)
-        for number in range(1, max(iterate_settings(of).rounds for _, of in self._iterating) + 1):
-            due = self._due(results.block, state, number)
+        before, best = results.block, table.column("best").to_pylist()
+        arms = {number: ArmRounds(number, self._work, of, before, best) for number, of in self._iterating.items()}
+        rounds: list[list[dict[str, Any]]] = [[] for _ in block.queries]
+        for number in range(1, max(of.settings.rounds for of in arms.values()) + 1):
+            for of in arms.values():
+                of.note_scores(results.block)
+            due = {at: rows for at, of in arms.items() if (rows := of.due(number))}
             if not due:
                 break
-            if texts := self._texts(self._asked(results, due, state, block), block, state, number):
-                table = self._searched(table, texts, state, number)
-                before, results = results, ShownResults(table, self._work)
-                self._note_new(texts, before, results, state)
+            most = {at: arms[at].settings.documents for at in due}
+            shown = results.shown(self._documents, most, {(at, row) for at, rows in due.items() for row in rows})
+            steps = {
+                at: refine(arms[at], block, number, {row: shown[at][row] for row in rows}, self._counters[at])
+                for at, rows in due.items()
+            }
+            refined = {at: found for at, found in block.run(steps).items() if found}
+            if refined:
+                texts = {at: {row: one["text"] for row, one in found.items()} for at, found in refined.items()}
+                with self._searching:
+                    table = self._searched(table, block, {at: arms[at] for at in texts}, texts, number)
+                had, results = results, ShownResults(table, self._work)
+                for at, found in refined.items():
+                    self._add(rounds, found, *(one.doc_ids(at, self._work.answers[at].keep) for one in (had, results)))
+                    block.count(at, RoundQueries(number).key, len(found))
             heartbeat()
-        table = self._with_hits(table, empty - self._empty(results.block), state)
-        table = with_appended(with_appended(table, "errors", state.errors), "costs", state.costs).drop_columns(list(self.DROPS))
-        block.counts.update(state.counts)
-        for one in (one for of in state.rounds for one in of):
-            block.count(one["answer"], RoundQueries(one["round"]).key)
-        return table, state.rounds
+        table = self._with_hits(table, block, before, results.block)
+        return table.drop_columns(list(self.DROPS)), rounds
 
-    def _empty(self, block: Candidates) -> set[Place]:
-        return {
-            (arm, row)
-            for arm, _ in self._iterating
-            for row in np.flatnonzero(np.bincount(block.of(arm).row, minlength=block.rows) == 0).tolist()
-        }
+    def _add(
+        self, rounds: Sequence[list[dict[str, Any]]], found: Mapping[int, dict[str, Any]], had: Sequence[list[str]],
+        has: Sequence[list[str]],
+    ) -> None:  # fmt: skip
+        """Adds a round of an arm to those of each row, with how many of its results are new."""
+        for row, one in found.items():
+            rounds[row].append(one | {"new": len(set(has[row]) - set(had[row]))})
 
-    def _with_hits(self, table: pa.Table, found: set[Place], state: RoundState) -> pa.Table:
+    def _searched(
+        self,
+        table: pa.Table,
+        block: LlmBlock,
+        arms: Mapping[int, ArmRounds],
+        texts: Mapping[int, Mapping[int, str]],
+        number: int,
+    ) -> pa.Table:
+        """Returns the block with the candidates that refined queries add, and what they have cost.
+
+        Args:
+            table: The block.
+            block: For counts.
+            arms: Those with refined queries, by index.
+            texts: Index of an arm -> row -> its refined query.
+            number: Of the round.
+        """
+        work, before, parts = self._work, Candidates(table, self._work), []
+        routed = [of.routed(texts[at], number) for at, of in arms.items()]
+        with self._retrieval.block(table, work.only is None) as searches:
+            found, cosines = searches.search(routed), similarity(table.num_rows, [], None)
+            table, stored = with_web(table, routed, found, searches.web)
+            ids = table.column("query_id").combine_chunks()
+            for (at, of), lists in zip(arms.items(), found, strict=True):
+                pages = searches.pages(of.search, lists)
+                fused = SearchLists(lists_of(lists, of.search), table.num_rows, cosines, pages, work.keep_sources)
+                of.note_lists(fused.best())
+                candidates = fused.fuse(of.answer, self._texts).candidates
+                of.rankings.append(BlockCandidates(fused.hits.doc_ids, fused.pages, {at: candidates}))
+                parts.append(merged(of.rankings, table.num_rows, of.answer, of.settings, self._texts.get(of.answer.documents)))
+                if at == 0 and work.keep_lists:
+                    stored["runs"] = stored_rows(ids, lists, of.answer.retrieved)
+        block.counts.update(searches.counts)
+        table = with_stored(table, self._storage, stored)
+        table = with_appended(table, "costs", searches.spent)
+        others = {at: before.of(at) for at in range(len(work.answers)) if at not in arms}
+        scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)
+        others[UNRANKED] = before.documents(scored)
+        columns = candidate_columns(table.num_rows, united([BlockCandidates(before.doc_ids, before.pages, others), *parts]))
+        table = _with(table, dict(zip(("documents", "fused", "web"), columns, strict=True)))
+        if self._score is not None:
+            after = Candidates(table.drop_columns("scores"), work)
+            table = _with(table, {"scores": moved_scores(before, after)})
+            scores = self._score.scored(table)
+            rows = {row for of_arm in texts.values() for row in of_arm}
+            spent = [of_row if row in rows else [] for row, of_row in enumerate(scores.spent)]
+            table = _with(with_appended(table, "costs", spent), {"scores": scores.scores})
+            block.counts.update(scores.counts if work.only is None else {})
+        return table
+
+    def _with_hits(self, table: pa.Table, block: LlmBlock, before: Candidates, after: Candidates) -> pa.Table:
         """Returns the block without the notes on queries without hits for which a round has found some."""
+        found = {at: (before.lengths(at) == 0) & (after.lengths(at) > 0) for at in self._iterating}
         if self._work.only is None:
-            for arm, _ in found:
-                state.counts[arm_key(self._work.answers[arm].arm, "no_hits")] -= 1
+            lost = {arm_key(self._work.answers[at].arm, "no_hits"): int(rows.sum()) for at, rows in found.items()}
+            block.counts.subtract(Counter(lost))
             return table
-        rows = {row for _, row in found}
+        rows = set(np.flatnonzero(found[0]).tolist())
         errors = [
             [one for one in of if row not in rows or one["reason"] != "no_hits"]
             for row, of in enumerate(table.column("errors").to_pylist())
         ]
-        index = table.schema.get_field_index("errors")
-        return table.set_column(index, table.schema.field(index), pa.array(errors, pa.list_(ERROR)))
+        return _with(table, {"errors": pa.array(errors, pa.list_(ERROR))})
 
-    def _due(self, block: Candidates, state: RoundState, number: int) -> list[Place]:
-        """Returns the arms and rows that need a round: their best score is below the threshold, and none has failed on them."""
-        found = []
-        for arm, of in self._iterating:
-            settings = iterate_settings(of)
-            if settings.by == RERANK:
-                state.note_reranked(arm, self._work.answers[arm], block)
-            rows, below = range(block.rows) if settings.rounds >= number else (), settings.below
-            found += [
-                (arm, row) for row in rows
-                if (arm, row) not in state.ended and ((best := state.best.get((arm, row))) is None or best < below)
-            ]  # fmt: skip
-        return found
 
-    def _asked(self, results: ShownResults, due: Sequence[Place], state: RoundState, block: LlmBlock) -> dict[int, list[_Due]]:
-        """Returns the requests of each arm for refined queries, which are shown its first results as they are now."""
-        shown = results.shown(self._documents, {arm: of.settings.documents for arm, of in self._iterating}, set(due))
-        found: dict[int, list[_Due]] = {}
-        for (arm, row), documents in self._graded({(arm, row): shown[arm][row] for arm, row in due}, block).items():
-            of = self._generation[arm]
-            context, mask = context_of(of, documents, self._counters[arm]), Mask(of.mask)
-            tried = "\n".join(mask(text) for text in state.tried[arm, row]) or "(none)"
-            values = {"documents": context.text, "tried": tried}
-            if of.settings.labels is not None and of.step.variables & LABEL_VARIABLES:
-                values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
-            found.setdefault(arm, []).append(_Due(block.ask(of, row, values, mask), context))
-        return found
-
-    def _graded(self, shown: Mapping[Place, list[FoundText]], block: LlmBlock) -> dict[Place, list[FoundText]]:
-        """Returns documents with an LLM's grades, where the arm's are graded; what cannot be read is an error, and no grade."""
-        asked: dict[int, list[Ask]] = {}
-        for (arm, row), documents in shown.items():
-            of = self._generation[arm]
-            if of.grading is not None:
-                texts = [document_values(one.text, of.document_chars) for one in documents]
-                asked.setdefault(arm, []).extend(block.ask(of.grading, row, values) for values in texts)
-        said = {arm: zip(asked[arm], replies, strict=True) for arm, replies in block.replies(asked).items()}
-        found = {}
-        for (arm, row), documents in shown.items():
-            graded = list(documents)
-            for place, (one, (ask, reply)) in enumerate(zip(documents, said.get(arm, ()), strict=False)):
-                if (grade := grade_of(reply.result)) is None:
-                    block.note(ask, reply, f"document {one.doc_id!r}: ")
-                else:
-                    graded[place] = one._replace(grade=float(grade))
-            found[arm, row] = graded
-        return found
-
-    def _texts(self, asked: Mapping[int, Sequence[_Due]], block: LlmBlock, state: RoundState, number: int) -> dict[Place, str]:
-        """Returns the refined queries that are to be searched; what cannot be read, or was searched before, ends the rounds."""
-        found = {}
-        replies = block.replies({arm: [one.ask for one in of] for arm, of in asked.items()})
-        for arm, of_arm in asked.items():
-            for (ask, context), reply in zip(of_arm, replies[arm], strict=True):
-                row, step = ask.row, self._generation[arm].step
-                text, reason, message = refined(step, reply.result, ask.mask, state.searched(arm, row))
-                if reason is not None:
-                    state.ended.add((arm, row))
-                    block.note(ask, reply, reason=reason, message=message)
-                    continue
-                found[arm, row] = text
-                state.tried[arm, row].append(text)
-                shown = zip(context.documents, context.labels, strict=True)
-                state.rounds[row].append(
-                    {
-                        "answer": arm, "round": number, "best": state.best.get((arm, row)), "text": text, "new": 0,
-                        "model": reply.completion.model, "prompt_hash": ask.request.prompt_hash,
-                        "documents": [{"doc_id": doc_id, "label": label or None} for doc_id, label in shown],
-                    }
-                )  # fmt: skip
-        return found
-
-    def _searched(self, table: pa.Table, texts: Mapping[Place, str], state: RoundState, number: int) -> pa.Table:
-        """Returns the block with the candidates that refined queries add, ordered anew."""
-        rows = sorted({row for _, row in texts})
-        with self._searching:
-            block = self._fuse(self._retrieve(self._block(table, rows, texts, number)))
-            state.note_lists(block, rows, self._iterating)
-            table, block = self._merge(table, block, rows, state)
-        state.add(block, rows, self._alone)
-        more = [one for of in block.column("stored").to_pylist() for one in of]
-        table = with_appended(table, "stored", [more, *([[]] * (table.num_rows - 1))])
-        return self._order(table.drop_columns(["ranked"]))
-
-    def _note_new(self, texts: Mapping[Place, str], before: ShownResults, now: ShownResults, state: RoundState) -> None:
-        """Notes how many results of each query are new in its last round."""
-        for arm in dict.fromkeys(arm for arm, _ in texts):
-            keep = self._work.answers[arm].keep
-            had, has = before.doc_ids(arm, keep), now.doc_ids(arm, keep)
-            for row in (row for of, row in texts if of == arm):
-                last = next(one for one in reversed(state.rounds[row]) if one["answer"] == arm)
-                last["new"] = len(set(has[row]) - set(had[row]))
-
-    def _block(self, table: pa.Table, rows: Sequence[int], texts: Mapping[Place, str], number: int) -> pa.Table:
-        """Returns the block of a round: the queries, with their refined queries as texts of the strategy `iterate`."""
-        block = table.take(pa.array(rows)).select(_OF_ROUND)
-        rewrites: list[list[dict[str, Any]]] = [
-            [
-                {
-                    "strategy": ITERATE, "position": number, "text": text, "weight": 1.0, "search_as": "query", "model": "",
-                    "prompt_hash": "", "parsed_as": "", "selected_reason": None, "position_weight": 1.0, "guards": [],
-                    "arm": self._work.answers[arm].arm,
-                }
-                for (arm, at), text in texts.items() if at == row
-            ]
-            for row in rows
-        ]  # fmt: skip
-        empty: list[list[Any]] = [[]] * len(rows)
-        columns = {
-            "rewrites": pa.array(rewrites, pa.list_(ARM_REWRITE)), "counts": pa.array(empty, pa.list_(COUNT)),
-            "costs": pa.array(empty, COSTS), "errors": pa.array(empty, pa.list_(ERROR)),
-        }  # fmt: skip
-        return with_columns(block, pa.schema([(name, one.type) for name, one in columns.items()]), columns.values())
+def _with(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Returns a block with other values in some of its columns."""
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), values)
+    return table

@@ -45,7 +45,7 @@ class Judge(LlmStage):
     """A worker of the judging stage."""
 
     STAGE, QUANTITY = "judge", "judgements"
-    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web", "counts")
+    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
 
     def __init__(self, work: SharedWork, job: AskedFor, gold: Gold = MappingProxyType({})) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.chain.steps.merging import QueryCandidates, Rankings, RoundArm, merged
+from jobs.chain.stages.llm.merging import QueryCandidates, Rankings, RoundArm, merged
 from rewriters.steps.rounds import IterateSettings
 
 K = 60
