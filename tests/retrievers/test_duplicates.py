@@ -47,7 +47,9 @@ def test_twins_that_two_lists_found_have_the_ranks_of_both() -> None:
     lists = [(0, "general", ["a", "x", "b"]), (0, "keyword", ["y", "b", "c"])]
     hits = hits_of(lists, 1)
     text = {"a": "The Text", "b": "the  text"}
-    (found,) = listed(fuse_distinct(hits, settings, None, lambda alone: [text.get(one, one) for one in ids_of(hits, alone.pairs)]))
+    (found,) = listed(
+        fuse_distinct(hits, settings, None, lambda alone: [text.get(one, one) for one in ids_of(hits, alone.pairs)])
+    )
     # b alone stands best, in two lists; of the first list the rank of a counts
     assert found == [("b", pytest.approx(1 / 61 + 1 / 62)), ("y", pytest.approx(1 / 61)), ("x", pytest.approx(1 / 62)),
                      ("c", pytest.approx(1 / 63))]  # fmt: skip
@@ -89,4 +91,6 @@ def test_no_query_and_no_hit() -> None:
     settings = FuseSettings(duplicates="drop")
     assert listed(fuse_distinct(hits_of([], 2), settings, None, lambda alone: [])) == [[], []]
     with pytest.raises(KeyError):
-        fuse_distinct(hits_of([(0, "original", ["d"])], 1), settings, None, lambda alone: [{}[one] for one in alone.pairs.tolist()])
+        fuse_distinct(
+            hits_of([(0, "original", ["d"])], 1), settings, None, lambda alone: [{}[one] for one in alone.pairs.tolist()]
+        )

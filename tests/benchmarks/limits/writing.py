@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from cluster.run.shards import write_table
 from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.lists import Found, stored_rows
-from jobs.chain.stages.order import Order
+from jobs.chain.lists import Found, stored_rows
+from jobs.chain.searches import BlockSearches, RoutedSearch
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.write import Write
 from jobs.chain.store.files import NO_STORE
@@ -38,9 +37,9 @@ class _Kept(Retrieve):
 
     found: Mapping[str, Found]
 
-    def _write(self, table: pa.Table, found: Mapping[str, Found]) -> list[dict[str, Any]]:
-        self.found = found
-        return []
+    def _lists(self, block: BlockSearches, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
+        (self.found,) = found = super()._lists(block, routed)
+        return found
 
 
 def measure(quick: bool) -> list[Row]:
@@ -49,9 +48,9 @@ def measure(quick: bool) -> list[Row]:
     block = shard(rewritten_block())
     with tempfile.TemporaryDirectory() as name:
         folder, rounds = Path(name), 1 if quick else 7
-        retriever = _Kept(replace(work, keep_lists=True), "cpu", "none", NO_STORE)
+        retriever = _Kept(replace(work, keep_lists=False), "cpu", "none", NO_STORE)
         retrieved = retriever(block)
-        last = interleaved(of_last_stage(folder, work, Order(work)(Fuse(work)(retrieved))), rounds)
+        last = interleaved(of_last_stage(folder, work, retrieved), rounds)
         lists = interleaved(of_lists(folder, block.column("query_id").combine_chunks(), retriever.found), rounds)
     whole, files = (last[name] for name in ("ours", "files"))
     return [
@@ -92,9 +91,9 @@ def of_last_stage(folder: Path, work: SharedWork, block: pa.Table) -> dict[str, 
 
 def of_lists(folder: Path, ids: pa.Array, found: Mapping[str, Found]) -> dict[str, Any]:
     """Ours and the bare loop."""
-    storage, rows = open_storage(str(folder / "lists")), stored_rows(ids, found, DEPTH, {})
+    storage, rows = open_storage(str(folder / "lists")), stored_rows(ids, found, DEPTH)
     return {
-        "ours": lambda: write_table(storage, "runs", 0, stored_rows(ids, found, DEPTH, {})),
+        "ours": lambda: write_table(storage, "runs", 0, stored_rows(ids, found, DEPTH)),
         "bare": lambda: written(folder, {"runs": rows}),
     }
 

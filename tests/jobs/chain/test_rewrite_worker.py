@@ -1,4 +1,4 @@
-"""The rewriting worker with the recorded engine: completions are durable, and nothing is asked for twice."""
+"""The rewriting worker with recorded engines: what comes out, and that nothing is asked for twice."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ import pytest
 
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import COMPLETIONS, QUERIES
+from rewriters.classifier import load_rules
 from rewriters.engines.settings import RecordedSettings
 from rewriters.pool import load_pool
+from rewriters.query import Query
 from rewriters.rewriter import Rewriting
+from rewriters.settings import SelectAdaptive, SelectClassified, SelectColumn
+from tests.support.jobs.in_flight import REWRITTEN
 from tests.support.jobs.workers import rewriter
 
-STRATEGIES = ["general", "keyword"]
-QUERY_TEXTS = ["why is the sky blue", "how long to boil an egg"]
+TWO = ["why is the sky blue", "how long to boil an egg"]
 Row = dict[str, Any]
+Worker = Callable[..., Rewrite]
 
 
 def answer(query: str, **texts: str) -> str:
@@ -28,41 +32,34 @@ def answer(query: str, **texts: str) -> str:
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> Callable[..., str]:
-    """Writes a recording (query -> completions, or the joint answer) and gives its path."""
+def record(tmp_path: Path) -> Callable[..., RecordedSettings]:
+    """Writes a recording (query -> completions, or the joint answer) and gives the settings of its engine."""
 
-    def write(recorded: dict[str, Any], name: str = "recorded.jsonl") -> str:
+    def write(recorded: dict[str, Any]) -> RecordedSettings:
         lines = [
             {"query": query, "completions": given if isinstance(given, dict) else {"dmqr": given}}
-            for query, given in recorded.items()
+            for query, given in (recorded or {"some other query": "x"}).items()
         ]
-        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return str(tmp_path / name)
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return RecordedSettings(kind="recorded", path=str(path))
 
     return write
 
 
 @pytest.fixture
-def nothing(record: Callable[..., str]) -> str:
-    """A recording that has no completion for any query of these tests."""
-    return record({"some other query": answer("x")}, "nothing.jsonl")
+def worker(tmp_path: Path, record: Callable[..., RecordedSettings]) -> Worker:
+    """A worker of a start of a run, over a recording."""
 
-
-@pytest.fixture
-def worker(tmp_path: Path) -> Callable[..., Rewrite]:
-    def build(recording: str, calls: str = "joint", start: int = 1, strategies: list[str] = STRATEGIES) -> Rewrite:
-        engine = RecordedSettings(kind="recorded", path=recording)
-        return rewriter(engine, Rewriting(load_pool(strategies), calls, {"max_tokens": 512}), tmp_path / "run", start)
+    def build(recorded: dict[str, Any], start: int = 1, strategies: Any = ("general", "keyword"), **more: Any) -> Rewrite:
+        return rewriter(record(recorded), Rewriting(load_pool(list(strategies)), **more), tmp_path / "run", start)
 
     return build
 
 
-def block(*queries: str, shard: int = 3) -> pa.Table:
-    rows = [
-        {"shard": shard, "query_id": f"id-{query}", "query": query, "log_count": 2, "costs": [], "errors": []}
-        for query in queries
-    ]
-    return pa.Table.from_pylist(rows, QUERIES)
+def block(*queries: str) -> pa.Table:
+    more = {"shard": 3, "log_count": 2, "costs": [], "errors": []}
+    return pa.Table.from_pylist([more | {"query_id": f"id-{query}", "query": query} for query in queries], QUERIES)
 
 
 def stored(tmp_path: Path) -> list[Row]:
@@ -72,132 +69,154 @@ def stored(tmp_path: Path) -> list[Row]:
     return rows
 
 
-def texts(result: pa.Table) -> list[dict[str, str]]:
-    return [{one["strategy"]: one["text"] for one in row} for row in result.column("rewrites").to_pylist()]
+def texts(result: pa.Table) -> list[dict[str, list[str]]]:
+    found: list[dict[str, list[str]]] = []
+    for row in result.column("rewrites").to_pylist():
+        found.append({})
+        for one in row:
+            found[-1].setdefault(one["strategy"], []).append(one["text"])
+    return found
 
 
-def reasons(result: pa.Table) -> list[dict[str, str]]:
+def errors(result: pa.Table) -> list[dict[str, str]]:
     return [{one["component"]: one["reason"] for one in row} for row in result.column("errors").to_pylist()]
 
 
-def starts(result: pa.Table) -> list[list[int]]:
-    return [[one["start"] for one in row] for row in result.column("costs").to_pylist()]
+def costs(result: pa.Table, *names: str) -> list[list[tuple[Any, ...]]]:
+    return [[tuple(one[name] for name in names) for one in row] for row in result.column("costs").to_pylist()]
 
 
-EXPECTED = [{"general": f"about {query}", "keyword": f"{query}, words"} for query in QUERY_TEXTS]
+def selections(result: pa.Table) -> list[tuple[str | None, list[str], str | None]]:
+    rows = result.column("selections").to_pylist()
+    return [(one["query_type"], one["strategies"], one["reason"]) for (one,) in rows]
 
 
 # ---------------------------------------------------------------- what comes out
 
 
-def test_every_strategy_of_every_query_ends_as_a_rewrite_or_an_error(
-    worker: Callable[..., Rewrite], record: Callable[..., str]
-) -> None:
-    recording = record({QUERY_TEXTS[0]: answer(QUERY_TEXTS[0], keyword="")})
-    result = worker(recording)(block(*QUERY_TEXTS))
-    assert texts(result) == [{"general": f"about {QUERY_TEXTS[0]}"}, {}]
-    assert reasons(result) == [{"keyword": "empty"}, {"general": "not_recorded", "keyword": "not_recorded"}]
+def test_every_strategy_of_every_query_ends_as_a_rewrite_or_an_error(worker: Worker) -> None:
+    result = worker({TWO[0]: answer(TWO[0], keyword="")})(block(*TWO))
+    assert texts(result) == [{"general": [f"about {TWO[0]}"]}, {}]
+    assert errors(result) == [{"keyword": "empty"}, {"general": "not_recorded", "keyword": "not_recorded"}]
     empty = result.column("errors").to_pylist()[0][0]
-    assert (empty["stage"], empty["attempts"]) == ("rewrite", 1)
-    assert json.loads(empty["raw"])["keyword"] == ""
+    assert (empty["stage"], empty["attempts"], json.loads(empty["raw"])["keyword"]) == ("rewrite", 1, "")
+    assert costs(result, "component", "requests", "error", "attempt")[1] == [("dmqr", 1, "not_recorded", 1)]
 
 
-def test_separate_calls_make_a_request_and_a_cost_per_strategy(
-    worker: Callable[..., Rewrite], record: Callable[..., str]
-) -> None:
+def test_separate_calls_make_a_request_and_a_cost_per_strategy(worker: Worker) -> None:
     usage = {"prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 3}
-    recording = record({"q one": {"general": {"text": "about one", "usage": usage}, "keyword": "one, words"}})
-    result = worker(recording, calls="separate")(block("q one"))
-    assert texts(result) == [{"general": "about one", "keyword": "one, words"}]
-    (spent,) = result.column("costs").to_pylist()
-    assert [(one["stage"], one["component"], one["engine"], one["requests"]) for one in spent] == [
-        ("rewrite", "general", "recorded", 1),
-        ("rewrite", "keyword", "recorded", 1),
-    ]
-    assert {name: spent[0][name] for name in usage} == usage
+    recorded = {"q one": {"general": {"text": "about one", "usage": usage}, "keyword": "one, words"}}
+    result = worker(recorded, calls="separate")(block("q one"))
+    assert texts(result) == [{"general": ["about one"], "keyword": ["one, words"]}]
+    general, keyword = costs(result, "stage", "component", "engine", "requests", *usage)[0]
+    assert general == ("rewrite", "general", "recorded", 1, *usage.values())
+    assert keyword[:4] == ("rewrite", "keyword", "recorded", 1)
 
 
-def test_a_failed_request_costs_and_says_why(worker: Callable[..., Rewrite], nothing: str) -> None:
-    ((spent,),) = worker(nothing)(block("q one")).column("costs").to_pylist()
-    assert (spent["component"], spent["requests"], spent["error"], spent["attempt"]) == ("dmqr", 1, "not_recorded", 1)
+def test_a_strategy_s_own_engine_answers_its_requests_and_no_others(
+    worker: Worker, record: Callable[..., RecordedSettings]
+) -> None:
+    trained = record({"green tea": {"rewrite": {"text": "camellia sinensis", "model": "trained"}}})
+    pool = ["general", {"rewrite": {"engine": trained.model_dump()}}]
+    common = {"green tea": {"dmqr": '{"general": "tea"}', "rewrite": "of the wrong engine"}}
+    result = worker(common, strategies=pool)(block("green tea"))
+    assert texts(result) == [{"general": ["tea"], "rewrite": ["camellia sinensis"]}]
+    assert [one["model"] for one in result.column("rewrites").to_pylist()[0]] == ["recorded", "trained"]
+    assert costs(result, "component", "model") == [[("dmqr", "recorded"), ("rewrite", "trained")]]
+    again = worker({}, 2, strategies=pool)(block("green tea"))
+    assert texts(again) == texts(result)  # stored, whichever engine made it
+
+
+def test_samples_are_stored_and_paid_for_one_by_one(worker: Worker, tmp_path: Path) -> None:
+    recorded = {"green tea": {"rewrite": ["matcha", "sencha"]}}
+    result = worker(recorded, strategies=[{"rewrite": {"n": 3, "temperature": 0.7}}])(block("green tea"))
+    assert texts(result) == [{"rewrite(n=3,temperature=0.7)": ["matcha", "sencha"]}]
+    assert errors(result) == [{"rewrite(n=3,temperature=0.7)": "texts_dropped"}]
+    assert costs(result, "error") == [[(None,), (None,), ("not_recorded",)]]
+    assert sorted((row["sample"], row["text"]) for row in stored(tmp_path)) == [(0, "matcha"), (1, "sencha"), (2, None)]
 
 
 # ---------------------------------------------------------------- durable
 
 
-def test_completions_are_put_to_storage_with_what_was_sent(
-    worker: Callable[..., Rewrite], record: Callable[..., str], tmp_path: Path
-) -> None:
-    worker(record({query: answer(query) for query in QUERY_TEXTS}), start=2)(block(*QUERY_TEXTS))
-    rows = stored(tmp_path)
-    assert sorted(row["query_id"] for row in rows) == sorted(f"id-{query}" for query in QUERY_TEXTS)
-    for row in rows:
-        query = row["query_id"].removeprefix("id-")
-        assert (row["request"], row["text"], row["start"]) == ("dmqr", answer(query), 2)
-        assert row["prompt"].endswith(query)
-    assert [path.name for path in (tmp_path / "run" / "completions").iterdir()] == ["000003"]
-
-
-def test_a_second_attempt_at_a_shard_asks_the_engine_for_nothing(
-    worker: Callable[..., Rewrite], record: Callable[..., str], nothing: str, tmp_path: Path
-) -> None:
-    first = worker(record({query: answer(query) for query in QUERY_TEXTS}))(block(*QUERY_TEXTS))
+def test_completions_are_stored_and_only_what_is_missing_or_failed_is_asked_for(worker: Worker, tmp_path: Path) -> None:
+    first = worker({TWO[0]: answer(TWO[0])})(block(*TWO))
+    assert [(row["request"], row["text"], row["lost"], row["start"]) for row in sorted(stored(tmp_path), key=str)] == [
+        ("dmqr", None, 1, None), ("dmqr", answer(TWO[0]), 0, 1)
+    ]  # fmt: skip
+    assert all(row["prompt"].endswith(row["query_id"].removeprefix("id-")) for row in stored(tmp_path) if row["text"])
+    second = worker({TWO[1]: answer(TWO[1])}, 2)(block(*TWO))
+    assert texts(second) == [{"general": [f"about {query}"], "keyword": [f"{query}, words"]} for query in TWO]
+    assert second.column("rewrites")[0] == first.column("rewrites")[0]
+    assert [row[-1] for row in costs(second, "start")] == [(1,), (0,)]  # the first start has paid, the meter settles the rest
     kept = stored(tmp_path)
-    second = worker(nothing, start=2)(block(*QUERY_TEXTS))
-    assert texts(second) == texts(first) == EXPECTED
-    assert second.column("rewrites") == first.column("rewrites")
+    third = worker({}, 3)(block(*TWO))
+    assert third.column("rewrites") == second.column("rewrites")
     assert stored(tmp_path) == kept
-    assert starts(first) == [[0], [0]]  # the meter settles them
-    assert starts(second) == [[1], [1]]  # the first start has paid
-    paid = [one["seconds"] for row in second.column("costs").to_pylist() for one in row]
-    assert paid == pytest.approx([row["seconds"] for row in sorted(kept, key=lambda r: QUERY_TEXTS.index(r["query_id"][3:]))])
+    by_id = {row["query_id"]: row["seconds"] for row in kept if row["text"] is not None}
+    assert [row[-1] for row in costs(third, "seconds")] == [(pytest.approx(by_id[f"id-{query}"]),) for query in TWO]
+    other = worker({}, 4, ["general", "core_content"])(block(TWO[0]))  # the same request name, another template
+    assert errors(other) == [{"general": "not_recorded", "core_content": "not_recorded"}]
 
 
-def test_only_what_is_missing_is_asked_for(worker: Callable[..., Rewrite], record: Callable[..., str], tmp_path: Path) -> None:
-    worker(record({QUERY_TEXTS[0]: answer(QUERY_TEXTS[0])}, "one.jsonl"))(block(QUERY_TEXTS[0]))
-    other = record({QUERY_TEXTS[1]: answer(QUERY_TEXTS[1])}, "two.jsonl")
-    second = worker(other, start=2)(block(*QUERY_TEXTS))
-    assert texts(second) == EXPECTED
-    assert starts(second) == [[1], [0]]
-    assert sorted(row["start"] for row in stored(tmp_path)) == [1, 2]
+def test_a_bad_answer_is_an_answer_and_not_asked_for_again(worker: Worker) -> None:
+    first = worker({TWO[0]: {"dmqr": {"text": '{"general": "about', "finish_reason": "length"}}})(block(TWO[0]))
+    assert errors(first) == errors(worker({}, 2)(block(TWO[0]))) == [{"general": "truncated", "keyword": "truncated"}]
 
 
-def test_what_failed_is_asked_for_again(
-    worker: Callable[..., Rewrite], record: Callable[..., str], nothing: str, tmp_path: Path
-) -> None:
-    first = worker(nothing)(block("q one"))
-    assert reasons(first) == [{"general": "not_recorded", "keyword": "not_recorded"}]
-    assert [(row["text"], row["lost"]) for row in stored(tmp_path)] == [(None, 1)]
-    second = worker(record({"q one": answer("q one")}), start=2)(block("q one"))
-    assert texts(second) == [{"general": "about q one", "keyword": "q one, words"}]
-    assert reasons(second) == [{}]
-
-
-def test_a_bad_answer_is_an_answer_and_not_asked_for_again(
-    worker: Callable[..., Rewrite], record: Callable[..., str], nothing: str
-) -> None:
-    first = worker(record({"q one": {"dmqr": {"text": '{"general": "about', "finish_reason": "length"}}}))(block("q one"))
-    second = worker(nothing)(block("q one"))
-    assert reasons(first) == reasons(second) == [{"general": "truncated", "keyword": "truncated"}]
-
-
-def test_an_answer_to_another_prompt_is_not_taken(
-    worker: Callable[..., Rewrite], record: Callable[..., str], nothing: str
-) -> None:
-    worker(record({"q one": answer("q one")}))(block("q one"))
-    other = worker(nothing, strategies=["general", "core_content"])(block("q one"))  # the same request name, another template
-    assert reasons(other) == [{"general": "not_recorded", "core_content": "not_recorded"}]
-
-
-def test_a_worker_says_how_far_its_shard_is(
-    worker: Callable[..., Rewrite], record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[float] = []
-    monkeypatch.setattr("jobs.chain.completer.heartbeat", lambda share, _spent: said.append(share))
+def test_a_worker_says_how_far_its_shard_is(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr("jobs.chain.completer.heartbeat", lambda share, _spent: shares.append(share))
     monkeypatch.setattr("jobs.chain.completer.HEARTBEAT_SECONDS", -1.0)
-    queries = [f"query {n}" for n in range(6)]
-    recording = record({query: answer(query) for query in queries})
-    worker(recording)(block(*queries[:2]))
-    assert said == [0.5, 1.0]
-    worker(recording, start=2)(block(*queries))  # two of the six are there already
-    assert said[2:] == [3 / 6, 4 / 6, 5 / 6, 1.0]
+    recorded = {query: answer(query) for query in (f"query {n}" for n in range(6))}
+    worker(recorded)(block(*list(recorded)[:2]))
+    assert shares == [0.5, 1.0]
+    worker(recorded, 2)(block(*recorded))  # two of the six are there already
+    assert shares[2:] == [3 / 6, 4 / 6, 5 / 6, 1.0]
+
+
+# ---------------------------------------------------------------- selection
+
+
+def test_the_choice_of_the_llm_stands_with_its_reason(worker: Worker) -> None:
+    answers = {"green tea": "Keyword Rewriting: green, tea\nreason: it has terms", "tea": "reason: it is clear", "broken": "hm"}
+    recorded = {query: {"dmqr_adaptive": answer} for query, answer in answers.items()}
+    result = worker(recorded, select=SelectAdaptive(kind="adaptive"))(block(*answers))
+    assert result.schema == REWRITTEN
+    assert texts(result) == [{"keyword": ["green, tea"]}, {}, {}]
+    assert selections(result) == [
+        (None, ["keyword"], "it has terms"), (None, [], "it is clear"), (None, ["general", "keyword"], None)
+    ]  # fmt: skip
+    assert errors(result) == [{}, {}, {"general": "unparsable", "keyword": "unparsable"}]
+
+
+def test_the_llm_tells_the_type_and_the_rules_where_it_does_not(worker: Worker) -> None:
+    queries = {
+        "printer not working": {"classify": "comparison", "decompose": "1. printers of today\n2. faults of printers"},
+        "why is tea green": {"classify": "a question", "step_back": "colours of tea"},
+        "tall trees": {"step_back": "trees", "hyde": "A tree."},
+    }
+    pool = ["hyde", "multi_query", "step_back", "decompose"]
+    select = SelectClassified(kind="classified", by="llm")
+    result = worker(queries, strategies=pool, select=select, rules=load_rules("english"))(block(*queries))
+    assert texts(result) == [{"decompose": ["printers of today", "faults of printers"]}, {"step_back": ["colours of tea"]}, {}]
+    assert [query_type for query_type, *_ in selections(result)] == ["comparison", "conceptual", "keywords"]
+    assert errors(result) == [{}, {"classify": "not_classified"}, {"classify": "not_classified"}]
+    note = result.column("errors").to_pylist()[1][0]
+    assert (note["message"], note["raw"]) == ("the LLM's answer names no type; the rules say conceptual", "a question")
+    assert costs(result, "component") == [[("classify",), ("decompose",)], [("classify",), ("step_back",)], [("classify",)]]
+
+
+def test_a_wrong_cell_of_the_log_is_a_note_and_not_the_end(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = {"green tea": "keyword", "black tea": "keywrd", "tea": "none"}
+    queries = [Query(f"id-{query}", query, None, {"methods": cell}) for query, cell in cells.items()]
+    monkeypatch.setattr("jobs.chain.block.queries_of", lambda _: queries)
+    recorded = {query: answer(query) for query in cells}
+    result = worker(recorded, select=SelectColumn(kind="column", column="methods"))(block(*cells))
+    assert [list(row) for row in texts(result)] == [["keyword"], ["general", "keyword"], []]
+    assert errors(result) == [{}, {"select": "wrong_cell"}, {}]
+    assert result.column("errors").to_pylist()[1][0]["message"] == (
+        "column 'methods': 'keywrd' is not among rewrite.strategies; did you mean 'keyword'? (known: general, keyword); "
+        "add it; all strategies are taken"
+    )
+    assert [strategies for _, strategies, _ in selections(result)] == [["keyword"], ["general", "keyword"], []]

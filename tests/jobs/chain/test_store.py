@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,27 +22,9 @@ from tests.support.jobs.nights import NEW, QUERIES, Nights, kinds, log, results,
 from tests.support.jobs.report_runs import page
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.blocks import index_fields
-from tests.support.rewriters.fake_server import FakeServer, refusal
+from tests.support.rewriters.fake_server import FakeServer, Reply, completion, refusal
 
-
-@pytest.mark.slow
-def test_a_second_night_pays_for_what_is_new(nights: Nights) -> None:
-    first, sent, scored = nights.run("one")
-    assert (sent, scored) == (6, len(rows(first, "scores")))
-    assert scored > 6
-    second, *paid = nights.run("two")
-    assert paid == [0, 0]
-    assert results(second) == results(first)
-    assert totals(second, "reused")["rewrite"] == 6
-    assert totals(second, "reused")["rerank"] == scored
-    for quantity in ("requests", "pairs", "completion_tokens"):
-        assert not totals(second, quantity).total()
-    log([*QUERIES, NEW])
-    third, sent, scored = nights.run("three")
-    assert sent == 1
-    (query_id,) = {one["query_id"] for one in rows(third, "queries")} - {one["query_id"] for one in rows(first, "queries")}
-    assert scored == sum(one["query_id"] == query_id for one in rows(third, "scores"))
-    assert results(first) == [one for one in results(third) if one[0] != query_id]
+EMPTY = Reply(content=json.dumps(completion("")).encode(), headers={"Content-Type": "application/json"})
 
 
 @pytest.mark.slow
@@ -87,16 +68,18 @@ def test_try_takes_what_a_night_was_answered(nights: Nights) -> None:
 
 
 @pytest.mark.slow
-def test_a_failed_request_is_asked_again(nights: Nights, llm: FakeServer) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [refusal(400, "no"), Reply(content=json.dumps(completion("")).encode(), headers={"Content-Type": "application/json"})],
+)
+def test_what_failed_is_asked_again(nights: Nights, llm: FakeServer, fault: Reply) -> None:
+    llm.answer = lambda body: fault if QUERIES[0] in json.dumps(body) else None
     first = nights.run("one")[0]
-    prompt = next(one for one in llm.sends if QUERIES[0] in one)
-    shutil.rmtree(first.parent)
-    llm.fail(prompt, refusal(400, "no"))
-    failed = nights.run("two")[0]
-    assert [one["reason"] for one in rows(failed, "errors")]
-    llm._faults.clear()
-    _, sent, _ = nights.run("three")
+    assert len(rows(first, "errors")) == 1
+    llm.answer = lambda _: None
+    second, sent, _ = nights.run("two")
     assert sent == 1
+    assert not rows(second, "errors")
 
 
 @pytest.mark.slow
@@ -123,30 +106,19 @@ def _broken(*_: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_no_store_and_a_store_elsewhere(nights: Nights) -> None:
+def test_what_is_kept_and_where(nights: Nights, tmp_path: Path) -> None:
+    assert nights.job("one").open_store().root == str(tmp_path / "runs" / "store")  # wherever a worker's folder is
     folder = nights.run("one", "store=null")[0]
-    assert not (folder.parent / "store").exists()
     assert nights.run("two", "store=null")[1] == 6
     nights.run("three", "store=elsewhere", "retrieve.store=true")
     assert kinds(Path("elsewhere")) == {"completions": 2, "lists": 2, "scores": 2}
-    about = [json.loads(file.read_text()) for file in Path("elsewhere").glob("v1/*/*/about.json")]
-    assert {one["kind"] for one in about} == {"completions", "lists", "scores"}
     assert len(list(Path("elsewhere/v1/used").glob("*/*"))) == 3
-    assert not (folder.parent / "store").exists()
-
-
-def test_lists_of_a_local_bm25_index_are_not_kept(nights: Nights) -> None:
-    folder = nights.run("one")[0]
-    assert kinds(folder.parent / "store") == {"completions": 2, "scores": 2}
-
-
-@pytest.mark.slow
-def test_recorded_answers_are_not_stored(nights: Nights, tmp_path: Path) -> None:
     answers = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in QUERIES]
     Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
-    engine = 'rewrite.engine={"kind": "recorded", "path": "recorded.jsonl"}'
-    folder = nights.run("one", engine, "rerank.kind=none")[0]
+    nights.run("four", 'rewrite.engine={"kind": "recorded", "path": "recorded.jsonl"}', "rerank.kind=none")
     assert not (folder.parent / "store").exists()
+    nights.run("five")
+    assert kinds(folder.parent / "store") == {"completions": 2, "scores": 2}  # no lists of a local BM25 index
 
 
 @pytest.mark.slow
@@ -192,40 +164,6 @@ def test_try_does_without_a_store_that_cannot_be_written(nights: Nights) -> None
     with LoadedConfig(load_config(nights.path, ["store=taken/store"]), nights.path, "config") as loaded:
         assert any("cannot write to taken/store" in one and "nothing is taken from the store" in one for one in loaded.warnings)
         assert loaded.try_query(QUERIES[0], lambda _: None).row["hits"]
-
-
-def test_workers_in_another_folder_use_the_same_store(nights: Nights, tmp_path: Path) -> None:
-    store = nights.job("one").open_store()
-    assert store.root == str(tmp_path / "runs" / "store")
-
-
-@pytest.mark.slow
-def test_an_empty_answer_is_asked_for_again(nights: Nights, llm: FakeServer) -> None:
-    llm._text = lambda body: "" if QUERIES[0] in json.dumps(body) else json.dumps({"general": "about it"})
-    first = nights.run("one")[0]
-    assert len(rows(first, "errors")) == 1
-    llm._text = lambda body: json.dumps({"general": "about it"})
-    second, sent, _ = nights.run("two")
-    assert sent == 1
-    assert not rows(second, "errors")
-
-
-@pytest.mark.slow
-def test_of_two_answers_to_one_request_the_first_counts(nights: Nights, llm: FakeServer) -> None:
-    """Two jobs at once, each of which asks: a later night has the texts of one of them, always the same."""
-    said = iter(range(100))
-    llm._text = lambda body: json.dumps({"general": f"answer {next(said)}"})
-    first = nights.run("one")[0]
-    files = sorted((first.parent / "store").glob("v1/completions/*/*.parquet"))
-    kept = [(file, file.read_bytes()) for file in files]
-    for file in files:
-        file.unlink()
-    nights.run("two")
-    for number, (file, data) in enumerate(kept):
-        file.with_name(file.name.replace(".parquet", f"{number}.parquet")).write_bytes(data)
-    third = nights.run("three")[0]
-    texts = [{(one["query_id"], one["text"]) for one in rows(folder, "rewrites")} for folder in (first, third)]
-    assert texts[0] == texts[1]
 
 
 @pytest.mark.slow

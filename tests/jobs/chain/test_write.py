@@ -20,7 +20,7 @@ from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
 from jobs.chain.stages.write import Write
 from jobs.tables import COMMITTED, ELAPSED, STORED
-from tests.support.jobs.workers import fused, job, orderer, scored
+from tests.support.jobs.workers import fused, job, scored
 
 NAMES = st.sampled_from(["original", "core_content", "keyword"])
 RETRIEVERS = st.sampled_from(["bm25", "dense"])
@@ -75,7 +75,7 @@ ROWS = st.lists(ROW, min_size=1, max_size=5, unique_by=lambda row: row["query_id
 
 
 def plain_row(row: Row, *, reranked: bool = True) -> Row:
-    """The row with `candidates` and `scores`; its results are all candidates, in the order of the orderer."""
+    """The row with `candidates` and `scores`; its results are all candidates, in the order of their ranks."""
     candidates = [{"doc_id": doc_id, "score": score, "sources": sources} for doc_id, score, sources, *_ in row["found"]]
     scores = None if row["failed"] else [{"doc_id": doc_id, "score": score} for doc_id, *_, score, _ in row["found"]]
     given = {name: value for name, value in row.items() if name not in ("found", "failed")}
@@ -84,12 +84,13 @@ def plain_row(row: Row, *, reranked: bool = True) -> Row:
 
 def block(rows: list[Row], *, reranked: bool = True) -> pa.Table:
     made = [plain_row(row, reranked=reranked) for row in rows]
-    return orderer("replace", 10, reranked=reranked)(scored(made) if reranked else fused(made))
+    return scored(made) if reranked else fused(made)
 
 
 def oracle(rows: list[Row], *, reranked: bool = True) -> dict[str, list[Row]]:
     """The stored rows by nested loops."""
-    tables: dict[str, list[Row]] = {name: [] for name in ("rewrites", "results", "costs", "errors", "scores", "selections")}
+    names = ("rewrites", "results", "costs", "errors", "scores", "selections", "candidates")
+    tables: dict[str, list[Row]] = {name: [] for name in names}
     for row in rows:
         query = {"query_id": row["query_id"]}
         tables["rewrites"] += [query | {name: one[name] for name in one if name != "arm"} for one in row["rewrites"]]
@@ -99,6 +100,9 @@ def oracle(rows: list[Row], *, reranked: bool = True) -> dict[str, list[Row]]:
         scores = None if row["failed"] or not reranked else {doc_id: score for doc_id, *_, score, _ in row["found"]}
         tables["scores"] += [query | {"doc_id": name, "model": "m", "score": score} for name, score in (scores or {}).items()]
         places = list(enumerate(row["found"]))
+        tables["candidates"] += [
+            query | {"rank": rank, "doc_id": doc_id, "score": score} for rank, (doc_id, score, *_) in enumerate(row["found"], 1)
+        ]
         if scores is not None:
             places.sort(key=lambda one: (-scores[one[1][0]], one[1][0]))
         for rank, (_, (doc_id, score, sources, *_)) in enumerate(places, start=1):
@@ -112,7 +116,7 @@ def oracle(rows: list[Row], *, reranked: bool = True) -> dict[str, list[Row]]:
 
 def write(folder: Path, table: pa.Table, start: int = 3, *, reranked: bool = True, keep_candidates: bool = False) -> Row:
     """The answer of a worker of a run with two strategies planned."""
-    rerank = {"kind": "server", "base_url": "http://none", "model": "m"} if reranked else {"kind": "none"}
+    rerank = {"kind": "server", "base_url": "http://none", "model": "m", "combine": "replace"} if reranked else {"kind": "none"}
     work = job(rerank=rerank, rewrite={"strategies": ["core_content", "keyword"]})
     (answer,) = Write(replace(work, keep_candidates=keep_candidates), str(folder), start)(table).to_pylist()
     return dict(answer)
@@ -130,7 +134,7 @@ def test_what_is_committed_is_what_nested_loops_give_however_it_is_cut(
     folder, cut = tmp_path_factory.mktemp("run"), min(cut, len(rows) - 1)
     table = block(rows, reranked=reranked)
     table = pa.concat_tables([table.slice(0, 1), table.slice(0, cut), table.slice(cut)]).slice(1)
-    answer = write(folder, table, reranked=reranked)
+    answer = write(folder, table, reranked=reranked, keep_candidates=True)
     manifest = read_manifest(answer["manifest"])
     assert (answer["shard"], manifest.shard, manifest.start) == (4, 4, 3)
     assert list(manifests(open_storage(str(folder)))) == [manifest]
@@ -202,17 +206,6 @@ ONE: Row = {
 }  # fmt: skip
 
 
-@given(rows=ROWS)
-@settings(max_examples=settings.default.max_examples // 5)
-def test_candidates_are_written_where_they_are_to_be_kept(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
-    folder = tmp_path_factory.mktemp("run")
-    write(folder, block(rows), keep_candidates=True)
-    assert stored(folder, "candidates") == [
-        {"query_id": row["query_id"], "rank": rank, "doc_id": one["doc_id"], "score": one["score"]}
-        for row in map(plain_row, rows) for rank, one in enumerate(row["candidates"], start=1)
-    ]  # fmt: skip
-
-
 def test_each_query_has_the_seconds_since_its_shard_was_read(tmp_path: Path) -> None:
     began = {"stage": "read", "quantity": ELAPSED, "amount": time.time() - 30}
     table = block([ONE, ONE | {"query_id": "b"}])
@@ -224,15 +217,6 @@ def test_each_query_has_the_seconds_since_its_shard_was_read(tmp_path: Path) -> 
     assert {(row["seconds"], row["start"]) for row in elapsed.values()} == {(0.0, 3)}
     manifest = read_manifest(answer["manifest"])
     assert ELAPSED not in {*manifest.costs, *(name for amounts in manifest.storage.values() for name in amounts)}
-
-
-def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:
-    first = write(tmp_path, block([ONE]), 1)
-    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    second = write(tmp_path, block([ONE]), 2)
-    assert json.loads(second["manifest"]) == json.loads(first["manifest"])
-    assert list(second) == COMMITTED.names
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files
 
 
 def lists(folder: Path, *doc_ids: str) -> Row:
@@ -254,8 +238,10 @@ def test_what_earlier_stages_have_written_is_named_however_many_files_it_is(tmp_
     assert sorted(manifest.files) == ["costs", "results", "runs"]
 
 
-def test_lists_of_an_attempt_that_came_too_late_go(tmp_path: Path) -> None:
-    first, second = lists(tmp_path, "x"), lists(tmp_path, "x")
-    write(tmp_path, block([ONE | {"stored": [first]}]), 1)
-    write(tmp_path, block([ONE | {"stored": [second]}]), 2)
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("runs/*")] == [first["key"]]
+def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:
+    first = write(tmp_path, block([ONE | {"stored": [lists(tmp_path, "x")]}]), 1)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    second = write(tmp_path, block([ONE | {"stored": [lists(tmp_path, "x")]}]), 2)
+    assert json.loads(second["manifest"]) == json.loads(first["manifest"])
+    assert list(second) == COMMITTED.names
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files  # lists that came too late are gone, too

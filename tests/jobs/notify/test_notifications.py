@@ -125,7 +125,7 @@ def test_failures_are_sent_without_queries(job: str, hook: Webhook, monkeypatch:
     def fall_over(*_: object) -> None:
         raise RuntimeError(f"no memory for {QUERIES[1]}")
 
-    monkeypatch.setattr("jobs.chain.stages.order.Order.__call__", fall_over)
+    monkeypatch.setattr("jobs.chain.stages.write.Write.__call__", fall_over)
     assert main(["run", job]) == 1
     Path("log.parquet").unlink()
     assert main(["run", job]) == 2

@@ -17,8 +17,8 @@ import pytest
 from cluster.costs import load_prices
 from cluster.errors import ConfigError, Stopped
 from cluster.storage import open_storage
-from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.plan.budget import over_budget
 from jobs.plan.estimate import mostly_reused
@@ -216,16 +216,16 @@ def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job], mo
 
 
 def stop_in_the_second_shard(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    order, left = Order.__call__, [1]
+    order, left = Write.__call__, [1]
 
-    def fails(self: Order, table: pa.Table) -> pa.Table:
+    def fails(self: Write, table: pa.Table) -> pa.Table:
         if not left:
             raise ZeroDivisionError("the second shard")
         left.pop()
         return order(self, table)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Order, "__call__", fails)
+        patch.setattr(Write, "__call__", fails)
         with pytest.raises(ZeroDivisionError):
             run_in_process(job)
 

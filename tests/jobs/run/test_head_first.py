@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
-from jobs.chain.stages.order import Order
+from jobs.chain.stages.write import Write
 from jobs.pages.summary import closing_table
 from jobs.run.job import Job
 from jobs.run.watch import Watch
@@ -42,15 +42,15 @@ def committed(job: Job) -> set[str]:
 
 def fail_at_the_second(patch: pytest.MonkeyPatch) -> None:
     """Has the second shard that comes to the ordering stage end the run."""
-    order, left = Order.__call__, [1]
+    order, left = Write.__call__, [1]
 
-    def ordered(self: Order, table: pa.Table) -> pa.Table:
+    def ordered(self: Write, table: pa.Table) -> pa.Table:
         if not left:
             raise ZeroDivisionError("the second shard")
         left.pop()
         return order(self, table)
 
-    patch.setattr(Order, "__call__", ordered)
+    patch.setattr(Write, "__call__", ordered)
 
 
 def begun(path: str, *settings: str) -> Job:

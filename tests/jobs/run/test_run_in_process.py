@@ -21,8 +21,8 @@ import pytest
 
 from cluster.run.lease import holder
 from cluster.run.stage import shard_of
-from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
@@ -91,14 +91,14 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]
     """Has something done in the ordering stage of a shard, the first time that it comes there."""
 
     def before(shard: int, act: Callable[[], object]) -> None:
-        order, left = Order.__call__, [act]
+        order, left = Write.__call__, [act]
 
-        def ordered(self: Order, table: pa.Table) -> pa.Table:
+        def ordered(self: Write, table: pa.Table) -> pa.Table:
             if left and shard_of(table) == shard:
                 left.pop()()
             return order(self, table)
 
-        monkeypatch.setattr(Order, "__call__", ordered)
+        monkeypatch.setattr(Write, "__call__", ordered)
 
     return before
 

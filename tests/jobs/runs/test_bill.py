@@ -21,7 +21,7 @@ from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
-from jobs.chain.stages.order import Order
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
@@ -157,15 +157,15 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
 @pytest.mark.slow
 def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = make(NODES)
-    order, calls = Order.__call__, []
+    order, calls = Write.__call__, []
 
-    def ordered(self: Order, table: pa.Table) -> pa.Table:
+    def ordered(self: Write, table: pa.Table) -> pa.Table:
         calls.append(table)
         if len(calls) == 2:
             raise RuntimeError("in the middle")
         return order(self, table)
 
-    monkeypatch.setattr(Order, "__call__", ordered)
+    monkeypatch.setattr(Write, "__call__", ordered)
     with pytest.raises(RuntimeError):
         run_in_process(prepared)
     once = check_agreement(prepared, NODES)

@@ -148,7 +148,7 @@ def test_a_retry_that_was_stopped_goes_on(job: Job, llm: Llm, monkeypatch: pytes
         raise ClusterError("storage-refused", "the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.chain.stages.order.Order.__call__", broken)
+        patch.setattr("jobs.chain.stages.write.Write.__call__", broken)
         sent = job.run("--retry", "refusal", code=1)
     job.run("--retry", "unparsable", code=2)
     sent += job.run("--retry", "refusal")

@@ -9,12 +9,10 @@ import bm25s
 import numpy as np
 import pytest
 
-from jobs.chain.stages.retrieve import Retrieve
 from retrievers.analyzer import open_analyzer
 from retrievers.encoder import open_encoder
 from retrievers.retriever import SearchText
-from tests.support.jobs.workers import DEPTH, STRATEGIES, Block, Row, fuser, passed, query, retriever, searches, written
-from tests.support.jobs.workers import plain as plain_rows
+from tests.support.jobs.workers import DEPTH, STRATEGIES, Block, Row, Watched, query, retriever, searches, written
 from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import typed
 
@@ -34,7 +32,7 @@ def sampled(*passages: str, **other: str) -> Row:
     return row
 
 
-def worker(retrievers: dict[str, Block], as_one: str, run: Path | None = None, **fuse: Any) -> Retrieve:
+def worker(retrievers: dict[str, Block], as_one: str, run: Path | None = None, **fuse: Any) -> Watched:
     strategies = [*STRATEGIES, {"hyde": {"n": 3, "temperature": 0.7, "name": "hyde", "as_one": as_one}}]
     return retriever(retrievers, run=run, strategies=strategies, **fuse)
 
@@ -57,7 +55,7 @@ def vectors(encoder: Any, texts: list[str], kind: str) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("as_one", ["with_original", "texts"])
 def test_a_dense_list_is_that_of_the_mean_of_the_vectors(as_one: str, dense: Block, passages: dict[str, str]) -> None:
-    (row,) = plain_rows(worker({"dense": dense}, as_one)(block(sampled(*PASSAGES))))
+    _, (row,) = worker({"dense": dense}, as_one).seen(block(sampled(*PASSAGES)))
     encoder = open_encoder(typed(dense).encoder)  # type: ignore[arg-type]
     parts = vectors(encoder, PASSAGES, "passage")
     if as_one == "with_original":
@@ -76,7 +74,7 @@ def test_a_dense_list_is_that_of_the_mean_of_the_vectors(as_one: str, dense: Blo
 @pytest.mark.parametrize("as_one", ["with_original", "texts"])
 def test_a_bm25_list_is_that_of_all_words_with_the_original_repeated(as_one: str, bm25: Block, tmp_path: Path) -> None:
     passages = [*PASSAGES[:2], PASSAGES[2] + " zeta" * 40]  # unknown words count for the repetitions
-    result = worker({"bm25": bm25}, as_one, run=tmp_path)(block(sampled(*passages)))
+    result, (row,) = worker({"bm25": bm25}, as_one, run=tmp_path).seen(block(sampled(*passages)))
     words = sum(len(text.replace(",", " ").replace(".", " ").split()) for text in passages)
     times = words // (5 * 4) if as_one == "with_original" else 0  # "light of a lamp"
     assert times in (0, 3, 4)
@@ -87,26 +85,26 @@ def test_a_bm25_list_is_that_of_all_words_with_the_original_repeated(as_one: str
     known = [term for term in terms if term in model.vocab_dict]
     scores = sum(np.asarray(model.get_scores([term]), dtype=np.float64) for term in known)
     best = np.sort(scores)[::-1][:DEPTH]  # type: ignore[arg-type]
-    (row,) = plain_rows(result)
     assert [score for _, score in hits(row, "hyde", "bm25")] == pytest.approx(best.tolist(), rel=1e-5)
-    assert passed(result) == written(tmp_path, result)
+    assert written(tmp_path, result)[QUERY, "hyde", "bm25"] == hits(row, "hyde", "bm25")
     assert (searches(result), searches(result, "saved")) == ([{"bm25": 2}], [{"bm25": 2}])
 
 
 def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None:
     row = sampled(PASSAGES[0], PASSAGES[0] + " Or not.", keyword="lamp, light")
     row["rewrites"] = [one | {"weight": 3.0} if one["strategy"] == "hyde" else one for one in row["rewrites"]]
-    result = worker({"dense": dense}, "with_original")(block(row))
-    (of_row,) = plain_rows(result)
+    fusing = {"weights": {name: 0 for name in STRATEGIES if name != "keyword"}, "method": "rrf"}
+    (_, (of_row,)), (_, (plain,)) = (
+        worker({"dense": dense}, "with_original", redundancy=redundancy, **fusing).seen(block(row))
+        for redundancy in ("cosine", "none")
+    )
     assert [one[::4] for one in listed(of_row)] == [("original", 1.0), ("keyword", 1.0), ("hyde", 3.0)]
     assert len(of_row["similarity"]) == 9
     cosines = np.array(of_row["similarity"]).reshape(3, 3)
-    (plain,) = plain_rows(fuser(["keyword", "hyde"], method="rrf", redundancy="none")(result))
-    (shared,) = plain_rows(fuser(["keyword", "hyde"], method="rrf", redundancy="cosine")(result))
     weights = np.array([1.0, 1.0, 3.0])
     due = (weights / (cosines.clip(0) ** 4).sum(axis=1)) / 61
     best = [one["hits"][0]["doc_id"] for one in of_row["runs"]]
     ranks = [{hit["doc_id"]: rank for rank, hit in enumerate(one["hits"], start=1)} for one in of_row["runs"]]
     wanted = sum(due[i] * 61 / (60 + ranks[i][best[2]]) for i in range(3) if best[2] in ranks[i])
-    assert {one["doc_id"]: one["score"] for one in shared["candidates"]}[best[2]] == pytest.approx(wanted, abs=1e-6)
-    assert shared["candidates"] != plain["candidates"]
+    assert {one["doc_id"]: one["score"] for one in of_row["candidates"]}[best[2]] == pytest.approx(wanted, abs=1e-6)
+    assert of_row["candidates"] != plain["candidates"]

@@ -15,7 +15,4 @@ def chain(*left_out: str) -> dict[str, pa.Schema]:
     return {stage.name: stage.produces for stage in link(stages, SHARD)}
 
 
-REWRITTEN, RETRIEVED, FUSED, SCORED, ORDERED = (
-    chain()[name] for name in ("rewrite", "retrieve", "fuse", "score", "order")
-)  # fmt: skip
-UNSCORED = chain("score")["order"]  # what `write` is given where there is no reranker
+REWRITTEN, RETRIEVED, SCORED = (chain()[name] for name in ("rewrite", "retrieve", "score"))

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 from cluster.costs import Prices, entry, settle
 from cluster.run.shards import SUCCESS, File, Plan, Shard, put_plan, write_table
 from cluster.storage.files import FileStorage
-from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.order import Order
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.stages.candidates import BlockCandidates, candidate_columns
+from jobs.chain.stages.cosines import similarity
+from jobs.chain.stages.fuse import SearchLists, fusion_notes
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.measure.frame import Frame
@@ -25,6 +27,8 @@ from jobs.measure.measures import MEASURES
 from jobs.pages.run import report
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
+from retrievers.lists import Lists
+from retrievers.ranking import offsets_of
 from rewriters.normalise import normalise
 from tests.support.jobs.in_flight import RETRIEVED, SCORED
 from tests.support.jobs.one_arm import one_arm
@@ -126,19 +130,19 @@ class RunMaker:
         rows = [self._row(n, query, n // shard_size, config) for n, query in enumerate(queries)]
         plan = self._plan(queries, shard_size, rejected or [])
         work = one_arm(config, combine="replace")
-        fuse, order, worker = Fuse(work), Order(work), Write(work, self.storage.root, 1)
+        worker = Write(work, self.storage.root, 1)
         for shard in plan.shards[:commit]:
             mine = [row for row in rows if row["shard"] == shard.number]
             if keep_runs:
                 mine[0]["stored"] = [self._lists(shard.number, mine)]
-            block = settle(fuse(pa.Table.from_pylist(mine, RETRIEVED)), 0.5, 0.0, 1)[0]
+            block = settle(_fused(mine, work), 0.5, 0.0, 1)[0]
             if config.rerank.kind != "none":
                 candidates = block["fused"].to_pylist()
                 pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]
                 block = with_appended(block, "costs", pairs)
                 scores = SCORED.field("scores")
                 block = block.append_column(scores, pa.array([_scores(found) for found in candidates], scores.type))
-            worker(order(block))
+            worker(block)
             self._completions(shard.number, [row["query_id"] for row in mine], queries)
         self._record(config, "finished" if finished else "running", recorded)
         if finished:
@@ -191,7 +195,7 @@ class RunMaker:
         return {
             "shard": shard, "query_id": query_id(n), "query": query.name, "log_count": query.asked, "costs": costs,
             "errors": errors, "rewrites": rewrites, "runs": runs, "lists": [_hits(hits) for hits in query.hits.values()],
-            "cosines": [], "stored": [], "guarded": [], "counts": [], "web": [],
+            "stored": [], "guarded": [], "counts": [], "web": [],
             "selections": [dict(zip(SELECTION.names, query.selected, strict=True))] if query.selected else [],
         }  # fmt: skip
 
@@ -248,6 +252,31 @@ class RunMaker:
             "redundancy": {"asked": "cosine", "used": "overlap"}, "node_time": None,
         } | ({"identity": {"rewrite": {"rewriter": {"strategies": list(strategies)}}}} if strategies else {})  # fmt: skip
         self.storage.put("run.json", json.dumps(record).encode())
+
+
+def _fused(rows: list[Row], work: SharedWork) -> pa.Table:
+    """The block that retrieval hands on, of rows with `runs` and their `lists`."""
+    runs = [(number, run, row["lists"][run["list"]]) for number, row in enumerate(rows) for run in row["runs"]]
+    hits = [hit for *_, of in runs for hit in of]
+    column = {name: [run[name] for _, run, _ in runs] for name in ("strategy", "position", "retriever", "text", "weight")}
+    lists = Lists(
+        np.array([number for number, *_ in runs], dtype=np.int64), pa.array(column["strategy"], pa.string()),
+        np.array(column["position"], dtype=np.int32), pa.array(column["retriever"], pa.string()),
+        np.array(column["text"], dtype=np.int64), np.array(column["weight"]), np.ones(len(runs)),
+        offsets_of(np.array([len(of) for *_, of in runs], dtype=np.int64)),
+        pa.array([hit["doc_id"] for hit in hits], pa.string()), np.array([hit["score"] for hit in hits]),
+    )  # fmt: skip
+    count = len(rows)
+    searched = SearchLists(lists, count, similarity(count, [], None), [None] * len(runs), keep_sources=True)
+    arm = searched.fuse(work.answers[0], {})
+    columns = candidate_columns(count, BlockCandidates(searched.hits.doc_ids, [], {0: arm.candidates}))
+    found = dict(zip(("documents", "fused", "web"), columns, strict=True))
+    made = pa.Table.from_pylist([{"best": []} | row for row in rows], RETRIEVED)
+    for name, values in found.items():
+        at = RETRIEVED.get_field_index(name)
+        made = made.set_column(at, RETRIEVED.field(at), values)
+    made = with_appended(made, "costs", [[entry("fuse", work.answers[0].fuse.method)]] * count)
+    return with_appended(made, "errors", fusion_notes(arm))
 
 
 def query_id(n: int) -> str:

@@ -1,7 +1,6 @@
 """Workers of the chain for a job of one arm, without the job around them, and blocks as plain rows.
 
-A plain row has `runs` with their `hits`, in order of their texts, `similarity` (row-major, or None), `candidates`, `scores` and
-`hits` by name, where blocks refer by index.
+A plain row has `candidates` and `scores` by name, where blocks refer by index.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.cuts import Cuts
-from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.order import Order
+from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.fuse import SearchLists
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.rewrite import Rewrite, ToRead
 from jobs.chain.stages.score import Score
@@ -34,7 +33,7 @@ from rewriters.engines.settings import EngineSettings
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
 from rewriters.settings import GuardSettings
-from tests.support.jobs.in_flight import FUSED, RETRIEVED, REWRITTEN, SCORED
+from tests.support.jobs.in_flight import RETRIEVED, REWRITTEN, SCORED
 from tests.support.jobs.one_arm import one_arm
 from tests.support.retrievers.blocks import typed
 
@@ -77,7 +76,7 @@ def retriever(
     strategies: Sequence[Any] = STRATEGIES,
     guards: GuardSettings | None = None,
     **fuse: Any,
-) -> Retrieve:
+) -> Watched:
     """A retrieving worker over real indexes; `run`: where the lists are written."""
     sections = {"retrieve": {"retrievers": retrievers, "routes": routes or {}, "depth": DEPTH},
                 "rewrite": {"strategies": strategies}}  # fmt: skip
@@ -90,26 +89,50 @@ def retriever(
     rewriting = Rewriting(load_pool(strategies), guards=guards or GuardSettings())
     reading = Reading(RUN, rewriting, rewriting, 0, {"": AnsweredBy(None, {})})  # type: ignore[arg-type]
     work = replace(work, retrievers=opened, readings=(reading,), keep_lists=run is not None)
-    return Retrieve(work, "cpu", str(run or "none"), NO_STORE)
+    return Watched(work, "cpu", str(run or "none"), NO_STORE)
 
 
-def fuser(strategies: Sequence[Any] = STRATEGIES, **fuse: Any) -> Fuse:
-    """A fusing worker; cosines are those of a dense retriever."""
-    return Fuse(job(fuse=fuse, rewrite={"strategies": strategies}))
+class Watched(Retrieve):
+    """Shows the lists that it fuses as `runs` of plain rows with their `hits`, in order of their texts, and `similarity`."""
+
+    lists: Sequence[SearchLists] = ()
+
+    def _fused(self, table: pa.Table, block: Any, lists: Sequence[SearchLists], began: float) -> Any:
+        self.lists = lists
+        return super()._fused(table, block, lists, began)
+
+    def seen(self, table: pa.Table) -> tuple[pa.Table, list[Row]]:
+        """The result of a block, and its plain rows with what was fused (similarity is row-major, or None)."""
+        result = self(table)
+        found, (lists,) = plain(result), self.lists
+        of, cosines = lists._lists, lists._similarity
+        for row in found:
+            row["runs"] = []
+        columns = (of.query, of.strategy.to_pylist(), of.position, of.retriever.to_pylist(), of.text, of.weight)
+        hits = list(zip(of.doc_ids.to_pylist(), of.scores.tolist(), strict=True))
+        bounds = zip(of.offsets[:-1], of.offsets[1:], strict=True)
+        names = ("strategy", "position", "retriever", "text", "weight", "position_weight")
+        for row, *values, (begin, end) in zip(*columns, of.position_weight, bounds, strict=True):
+            run = dict(zip(names, values, strict=True))
+            found[row]["runs"].append(run | {"hits": [{"doc_id": d, "score": s} for d, s in hits[begin:end]]})
+        for number, row in enumerate(found):
+            begin, end = cosines.offsets[number : number + 2]
+            row["similarity"] = cosines.cosines[begin:end].tolist() or None
+            row["runs"].sort(key=lambda run: run["text"])
+        return result, found
 
 
 def scorer(settings: RerankSettings, documents: Block, corpus: str | None = None) -> Score:
     """A scoring worker over the documents of a real index."""
     index = typed(documents)
     scored_by = ScoredBy(settings, {"kind": settings.kind}, "documents", "")
-    answers = job(rerank={"kind": "server", "base_url": "http://none", "model": "m"}).answers
-    return Score(answers, [scored_by], {"documents": OpenedBy("bm25", index, {"corpus": corpus}, 10)}, "cpu", NO_STORE)
+    documents_of = {"documents": OpenedBy("bm25", index, {"corpus": corpus}, 10)}
+    return Score(replace(reranked("blend"), rerankers=(scored_by,), retrievers=documents_of), "cpu", NO_STORE)
 
 
-def orderer(combine: str, keep: int, *, reranked: bool = True) -> Order:
-    """An ordering worker."""
-    return Order(job(rerank={"kind": "server" if reranked else "none", "base_url": "http://none", "model": "m",
-                             "combine": combine, "keep": keep}))  # fmt: skip
+def reranked(combine: str) -> SharedWork:
+    """The work of a run with a reranker."""
+    return job(rerank={"kind": "server", "base_url": "http://none", "model": "m", "combine": combine})
 
 
 def rewrite(strategy: str, text: str = "", weight: float = 1.0, position_weight: float = 1.0, **more: Any) -> Row:
@@ -126,25 +149,10 @@ def rewritten(*rows: Row) -> pa.Table:
     return pa.Table.from_pylist([more | row for row in rows], REWRITTEN)
 
 
-def retrieved(*rows: Row) -> pa.Table:
-    """A block as retrieval hands it on, of plain rows."""
-    more: Row = {"shard": 0, "log_count": 1, "errors": [], "selections": [], "guarded": [], "counts": [],
-                 "stored": [], "web": []}  # fmt: skip
-    made = []
-    for row in rows:
-        runs = [
-            {"search": 0, "list": number} | {name: value for name, value in run.items() if name != "hits"}
-            for number, run in enumerate(row["runs"])
-        ]
-        cosines = [] if row["similarity"] is None else [{"search": 0, "values": row["similarity"]}]
-        made.append(more | row | {"lists": [run["hits"] for run in row["runs"]], "runs": runs, "cosines": cosines})
-    return pa.Table.from_pylist(made, RETRIEVED)
-
-
-def fused(rows: Sequence[Row], schema: pa.Schema = FUSED) -> pa.Table:
-    """A block as fusing (or, with the schema, scoring) hands it on, of plain rows."""
+def fused(rows: Sequence[Row], schema: pa.Schema = RETRIEVED) -> pa.Table:
+    """A block as retrieval (or, with the schema, scoring) hands it on, of plain rows."""
     more: Row = {"shard": 0, "log_count": 1, "costs": [], "errors": [], "rewrites": [], "selections": [], "guarded": [],
-                 "counts": [], "stored": [], "web": []}  # fmt: skip
+                 "counts": [], "stored": [], "web": [], "best": []}  # fmt: skip
     made = []
     for row in rows:
         doc_ids = list(dict.fromkeys(one["doc_id"] for one in row["candidates"]))
@@ -169,27 +177,22 @@ def scored(rows: Sequence[Row]) -> pa.Table:
 
 
 def plain(table: pa.Table) -> list[Row]:
-    """The rows of a block with `runs`, `similarity`, `candidates`, `scores` and `hits` by name, as far as it has them."""
+    """The rows of a block with `candidates` and `scores` by name, as far as it has them."""
     found = table.to_pylist()
     for row in found:
-        if "lists" in row:
-            runs = [run | {"hits": row["lists"][run["list"]]} for run in row["runs"]]
-            row["runs"] = sorted(runs, key=lambda run: run["text"])
-            row["similarity"] = next((one["values"] for one in row["cosines"]), None)
-        if "fused" not in row:
-            continue
         names = [one["doc_id"] for one in row["documents"]]
         row["candidates"] = [one | {"doc_id": names[one["document"]]} for one in row["fused"]]
         if row.get("scores") is not None:
             row["scores"] = [one | {"doc_id": names[one["document"]]} for one in row["scores"]]
-        by_name = {one["doc_id"]: one["score"] for one in row.get("scores") or []}
-        row["hits"] = [
-            {
-                "doc_id": of["doc_id"], "score": one["score"], "fused_score": of["score"], "sources": of["sources"],
-                "rerank_score": by_name.get(of["doc_id"]),
-            }
-            for one in row.get("ranked", ()) for of in [row["candidates"][one["fused"]]]
-        ]  # fmt: skip
+    return found
+
+
+def results(table: pa.Table, work: SharedWork) -> list[list[tuple[str, float, float]]]:
+    """doc_id, score and fused score of the results of each row."""
+    block = Candidates(table, work)
+    found: list[list[tuple[str, float, float]]] = [[] for _ in range(table.num_rows)]
+    for row, at, score in zip(*(one.tolist() for one in block.ranked(0)), strict=True):
+        found[row].append((block.doc_ids[int(block.document[at])].as_py(), score, float(block.score[at])))
     return found
 
 
@@ -204,17 +207,13 @@ def query(text: str, **rewrites: str) -> Row:
 
 
 def searches(result: pa.Table, quantity: str = "searches") -> list[dict[str, int]]:
-    return [{one["component"]: one[quantity] for one in row} for row in result.column("costs").to_pylist()]
+    return [
+        {one["component"]: one[quantity] for one in row if one["stage"] == "retrieve"}
+        for row in result.column("costs").to_pylist()
+    ]
 
 
 Lists = dict[tuple[str, str, str], list[tuple[str, float]]]  # (query_id, strategy, retriever) -> hits
-
-
-def passed(result: pa.Table) -> Lists:
-    return {
-        (row["query_id"], run["strategy"], run["retriever"]): [(hit["doc_id"], hit["score"]) for hit in run["hits"]]
-        for row in plain(result) for run in row["runs"]
-    }  # fmt: skip
 
 
 def written(folder: Path, result: pa.Table) -> Lists:

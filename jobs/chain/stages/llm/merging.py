@@ -36,7 +36,7 @@ def merged(
     `best`: a document keeps its best fused score. `fuse`: the rankings of all rounds are fused by RRF, sum of 1 / (k + rank)
     (Cormack et al., SIGIR 2009). Equal scores are in order of doc_id. Candidates are made of candidates, as in a run of the
     arm alone; the fused documents behind them, which measures read, stand behind them. A page of the web keeps the text that it
-    has in the first ranking.
+    has among the candidates of the first ranking with it.
 
     Args:
         rankings: Of the arm alone, that before the first round included.
@@ -57,8 +57,9 @@ def merged(
     sources = pa.concat_arrays(lists) if len(lists) == len(parts) else None
     code, names = encode(doc_ids)
     code = code[document]
-    _, first, group = np.unique(row * len(names) + code, return_index=True, return_inverse=True)
-    page = page[first][group]
+    nearest = np.argsort(rank > answer.candidates, kind="stable")  # what stands behind the candidates changes none of them
+    _, first, group = np.unique((row * len(names) + code)[nearest], return_index=True, return_inverse=True)
+    page[nearest] = page[nearest][first][group]
     identity = code if texts is None else _text_numbers(names, code, page, pages, answer.fuse.duplicate_chars, texts)
     is_refined = (np.bincount(row[later], minlength=rows) > 0)[row]
     value = score if settings.merge == "best" else 1.0 / (answer.fuse.k + rank)

@@ -24,7 +24,6 @@ from tests.support.retrievers.blocks import index_fields
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast", "zzz"]
 STRATEGIES = ["general", "keyword"]
 OWN = ["hyde", "rag_fusion"]  # each has a request of its own; rag_fusion has several texts
-TYPED = [*STRATEGIES, "decompose", "step_back", "multi_query", "hyde"]  # what the rules of types choose among
 RERANKED = {"rerank.kind": "bi_encoder"}
 Make = Callable[..., RunFolder]
 
@@ -129,18 +128,3 @@ def test_an_ablation_without_an_arm_makes_less_by_what_only_the_arm_needs(make: 
         components = {need.component for need in needs[arm].whole}
         priced = {component for stage in QUANTITIES.values() for component in whole.spent.get(stage, {})}
         assert components <= priced, arm
-
-
-@pytest.mark.slow
-def test_requests_of_their_own_and_asked_types(make: Make) -> None:
-    arms: dict[str, dict[str, Any]] = {
-        "one": {"rewrite.strategies": ["general"]},
-        "hyde": {"rewrite.strategies": ["hyde"]},
-        "by type": {"rewrite.strategies": TYPED, "rewrite.select": {"kind": "classified", "by": "llm"}},
-    }
-    whole = make({"arms": arms}, "rewrite.calls=separate")
-    for arm in arms:
-        rest = make({"arms": {name: one for name, one in arms.items() if name != arm}}, "rewrite.calls=separate")
-        assert executed(whole) - executed(rest) == +alone(whole, arm), arm
-    assert alone(whole, "hyde")["requests"] == len(QUERIES)
-    assert not +alone(whole, "one")

@@ -66,12 +66,8 @@ def test_a_grid_is_the_product_named_by_its_values(arms: Make) -> None:
 def test_numbers_of_a_grid_are_no_truth_values(arms: Make) -> None:
     found = arms({"grid": {"fuse.k": [1], "fuse.retriever_weights": [{"bm25": 0}], "rewrite.gate": [None]}})
     assert "k=1 retriever_weights=bm25:0 gate=null" in found
+    assert "fuse.keep=20 rerank.keep=5" in arms({"grid": {"fuse.keep": [20], "rerank.keep": [5]}})  # keys of one last part
     assert "together=true" in arms({"grid": {"retrieve.retrievers.bm25.together": [True, False]}})
-
-
-def test_keys_with_one_last_part_are_told_apart(arms: Make) -> None:
-    found = arms({"grid": {"fuse.keep": [20], "rerank.keep": [5]}})
-    assert "fuse.keep=20 rerank.keep=5" in found
 
 
 def test_weights_and_routes_of_strategies_that_an_arm_lacks_are_left_out(arms: Make) -> None:
@@ -122,13 +118,6 @@ def test_where_strategies_are_selected_the_single_ones_rewrite_every_query(arms:
     assert found[FULL].config.rewrite.select.kind == "random_k"
     assert found["keyword"].config.rewrite.select.kind == "all"
     assert found["original+general+keyword+pseudo_answer+core_content"].config.rewrite.select.kind == "all"
-
-
-def test_an_oracle_chooses_among_the_subsets_of_its_size(arms: Make) -> None:
-    found = arms({"arms": {"best": {"rewrite.select": {"kind": "oracle_k", "k": 2}}}})
-    assert len(found["best"].members) == 6
-    assert set(found["best"].members) <= set(found)
-    assert all(len(found[name].strategies) == 2 and found[name].with_original for name in found["best"].members)
 
 
 def test_samples_are_the_config_again(arms: Make) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
-from jobs.job.prepare import Prepared, prepare
+from jobs.job.prepare import prepare
 from jobs.measure.costs import arm_costs
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
@@ -68,34 +67,6 @@ def served(server: FakeServer, model: str) -> dict[str, Any]:
     return {"kind": "openai", "model": model, "base_url": server.address}
 
 
-def of_its_own(ablation: Job, name: str) -> Prepared:
-    """The checked run of the config of an arm."""
-    arm = next(one for one in ablation.compiled.arms if one.name == name)
-    return prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
-
-
-def alone(ablation: Job, name: str) -> tuple[Path, str]:
-    """Runs the config of an arm; returns its folder and fingerprint."""
-    prepared = of_its_own(ablation, name)
-    return run_in_process(prepared), fingerprint_of(prepared)
-
-
-def fingerprint_of(prepared: Prepared) -> str:
-    return prepared.run_id.rpartition("-")[2]
-
-
-def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
-    found = [row for row in rows(folder, "results") if row["arm"] == arm and row["rank"] <= keep]
-    return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"]) for row in found)
-
-
-def equal_their_runs(ablation: Job, folder: Path, *arms: str) -> None:
-    for arm in arms:
-        run_folder, fingerprint = alone(ablation, arm)
-        assert results(folder, arm) == results(run_folder, "run"), arm
-        assert ablation.compiled.fingerprints[arm] == fingerprint, arm
-
-
 def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(make: Make, server: FakeServer) -> None:
     def answer(body: Body) -> Reply:  # as long as its request allows
         usage = {"prompt_tokens": 10, "completion_tokens": body.get("max_completion_tokens") or body["max_tokens"]}
@@ -110,75 +81,6 @@ def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(mak
     }
     named = {row["component"] for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]}
     assert named == {"general", "general of long", "general of longer"}
-
-
-@pytest.mark.slow
-def test_a_later_ablation_takes_no_answer_of_another_model(make: Make, server: FakeServer) -> None:
-    def by(model: str, **more: Any) -> dict[str, Any]:
-        return {"strategies": ["general", {"rewrite": {"engine": served(server, model) | more}}]}
-
-    run_in_process(make(rewrite=by("model-b")))
-    before = Counter(body["model"] for body in server.bodies)
-    folder = run_in_process(make(rewrite=by("model-c")))
-    assert Counter(body["model"] for body in server.bodies) - before == {"model-c": len(QUERIES)}
-    assert {row["model"] for row in rows(folder, "rewrites") if row["strategy"] == "rewrite"} == {"model-c"}
-    run_in_process(make(rewrite=by("model-c", args={"best_of": 2})))
-    assert len(server.bodies) == 4 * len(QUERIES)
-    run_in_process(make(rewrite=by("model-c", args={"best_of": 2}, timeout_seconds=7), ablate={"grid": {"fuse.k": [7]}}))
-    assert len(server.bodies) == 4 * len(QUERIES)  # the same engine: what it said is there
-
-
-JOINT = {"calls": "joint", "strategies": ["general", "keyword"]}
-
-
-@pytest.mark.slow
-def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeServer) -> None:
-    def sent() -> Counter[str]:
-        return Counter(body["messages"][-1]["content"] for body in server.bodies)
-
-    arms: dict[str, Any] = {"german": {"rewrite.language": "German"}}
-    first = make({"arms": arms, "subsets": "leave_one_out"}, JOINT)
-    few = run_in_process(first)
-    before = sent()
-    more = {
-        "wide": {"rewrite.strategies": ["general", "keyword", "core_content"]},
-        "other": {"rewrite.strategies": ["general", "core_content"]},
-        "german, one": {"rewrite.language": "German", "rewrite.strategies": ["general"]},
-        "with its own": {"rewrite.strategies": ["keyword", "hyde"]},
-        "by chance": {"rewrite.select": {"kind": "random_k", "k": 1}},
-    }
-    second = make({"arms": arms | more, "subsets": "leave_one_out"}, JOINT)
-    many = run_in_process(second)
-    new = sent() - before
-    named = Counter(prompt.count("\n- general (") + prompt.count("\n- core_content (") for prompt in new)
-    assert sum(new.values()) == 4 * len(QUERIES), named  # wide, other, german's one, hyde
-    assert set(sent().values()) == {1}
-    for arm in first.compiled.fingerprints:
-        assert first.compiled.fingerprints[arm] == second.compiled.fingerprints[arm], arm
-        assert results(few, arm) == results(many, arm), arm
-    parts = {"general", "keyword", "without general", "without keyword", "with its own"}
-    assert second.compiled.parts == {name: ["general", "keyword"] for name in parts}
-    for answer in second.compiled.work.answers:
-        fingerprint = fingerprint_of(of_its_own(second, answer.arm))
-        assert (second.compiled.fingerprints[answer.arm] != fingerprint) == (answer.arm in parts), answer.arm
-    equal_their_runs(second, many, "full", "wide", "german, one", "by chance")
-    noted = {one["name"]: one["reads_part_of"] for one in second.prepared.notes["ablation"]["arms"]}
-    assert noted["general"] == ["general", "keyword"]
-    assert noted["wide"] is None
-
-
-@pytest.mark.slow
-def test_parts_are_read_where_the_config_itself_lets_the_llm_choose(make: Make, server: FakeServer) -> None:
-    adaptive = JOINT | {"select": "adaptive"}
-    ablation = make({"subsets": "all"}, adaptive)
-    run_in_process(ablation)
-    assert set(ablation.compiled.parts) == {"general", "keyword", "original+general", "original+keyword"}
-    before = len(server.bodies)
-    assert before == 2 * len(QUERIES)  # the adaptive request, and one for both
-    run_in_process(
-        make({"subsets": "all", "arms": {"wide": {"rewrite.strategies": ["general", "keyword", "core_content"]}}}, adaptive)
-    )
-    assert len(server.bodies) == 3 * len(QUERIES)
 
 
 def test_samples_that_cannot_differ_are_refused(make: Make, tmp_path: Path) -> None:
