@@ -15,7 +15,7 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.paid_before import ASKED_COLUMNS
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored_rows import results_of
+from jobs.chain.stages.stored_rows import results_of, with_no_hits
 from jobs.config.config import Config
 from jobs.log.check import LogColumns
 from retrievers.fusion import takes_part
@@ -92,8 +92,12 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     `chosen` are null where nothing is chosen, `answer` where no LLM answers. `scored` are the candidates that the reranker has
     scored, null where it scored none.
     """
-    row: Row = table.drop_columns(["documents", "fused", *(["scores"] * ("scores" in table.column_names))]).to_pylist()[0]
     block = Candidates(table, work)
+    row: Row = (
+        with_no_hits(table, block)
+        .drop_columns(["documents", "fused", *(["scores"] * ("scores" in table.column_names))])
+        .to_pylist()[0]
+    )
     of = block.of(0)
     columns = block.doc_ids.take(pa.array(of.document)).to_pylist(), of.score.tolist(), block.sources.to_pylist()
     row["candidates"] = [

@@ -137,11 +137,6 @@ def _sources(lists: Lists, fused: Fused) -> pa.ListArray:
 
 
 def fusion_notes(arm: FusedArm) -> list[list[dict[str, Any]]]:
-    """Returns the notes on each query without candidates, or with the original standing in."""
-    notes: list[list[dict[str, Any]]] = [[] for _ in arm.stood_in]
-    for row in np.flatnonzero(arm.stood_in):
-        message = "no list of weight above 0 has a hit; the original's are used instead"
-        notes[row].append(error_row("fuse", None, "original_stands_in", message))
-    for row in np.flatnonzero(np.bincount(arm.candidates.row, minlength=len(arm.stood_in)) == 0):
-        notes[row].append(error_row("fuse", None, "no_hits", "no list has a hit for this query that takes part"))
-    return notes
+    """Returns the notes on each query of an arm with the original standing in."""
+    message = "no list of weight above 0 has a hit; the original's are used instead"
+    return [[error_row("fuse", None, "original_stands_in", message)] if one else [] for one in arm.stood_in.tolist()]

@@ -69,7 +69,7 @@ class Retrieve:
         self._indexed = {key: self._indexed_texts(key) for key in dropping}
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the candidates of every arm and costs; a run's query without any gets a row in errors."""
+        """Returns the block with the candidates of every arm and costs."""
         with self.retrieval.block(table, self._work.only is None, known_lists(table)) as block:
             return self._retrieved(table, block)
 
@@ -175,10 +175,7 @@ class Retrieve:
                 if work.only is not None:
                     table = with_appended(table, "errors", fusion_notes(one))
                     continue
-                found = np.bincount(one.candidates.row, minlength=rows)
-                arm = work.answers[at].arm
-                block.counts[arm_key(arm, "stood_in")] = int(one.stood_in.sum())
-                block.counts[arm_key(arm, "no_hits")] = int((found == 0).sum())
+                block.counts[arm_key(work.answers[at].arm, "stood_in")] = int(one.stood_in.sum())
             heartbeat()
         columns = candidate_columns(rows, united(parts))
         component = "arms" if work.only is None else work.only.fuse.method

@@ -16,7 +16,7 @@ from cluster.storage import Storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.tables import ARM_STORED
-from jobs.tables import STORED, unnested, with_appended
+from jobs.tables import STORED, error_row, unnested, with_appended
 from retrievers.ranking import ranks
 
 Columns = dict[str, Any]
@@ -53,6 +53,12 @@ def with_stored(table: pa.Table, storage: Storage, rows: Mapping[str, pa.Table])
         {"table": name} | write_table(storage, name, shard_of(table), of)._asdict() for name, of in rows.items() if of.num_rows
     ]
     return with_appended(table, "stored", [files, *([[]] * (table.num_rows - 1))])
+
+
+def with_no_hits(table: pa.Table, block: Candidates) -> pa.Table:
+    """Returns a block of one arm with notes on the queries without candidates."""
+    note = error_row("fuse", None, "no_hits", "no list has a hit for this query that takes part")
+    return with_appended(table, "errors", [[] if count else [note] for count in block.lengths(0).tolist()])
 
 
 def results_of(ids: pa.Array, block: Candidates, work: SharedWork, number: int) -> tuple[pa.Table, pa.Table]:

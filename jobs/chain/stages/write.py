@@ -30,6 +30,7 @@ from jobs.chain.stages.stored_rows import (
     results_of,
     scores_table,
     stored_table,
+    with_no_hits,
 )
 from jobs.chain.tables import ARM_STORED
 from jobs.counts import arm_key
@@ -56,6 +57,7 @@ class Write:
         shard = shard_of(table)
         files = files_before(table)
         block = Candidates(table, work)
+        table = with_no_hits(table, block) if work.only else table
         ids = table.column("query_id").combine_chunks()
         columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
         columns["costs"] = costs_columns(columns["costs"])
@@ -108,6 +110,7 @@ class Write:
                 queries = pc.count_distinct(found.column("query_id")).as_py()
                 if self._work.only is None:
                     counts[arm_key(answer.arm, "queries_with_results")] += queries
+                    counts[arm_key(answer.arm, "no_hits")] += block.rows - queries
                     counts["arms_with_results"] += queries
                 else:
                     counts["queries_with_results"] += queries

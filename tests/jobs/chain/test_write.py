@@ -94,7 +94,10 @@ def oracle(rows: list[Row], *, reranked: bool = True) -> dict[str, list[Row]]:
     for row in rows:
         query = {"query_id": row["query_id"]}
         tables["rewrites"] += [query | {name: one[name] for name in one if name != "arm"} for one in row["rewrites"]]
-        tables["errors"] += [query | {"log_id": None} | one for one in row["errors"]]
+        nothing = {"stage": "fuse", "component": None, "reason": "no_hits", "raw": None, "attempts": 1,
+                   "message": "no list has a hit for this query that takes part"}  # fmt: skip
+        errors = row["errors"] + ([] if row["found"] else [nothing])
+        tables["errors"] += [query | {"log_id": None} | one for one in errors]
         for one in row["costs"]:
             tables["costs"].append({"query_id": None if one["component"] == START_UP else row["query_id"]} | one)
         scores = None if row["failed"] or not reranked else {doc_id: score for doc_id, *_, score, _ in row["found"]}

@@ -164,7 +164,7 @@ def test_models_are_loaded_once_for_many_queries(job: Callable[..., str], monkey
     with LoadedConfig(load_config(path), path, "small") as loaded:
         loaded.load(lambda words: None)
         trials = [loaded.try_query(query, lambda words: None) for query in (QUERY, "bread and yeast", QUERY)]
-    assert built == ["rewrite", "retrieve", "fuse", "order"]
+    assert built == ["rewrite", "retrieve"]
     assert trials[0].row["hits"] == trials[2].row["hits"]
     assert [trial.spent["rewrite"]["dmqr@recorded"]["requests"] for trial in trials] == [1, 1, 1]
     assert [bool(trial.start_up) for trial in trials] == [True, False, False]

@@ -7,7 +7,6 @@ refined query is a text of the strategy `iterate`, its position is the round. It
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,8 +36,8 @@ from jobs.chain.steps.asking import AskedFor
 from jobs.chain.steps.contexts import FoundText, TokensOf, context_of, token_counter
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_ROUND, ASKED
-from jobs.counts import RoundQueries, arm_key
-from jobs.tables import ERROR, ITERATE, ORIGINAL, REPEATED_QUERY, with_appended
+from jobs.counts import RoundQueries
+from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY, with_appended
 from retrievers.retriever import SearchText
 from retrievers.settings import FuseSettings
 from rewriters.guards.mask import Mask, unmasked
@@ -199,8 +198,8 @@ class Iterate(LlmStage):
     def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the block with the candidates of all rounds, and the rounds."""
         results = ShownResults(table, self._work)
-        before, best = results.block, table.column("best").to_pylist()
-        arms = {number: ArmRounds(number, self._work, of, before, best) for number, of in self._iterating.items()}
+        best = table.column("best").to_pylist()
+        arms = {number: ArmRounds(number, self._work, of, results.block, best) for number, of in self._iterating.items()}
         rounds: list[list[dict[str, Any]]] = [[] for _ in block.queries]
         for number in range(1, max(of.settings.rounds for of in arms.values()) + 1):
             for of in arms.values():
@@ -224,7 +223,6 @@ class Iterate(LlmStage):
                     self._add(rounds, found, *(one.doc_ids(at, self._work.answers[at].keep) for one in (had, results)))
                     block.count(at, RoundQueries(number).key, len(found))
             heartbeat()
-        table = self._with_hits(table, block, before, results.block)
         return table.drop_columns(list(self.DROPS)), rounds
 
     def _add(
@@ -284,20 +282,6 @@ class Iterate(LlmStage):
             table = _with(with_appended(table, "costs", spent), {"scores": scores.scores})
             block.counts.update(scores.counts if work.only is None else {})
         return table
-
-    def _with_hits(self, table: pa.Table, block: LlmBlock, before: Candidates, after: Candidates) -> pa.Table:
-        """Returns the block without the notes on queries without hits for which a round has found some."""
-        found = {at: (before.lengths(at) == 0) & (after.lengths(at) > 0) for at in self._iterating}
-        if self._work.only is None:
-            lost = {arm_key(self._work.answers[at].arm, "no_hits"): int(rows.sum()) for at, rows in found.items()}
-            block.counts.subtract(Counter(lost))
-            return table
-        rows = set(np.flatnonzero(found[0]).tolist())
-        errors = [
-            [one for one in of if row not in rows or one["reason"] != "no_hits"]
-            for row, of in enumerate(table.column("errors").to_pylist())
-        ]
-        return _with(table, {"errors": pa.array(errors, pa.list_(ERROR))})
 
 
 def _with(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
