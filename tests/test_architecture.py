@@ -58,7 +58,7 @@ CHAIN_FLOORS = (
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
     "cluster": 6_363, "dmqr": 3_067, "jobs": 34_246, "jobs/chain": 8_194, "jobs/log": 2_402, "jobs/measure": 4_895,
-    "jobs/pages": 3_351, "jobs/plan": 2_820, "jobs/run": 1_937, "retrievers": 9_561, "rewriters": 8_838, "tests": 54_062,
+    "jobs/pages": 3_351, "jobs/plan": 2_820, "jobs/run": 1_937, "retrievers": 9_561, "rewriters": 8_838, "tests": 54_056,
     "tests/benchmarks": 3_152, "tests/jobs": 26_289, "tests/jobs/whole_runs": 6_053, "tests/support": 6_173,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
@@ -307,12 +307,6 @@ def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> 
     assert line[-1].produces == COMMITTED
     for before, after in pairwise(line):
         assert after.consumes.equals(before.produces), f"{before.name} -> {after.name}"
-
-
-def test_long_lists_and_vectors_are_not_carried_on_after_fusion(line: list[Stage]) -> None:
-    fuse = next(stage for stage in line if stage.name == "fuse")
-    assert {"runs", "lists", "cosines"} <= set(fuse.consumes.names)
-    assert not {"runs", "lists", "cosines"} & set(fuse.produces.names)
 
 
 def test_every_requested_pool_has_a_stage(line: list[Stage]) -> None:
