@@ -13,7 +13,7 @@ from cluster.errors import RetrieverError
 from jobs.chain.cuts import Cuts
 from retrievers.retriever import SearchText, open_retriever, retriever_identity
 from tests.support.jobs.in_flight import RETRIEVED
-from tests.support.jobs.workers import DEPTH, KINDS, Block, Lists, Row, query, searches, written
+from tests.support.jobs.workers import DEPTH, KINDS, Block, Row, lists_of, query, searches, written
 from tests.support.jobs.workers import retriever as worker
 from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import typed
@@ -29,13 +29,6 @@ ROWS = [
 def texts_of(row: Row) -> list[tuple[str, SearchText]]:
     rewrites = [(one["strategy"], one["text"]) for one in row["rewrites"]]
     return [(name, SearchText(text, KINDS.get(name, "query"))) for name, text in [("original", row["query"]), *rewrites]]
-
-
-def lists(rows: list[Row]) -> Lists:
-    return {
-        (row["query_id"], run["strategy"], run["retriever"]): [(hit["doc_id"], hit["score"]) for hit in run["hits"]]
-        for row in rows for run in row["runs"]
-    }  # fmt: skip
 
 
 def check(result: pa.Table, rows: list[Row], retrievers: dict[str, Block], routes: dict[str, list[str]]) -> None:
@@ -95,23 +88,23 @@ def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block, monke
 
 def test_all_lists_are_stored_as_they_were_found(bm25: Block, tmp_path: Path) -> None:
     retrievers = {"one": bm25, "two": bm25}
-    whole = lists(worker(retrievers).seen(block(*ROWS))[1])
+    whole = lists_of(worker(retrievers).seen(block(*ROWS))[1])
     result, rows = worker(retrievers, weights={"original": 0.0, "pseudo_answer/two": 0.0}, depth=2, run=tmp_path).seen(
         block(*ROWS)
     )
     assert written(tmp_path, result) == {of: hits for of, hits in whole.items() if hits}  # in whole, of weight 0, too
-    assert lists(rows) == {of: hits[:2] for of, hits in whole.items()}
+    assert lists_of(rows) == {of: hits[:2] for of, hits in whole.items()}
     assert max(map(len, whole.values())) > 2
 
 
 def test_a_strategys_own_depth_and_score_floor_cut_what_takes_part_and_not_what_is_stored(bm25: Block, tmp_path: Path) -> None:
     rows = [query("sea", keyword="sea", general="sea", core_content="sea moon", pseudo_answer="sea")]
-    whole = lists(worker({"bm25": bm25}).seen(block(*rows))[1])
+    whole = lists_of(worker({"bm25": bm25}).seen(block(*rows))[1])
     hits, moon = whole["sea", "original", "bm25"], whole["sea", "core_content", "bm25"]
     cuts = {"keyword": (1, None), "general": (None, hits[0][1]), "core_content": (1, moon[1][1]), "pseudo_answer": (None, 1e9)}
     result, found = worker({"bm25": bm25}, run=tmp_path, cuts=Cuts(cuts)).seen(block(*rows))
     left = {"keyword": hits[:1], "general": hits[:1], "core_content": moon[:1], "pseudo_answer": []}
-    assert lists(found) == whole | {("sea", strategy, "bm25"): hits for strategy, hits in left.items()}
+    assert lists_of(found) == whole | {("sea", strategy, "bm25"): hits for strategy, hits in left.items()}
     assert written(tmp_path, result) == whole
 
 

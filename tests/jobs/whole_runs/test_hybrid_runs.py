@@ -27,7 +27,7 @@ from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
 from tests.support.jobs.whole_runs import rows
-from tests.support.jobs.workers import passed, plain, query, searches
+from tests.support.jobs.workers import lists_of, query, searches
 from tests.support.jobs.workers import retriever as worker
 from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import index_fields
@@ -50,13 +50,14 @@ def path(tmp_path: Path, values: Values, hybrid: Values, config_file: Callable[[
 
 def test_it_has_one_list_per_text_and_searches_of_each_part(bm25: Values, served_dense: Values, hybrid: Values) -> None:
     rewritten = block(query("lamp of a lighthouse", keyword="lamp, sea"), query("yeast"))
-    made = worker({"both": hybrid})(rewritten)
-    assert {name for _, _, name in passed(made)} == {"both"}
+    made, whole = worker({"both": hybrid}).seen(rewritten)
+    both = lists_of(whole)
+    assert {name for _, _, name in both} == {"both"}
     assert searches(made) == [{"both/bm25": 2, "both/dense": 2}, {"both/bm25": 1, "both/dense": 1}]
-    apart = worker({"bm25": bm25, "dense": served_dense})(rewritten)
-    for found, wanted in zip(plain(made), plain(apart), strict=True):
+    _, apart = worker({"bm25": bm25, "dense": served_dense}).seen(rewritten)
+    for found, wanted in zip(whole, apart, strict=True):
         assert found["similarity"] == pytest.approx(wanted["similarity"], abs=1e-5)
-    both, lists = passed(made), passed(apart)
+    lists = lists_of(apart)
     for (row, strategy, _), hits in both.items():
         alone = {doc_id for name in ("bm25", "dense") for doc_id, _ in lists.get((row, strategy, name), [])}
         assert {doc_id for doc_id, _ in hits} <= alone | {f"d0{n}" for n in range(1, 9)}
@@ -64,7 +65,7 @@ def test_it_has_one_list_per_text_and_searches_of_each_part(bm25: Values, served
 
 def test_one_retriever_that_fails_fails_the_query(hybrid: Values, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = worker({"both": hybrid})
-    part = opened._retrievers["both"]._parts["dense"]  # type: ignore[attr-defined]
+    part = opened.retrieval.opened["both"]._parts["dense"]  # type: ignore[attr-defined]
 
     def fail(*_: Any) -> Any:
         raise OSError("away")

@@ -216,6 +216,14 @@ def searches(result: pa.Table, quantity: str = "searches") -> list[dict[str, int
 Lists = dict[tuple[str, str, str], list[tuple[str, float]]]  # (query_id, strategy, retriever) -> hits
 
 
+def lists_of(rows: Sequence[Row]) -> Lists:
+    """The lists in plain rows with `runs`."""
+    return {
+        (row["query_id"], run["strategy"], run["retriever"]): [(hit["doc_id"], hit["score"]) for hit in run["hits"]]
+        for row in rows for run in row["runs"]
+    }  # fmt: skip
+
+
 def written(folder: Path, result: pa.Table) -> Lists:
     """The lists in the one file that the block names, on its first row."""
     first, *others = result.column("stored").to_pylist()
