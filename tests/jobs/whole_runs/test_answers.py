@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import dmqr
-from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder
 from retrievers.local.build import build_local_index
@@ -100,14 +98,6 @@ def test_each_query_is_answered_from_its_first_results(job: str, server: FakeSer
     assert sum(one["requests"] for one in costs) == len(QUERIES)
 
 
-def test_a_second_run_asks_for_what_has_failed_alone(job: str, server: FakeServer) -> None:
-    first = finished(prepared_work(job, [], None))
-    sent = len(asked(server))
-    second = finished(prepared_work(job, ["fuse.keep=40"], None))
-    assert rows(second, "answers") == rows(first, "answers")
-    assert [prompt.rpartition(": ")[2] for prompt in asked(server)[sent:]] == [REFUSED]
-
-
 # ---------------------------------------------------------------- the file
 
 
@@ -154,21 +144,3 @@ def test_a_context_says_its_source_and_page(job: str, corpus: Path, tmp_path: Pa
     assert all(one["place"] == f"bread.pdf, page {page_of[one['doc_id']]}" for one in contexts)
     cited = {doc_id for line in found for doc_id in line["cited"]}
     assert set() < cited <= {one["doc_id"] for one in contexts}  # so the page of a citation is that of its context
-
-
-@pytest.mark.slow
-def test_what_cannot_be_written_is_refused_in_one_line(job: str, bm25: dict[str, Any], tmp_path: Path) -> None:
-    own = shutil.copytree(bm25["index"], tmp_path / "own-index")
-    run = finished(prepared_work(job, [f"retrieve.retrievers.bm25.index={own}"], None))
-    for path, words in (("a.jsonl", "which has no arms"), (None, "leave it out")):
-        with pytest.raises(ConfigError, match=words):
-            dmqr.evaluate(run.storage.root, rows=path, arm="one")
-    silent = finished(prepared_work(job, ["answer=null"], None))
-    with pytest.raises(ConfigError, match="no LLM answers, so there are no answers to write"):
-        dmqr.evaluate(silent.storage.root, rows="a.jsonl")
-    shutil.rmtree(own)
-    with pytest.raises(DmqrError) as refused_it:
-        dmqr.evaluate(run.storage.root, rows="gone.jsonl")
-    assert "\n" not in str(refused_it.value)
-    assert str(own) in str(refused_it.value)
-    assert not (tmp_path / "gone.jsonl").exists()

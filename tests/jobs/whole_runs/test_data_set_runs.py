@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.run.shards import SUCCESS
 from jobs.__main__ import main
-from jobs.config.load import load_config
-from jobs.submit.sent_config import sent_config
-from jobs.submit.submit import submission
 from tests.support.jobs.field_sets import QRELS, QUERIES, lines, registered, write_beir, write_tables
 from tests.support.jobs.whole_runs import rows
 
@@ -84,23 +80,6 @@ def test_topics_with_a_file_of_judgements(config: Write, tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
-def test_an_ablation_of_a_set_goes_on_where_it_was(config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_beir(tmp_path / "small")
-    path = config("arms", **named("beir:small"), ablate={"grid": {"fuse.method": ["rrf", "minmax"]}})
-    first = json.loads(done("ablate", path, "--json", capsys=capsys))
-    (place,) = (tmp_path / "runs").glob("arms-*")
-    for gone in (place / SUCCESS, place / "commits" / "000001.json"):
-        gone.unlink()
-    again = json.loads(done("ablate", path, "--json", capsys=capsys))
-    assert again["comparison"]["arms"] == first["comparison"]["arms"]
-    (place / SUCCESS).unlink()
-    with (tmp_path / "small" / "qrels" / "test.tsv").open("a") as qrels:
-        qrels.write("q3\td06\t1\n")
-    assert main(["ablate", path]) == 2
-    assert "small/qrels/test.tsv" in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_plan_says_what_is_left_out_and_evaluate_takes_a_name(
     config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,16 +93,3 @@ def test_plan_says_what_is_left_out_and_evaluate_takes_a_name(
     assert "no judgements qrels/dev.tsv in small" in capsys.readouterr().err
     built = done("index", path, "--corpus", "beir:small", capsys=capsys)
     assert "7 documents, exists already" in built
-
-
-def test_a_cluster_is_sent_the_judgements_and_absolute_paths(config: Write, tmp_path: Path) -> None:
-    write_beir(tmp_path / "small")
-    read = load_config(config("sent", **named("beir:small/train")))
-    sent = sent_config(read)
-    assert sent.values["log"]["path"] == sent.values["corpus"]["path"] == f"beir:{tmp_path}/small/train"
-    assert sent.files[sent.values["evaluate"]["qrels"]] == tmp_path / "small" / "qrels" / "train.tsv"
-    assert submission(read, str(tmp_path / "config.yaml"), "run", "dmqr submit", {}).sent == sent
-    there = load_config(config("sent", **named("irds:beir/scifact/test")))
-    assert sent_config(there).values["log"]["path"] == "irds:beir/scifact/test" == there.evaluate.qrels
-    gone = load_config(config("sent", **named("beir:/nodes/small/test")))
-    assert sent_config(gone).values["evaluate"]["qrels"] == "beir:/nodes/small/test"

@@ -9,9 +9,7 @@ import re
 import shutil
 import signal
 import sys
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from itertools import accumulate
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -29,7 +27,6 @@ from tests.support.jobs.whole_runs import (
     committed,
     finish,
     flags,
-    in_order,
     rows,
     rows_of_shard,
     sample_shards,
@@ -101,28 +98,6 @@ def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
 
 
 # ---------------------------------------------------------------- the balances, from the files
-
-
-def test_every_log_row_has_its_place(calm: Done, sample: list[Row], queries: dict[str, list[Row]]) -> None:
-    mapped = {row["log_id"]: row["query_id"] for row in rows(calm.folder, "query_map")}
-    asked = {row["id"]: query_id for query_id, log_rows in queries.items() for row in log_rows}
-    assert len(rows(calm.folder, "query_map")) == len(mapped) == len(sample)
-    assert mapped == {row["id"]: asked.get(row["id"]) for row in sample}
-    rejected = [row for row in rows(calm.folder, "errors") if row["log_id"] is not None]
-    assert {row["log_id"] for row in rejected} == {row["id"] for row in sample} - asked.keys()
-    assert {row["stage"] for row in rejected} == {"log"}
-
-
-def test_every_distinct_query_is_there_once_in_its_most_frequent_form(calm: Done, queries: dict[str, list[Row]]) -> None:
-    found = rows(calm.folder, "queries")
-    ranked = sorted(queries, key=lambda one: (-len(queries[one]), one))
-    asked = list(accumulate(len(queries[one]) for one in ranked))
-    head = bisect_left(asked, asked[-1] / 2) + 1  # the fewest that hold half of the traffic
-    assert [row["query_id"] for row in found] == sorted(ranked[:head]) + sorted(ranked[head:])
-    for row in found:
-        forms = Counter(one["query"] for one in queries[row["query_id"]])
-        assert row["log_count"] == forms.total()
-        assert row["query"] == min(forms, key=lambda form: (-forms[form], form))
 
 
 def test_every_planned_strategy_ended_as_a_rewrite_or_an_error(calm: Done, queries: dict[str, list[Row]]) -> None:
@@ -202,16 +177,6 @@ def test_success_names_every_file_and_nothing_else_lies_there(calm: Done) -> Non
 # ---------------------------------------------------------------- without Ray
 
 
-def test_in_one_process_the_rows_are_the_same_and_what_they_cost(calm: Done, sample_place: Path) -> None:
-    alone = finish(start([*command("run", sample_place, sample_place / "alone"), "--set", "cluster.address=none"]))
-    assert alone.folder.name == calm.folder.name
-    check_same_rows(alone.folder, calm.folder)
-    check_files(alone.folder, SHARDS)
-    measured = {"seconds": 0.0, "device_seconds": 0.0, "latency": None}
-    costs, on_ray = ([row | measured for row in rows(folder, "costs")] for folder in (alone.folder, calm.folder))
-    assert in_order(costs) == in_order(on_ray)
-
-
 # ---------------------------------------------------------------- again
 
 
@@ -219,26 +184,6 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file but the logs of the starts: when it was written, and its size."""
     files = [path for path in folder.rglob("*") if path.is_file() and "logs" not in path.relative_to(folder).parts]
     return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.stat().st_size) for path in files}
-
-
-def test_a_finished_run_is_shown_again_and_not_touched(calm: Done, sample_place: Path) -> None:
-    before = snapshot(calm.folder)
-    again = finish(start(command("run", sample_place, sample_place / "runs")))
-    assert again.folder == calm.folder
-    assert again.out == calm.out
-    assert "finished already" in again.err
-    assert snapshot(calm.folder) == before
-
-
-def test_latest_is_put_by_the_next_start_where_a_kill_prevented_it(calm: Done, sample_place: Path) -> None:
-    latest = sample_place / "runs" / "quickstart" / "latest.json"
-    said = latest.read_bytes()
-    latest.unlink()
-    try:
-        assert finish(start(command("run", sample_place, sample_place / "runs"))).code == 0
-        assert latest.exists()
-    finally:
-        latest.write_bytes(said)
 
 
 def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, sample_place: Path) -> None:

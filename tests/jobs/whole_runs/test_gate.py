@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.errors import Stopped
 from jobs.counts import GateQueries
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.in_process_runs import (
@@ -125,28 +123,3 @@ def test_the_gate_comes_before_any_selection(job: str, server: FakeServer, selec
     chosen = by_query(run, "selections", "strategies", "reason")
     assert {query for query, ((_, reason),) in chosen.items() if reason and "is sure" in reason} == set(QUERIES) - low
     assert all(not strategies for query, ((strategies, _),) in chosen.items() if query not in low)
-
-
-@pytest.mark.slow
-def test_a_run_whose_money_ends_is_the_whole_run_once_it_has_more(job: str, tmp_path: Path, server: FakeServer) -> None:
-    """The gate searches anew what is not committed; nothing is asked twice."""
-    (tmp_path / "prices.yaml").write_text("tokens: {rewriter-8b: {prompt: 0, completion: 1000000}}\n")
-    usd = 3.0  # of a request: the server counts three tokens
-    one_by_one = ["store=null", "cluster.shard_size=1", "cluster.rewrite.workers=1", "rewrite.engine.max_in_flight=1"]
-    whole = finished(prepared_work(job, [*one_by_one, "name=whole"], None))
-    sent = asked(server)
-    assert 1 < len(sent) < len(QUERIES)
-    before = len(server.bodies)
-    for paid in range(1, len(sent)):
-        work = prepared_work(job, [*one_by_one, f"limits.max_cost_usd={paid * usd + usd / 2}"], None)
-        with pytest.raises(Stopped) as stopped:
-            finished(work)
-        assert stopped.value.code == "stopped-cost"
-        assert len(server.bodies) - before == paid
-        told = float(str(stopped.value).rpartition("limits.max_cost_usd=")[2])
-        assert told == pytest.approx(1.1 * len(QUERIES) * usd, abs=0.02)  # as if all were rewritten
-    run = finished(prepared_work(job, [*one_by_one, "limits.max_cost_usd=1000"], None))
-    assert asked(server, before) == sent
-    for table in ("rewrites", "selections", "results", "runs"):
-        assert sorted(map(repr, rows(run, table))) == sorted(map(repr, rows(whole, table))), table
-    assert sum(one["requests"] for one in rows(run, "costs") if one["stage"] == "rewrite") == sum(sent.values())

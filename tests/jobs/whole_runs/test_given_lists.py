@@ -14,14 +14,10 @@ import pytrec_eval
 from cluster.errors import RetrieverError
 from cluster.run.shards import SUCCESS
 from jobs.__main__ import main
-from jobs.chain.store.spaces import kept_spaces
 from jobs.config.load import load_config
 from jobs.job.given_lists import with_given_lists
-from jobs.plan.missing.survey import _blind
-from jobs.submit.sent_config import sent_config
 from retrievers.trec.settings import TrecSettings
 from tests.support.jobs.field_sets import DOCUMENTS, QRELS, QUERIES, lines, write_beir
-from tests.support.jobs.in_process_runs import prepared_job
 from tests.support.jobs.whole_runs import rows
 
 TOPICS = ("q1", "q2", "q5")  # q4 is in the log and not in the file, q5 in the file and not in the log
@@ -127,18 +123,6 @@ def test_an_arm_is_measured_as_trec_eval_measures_the_file(
     assert without == {name: of for name, of in found.items() if name != "other.v1"}
 
 
-def test_a_run_file_is_not_the_web(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """There is no space and no table of pages, and a plan looks the other lists up."""
-    write_run(tmp_path / "other.run")
-    bm25 = {"kind": "local", "index": "index", "analyzer": "english"}
-    path = config(retrieve={"retrievers": {"bm25": bm25, "given": {"kind": "trec", "path": "other.run"}}})
-    done("index", path, capfd=capfd)
-    job = prepared_job(path)
-    assert not kept_spaces(job.prepared.config, job.compiled.work)
-    assert {"runs", "web"} & job.schemas.keys() == {"runs"}
-    assert not _blind(job.compiled.work)
-
-
 def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "other.run")
     alone = {"retrievers": {"other": {"kind": "trec", "path": "other.run"}}}
@@ -160,14 +144,3 @@ def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, ca
         assert main(["ablate", config(**parts)]) == 2
         err = capfd.readouterr().err.strip()
         assert words in err.splitlines()[-1], err
-
-
-def test_a_cluster_is_sent_the_file(config: Write, tmp_path: Path) -> None:
-    write_run(tmp_path / "other.run")
-    bm25 = {"kind": "local", "index": "index"}
-    retrieve = {"retrievers": {"bm25": bm25, "other": {"kind": "trec", "path": "other.run"}}}
-    read = load_config(config(retrieve=retrieve, ablate={"runs": {"arm": "other.run"}}))
-    sent = sent_config(read)
-    named = [sent.values["retrieve"]["retrievers"]["other"]["path"], sent.values["ablate"]["runs"]["arm"]]
-    assert named[0] == named[1] != "other.run"
-    assert sent.files[named[0]] == tmp_path / "other.run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from jobs.measure.comparison import compare_judged
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import closing_page, compared
 from tests.support.jobs.corrective_llm import prompt_of
-from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -68,14 +68,9 @@ def server() -> Iterator[FakeServer]:
         yield one
 
 
-def gold_lines(keys: Mapping[str, str] | None = None) -> str:
-    """Two gold answers of each query, by its text or by another key."""
-    return "".join(f"{keys[query] if keys else query}\t{answer}\n" for query in GOLD for answer in ("x", "y"))
-
-
 @pytest.fixture
 def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
-    Path("gold.tsv").write_text(gold_lines())
+    Path("gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query in GOLD for answer in ("x", "y")))
     Path("criteria.yaml").write_text(OWN_CRITERIA)
     engine = {"kind": "openai", "base_url": server.address}
     values["answer"] = {"documents": 2, "engine": engine | {"model": "answerer-8b"}}
@@ -111,30 +106,6 @@ def test_a_run_shows_and_stores_what_its_answers_are_worth(
     page = Path(folder, "report.html").read_text()
     assert "answers, judged by criteria" in page
     assert "judged by judge-70b" in page
-
-
-def judged(server: FakeServer) -> list[str]:
-    """The questions whose answers the judge was asked to grade against gold answers."""
-    prompts = [prompt for body in server.bodies if "Reference answers:" in (prompt := prompt_of(body))]
-    return [prompt.partition("Question: ")[2].partition("\n")[0] for prompt in prompts]
-
-
-@pytest.mark.slow
-def test_gold_answers_are_found_by_every_key_and_count_for_the_run(job: str, server: FakeServer) -> None:
-    first = finished(prepared_work(job, [], None))
-    ids = {one["query"]: one["query_id"] for one in rows(first, "queries")}
-    sent = len(judged(server))
-    Path("by_id.tsv").write_text(gold_lines(ids))
-    log_ids = {one["query_id"]: one["log_id"] for one in rows(first, "query_map")}
-    Path("by_log.tsv").write_text(gold_lines({query: log_ids[query_id] for query, query_id in ids.items()}))
-    for key, path in (("query_id", "by_id.tsv"), ("log_id", "by_log.tsv")):
-        run = finished(prepared_work(job, [f"evaluate.key={key}", f"evaluate.answers={path}"], None))
-        assert rows(run, "judgements") == rows(first, "judgements")
-    assert len(judged(server)) == sent
-    Path("gold.tsv").write_text("".join(f"{query}\n" for query in (f"{GOLD[0]}\tx", f"{GOLD[0]}\ty", f"{QUERIES[4]}\tyeast")))
-    other = finished(prepared_work(job, [], None))
-    assert other.storage.root != first.storage.root
-    assert sorted(judged(server)[sent:]) == sorted([*GOLD[1:], QUERIES[4]])
 
 
 def test_answers_of_which_none_can_be_graded_are_a_warning(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.run.lease import holder
-from cluster.storage import open_storage
 from tests.support.jobs.whole_runs import (
     below,
     check_files,
@@ -22,7 +19,6 @@ from tests.support.jobs.whole_runs import (
     sample_shards,
     start,
     wait_for_commits,
-    wait_until,
 )
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -59,31 +55,6 @@ def calm(sample_place: Path) -> Path:
     return done.folder
 
 
-def test_what_outlasts_the_grace_is_left_to_the_next_start_which_need_not_wait(sample_place: Path) -> None:
-    output = sample_place / "notice"
-    grace = ["--set", "cluster.grace_seconds=2", "--set", "rewrite.engine.timeout_seconds=300"]
-    with FakeServer(text=rewritten, seconds=0.3) as server:
-        running = start([*openai(sample_place, output, server), *grace])
-        wait_for_commits(running, output, 0)
-        server.seconds, sent = 300, server.sends.total()
-        wait_until(running, lambda: server.sends.total() > sent)  # a request that outlasts it is in flight
-        running.terminate()
-        began = time.monotonic()
-        done = finish(running)
-        assert time.monotonic() - began < 120
-    assert done.code == 143, done.err
-    assert "interrupted: after 2 s (cluster.grace_seconds) " in done.err.splitlines()[-1]
-    (folder,) = output.glob("*/commits")
-    last = holder(open_storage(str(folder.parent)), time.time())
-    assert last is not None
-    assert last.released
-    with FakeServer(text=rewritten) as server:
-        again = finish(start([*openai(sample_place, output, server), *grace]))
-        assert 0 < sum(server.sends.values()) < QUERIES
-    assert len(rows(again.folder, "rewrites")) == len(STRATEGIES) * QUERIES
-    check_files(again.folder, SHARDS)
-
-
 def test_every_query_is_rewritten_by_the_server(calm: Path) -> None:
     assert len(rows(calm, "rewrites")) == len(STRATEGIES) * QUERIES
     asked = [row for row in rows(calm, "costs") if row["component"] == "dmqr"]
@@ -113,29 +84,3 @@ def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, sample_pl
     check_files(done.folder, SHARDS)
     attempts = [row["requests"] for row in rows(done.folder, "costs") if row["component"] == "dmqr"]
     assert max(attempts) > 1
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"rewrite.engine.base_url": "http://127.0.0.1:9/v1"}, ["127.0.0.1:9", "Connection refused"]),
-        ({"rewrite.engine.model": "tyni"}, ["tyni", "tiny"]),
-        ({"rewrite.engine.api_key_env": "NO_SUCH_KEY"}, ["NO_SUCH_KEY"]),
-    ],
-)
-def test_a_server_that_cannot_serve_is_refused_before_any_work(
-    sample_place: Path, changed: dict[str, str], words: list[str]
-) -> None:
-    with FakeServer(["tiny"]) as server:
-        arguments = openai(sample_place, sample_place / "refused", server)
-        for verb in ("run", "plan"):
-            arguments[3] = verb
-            done = finish(
-                start([*arguments, *[word for key, value in changed.items() for word in ("--set", f"{key}={value}")]])
-            )
-            assert done.code == 2
-            assert done.out == ""
-            last = done.err.splitlines()[-1]
-            assert all(word in last for word in words), last
-            assert "starting Ray" not in done.err
-        assert server.sends.keys() <= {"Say yes."}, "asked for more than whether it takes a request"

@@ -23,7 +23,7 @@ from jobs.pages.measured import MeasuredRun
 from jobs.pages.run import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -166,11 +166,3 @@ def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> Non
         dmqr.evaluate(run.storage.root, answers="gold.tsv")
     with pytest.raises(ConfigError, match="name a file: qrels"):
         dmqr.evaluate(run.storage.root)
-
-
-def test_gold_answers_of_another_log_are_refused_where_they_are_named(job: str, tmp_path: Path) -> None:
-    run = finished(prepared_work(job, [], None))
-    (tmp_path / "other.tsv").write_text("another query\tx\n")
-    with pytest.raises(ConfigError, match="none of 1 queries with gold answers is in the log"):
-        dmqr.evaluate(run.storage.root, answers="other.tsv")
-    assert WITHOUT_HITS in QUERIES

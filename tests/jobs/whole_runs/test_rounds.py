@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from jobs.chain.stages.llm.iterate import Iterate
-from jobs.chain.stages.retrieve import Retrieve
-from jobs.config.load import load_config
-from jobs.job.prepare import prepare
-from jobs.plan.plan import plan
 from jobs.runs.folder import RunFolder
-from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels
 from tests.support.rewriters.fake_server import FakeServer
@@ -132,56 +121,3 @@ def test_a_query_on_which_the_reranker_failed_stays_as_it_was_fused(job: str, se
     assert [one["score"] for one in sorted(own, key=lambda one: one["rank"])] == sorted(
         (one["score"] for one in own), reverse=True
     )
-
-
-@pytest.mark.slow
-def test_one_block_of_a_worker_searches_at_a_time(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several are under way while they wait for the LLM; models and their tokenizers bear one thread."""
-    built, blocks = list[dict[str, Any]](), list[pa.Table]()
-    start, call, search = Iterate.__init__, Iterate.__call__, Retrieve.__call__
-
-    def begun(self: Iterate, **settings: Any) -> None:
-        built.append(settings)
-        start(self, **settings)
-
-    def called(self: Iterate, table: pa.Table) -> pa.Table:
-        blocks.append(table)
-        return call(self, table)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Iterate, "__init__", begun)
-        patch.setattr(Iterate, "__call__", called)
-        finished(prepared_work(job, ["iterate.below=1e9", "store=null"], None))
-    now, most, lock = Counter[str](), list[int](), threading.Lock()
-
-    def slow(self: Retrieve, table: pa.Table) -> pa.Table:
-        with lock:
-            now["searching"] += 1
-            most.append(now["searching"])
-        time.sleep(0.05)
-        found = search(self, table)
-        with lock:
-            now["searching"] -= 1
-        return found
-
-    monkeypatch.setattr(Retrieve, "__call__", slow)
-    worker = Iterate(**built[0])
-    with ThreadPoolExecutor(len(blocks)) as threads:
-        made = list(threads.map(worker, blocks))
-    worker.close()
-    assert len(blocks) == 2
-    assert most == [1, 1]
-    assert all(table.num_rows == len(QUERIES) // 2 for table in made)
-
-
-@pytest.mark.slow
-def test_a_plan_counts_the_searches_and_pairs_of_rounds(job: str, reranker: FakeModels) -> None:
-    def left(*settings: str) -> dict[str, Any]:
-        path_settings = [*reranked(reranker), *settings]
-        return dict(plan(prepare(load_config(job, path_settings), job), LiveDisplay(io.StringIO()))["left"])
-
-    without, once, thrice = left("iterate=null"), left(), left("iterate.rounds=3")
-    for kind, more in (("searches", 1), ("pairs", 50)):
-        assert once[kind] - without[kind] == more * len(QUERIES), kind
-        assert thrice[kind] - without[kind] == 3 * more * len(QUERIES), kind
-    assert (without["rounds"], once["rounds"], thrice["rounds"]) == (0, len(QUERIES), 3 * len(QUERIES))

@@ -17,7 +17,6 @@ from cluster.storage import Storage, copies, open_storage
 from tests.support.cluster.s3_proxy import Fault, proxied
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.whole_runs import (
-    ROOT,
     SAMPLE,
     check_files,
     check_same_rows,
@@ -33,12 +32,6 @@ pytestmark = pytest.mark.slow
 
 SHARD_SIZE = 8  # workers may commit some after the death of their driver, and there are faults for five commits more
 SHARDS = sample_shards(SHARD_SIZE)
-IMPATIENT = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-from cluster.storage import s3_client
-s3_client.RETRY_SECONDS = s3_client.SHORT_RETRY_SECONDS = 3.0
-"""
 
 
 @pytest.fixture
@@ -150,66 +143,3 @@ def test_a_night_on_s3_is_killed_and_resumed(
     again = finish(start(command("run", night)))
     assert again.out == done.out
     assert "finished already" in again.err
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "words"),
-    [
-        ("expired", "", "the credentials have expired (ExpiredToken); renew them"),
-        ("slow_down", "/results/", "answers 503 SlowDown for "),
-    ],
-)
-def test_what_the_store_does_in_the_middle_of_a_run_is_told_and_can_be_gone_on_from(
-    s3: S3Server, sample_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, path: str, words: str
-) -> None:
-    """Not as a refusal, not in the words of a library, and not as what failed last while the run was ended."""
-    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)  # of every process that is started
-    output = open_storage(s3.fresh("out"))
-    settings = flags(sample_place, **{"cluster.shard_size": 20, "output": output.root})
-    with proxied(s3) as (proxy, address):
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        running = start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *settings])
-        wait_until(running, lambda: committed(output, ""))
-        proxy.faults = [Fault(kind, method=method, path=path, times=10**6) for method in ("GET", "PUT", "HEAD", "DELETE")]
-        ended = finish(running)
-    assert ended.code == 1, ended.err
-    last = ended.err.splitlines()[-1]
-    assert words in last
-    assert "go on with: " in last
-    assert "botocore" not in last
-    assert "An error occurred" not in last
-
-
-def test_the_report_may_be_put_on_s3(s3: S3Server, sample_place: Path, tmp_path: Path) -> None:
-    settings = flags(sample_place, **{"cluster.shard_size": 200, "output": tmp_path / "runs"})
-    run = finish(start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *settings])).folder
-    there = open_storage(s3.fresh("page"))
-    for out, key in ((there.url("page.html"), "page.html"), (there.url(""), "report.html")):
-        done = finish(start([sys.executable, "-m", "jobs", "report", str(run), "--out", out]))
-        assert (done.code, done.out) == (0, f"{out}\n"), done.err
-        assert (there.get(key) or b"").startswith(b"<!doctype html>")
-
-
-def test_what_is_wrong_with_the_store_is_one_line_before_any_work(night: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = finish(start(command("index", night, "--corpus", night.url("in/corpus.parquet"))))
-    assert built.code == 0, built.err
-    for change, words in (
-        (("output", "s3://no-such-bucket-here/runs"), "there is no bucket s3://no-such-bucket-here"),
-        (("log.path", night.url("in/date=2026-02-01/")), "*.tsv) in this folder, it is empty"),
-        (
-            ("retrieve.retrievers.bm25.index", night.url("nowhere")),
-            "there is no index; build it with: dmqr index configs/",
-        ),
-    ):
-        refused = finish(start([*command("run", night), "--set", "corpus.path=null", "--set", "=".join(change)]))
-        assert (refused.code, refused.out, len(refused.err.splitlines())) == (2, "", 1), refused.err
-        assert words in refused.err
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
-    refused = finish(start(command("run", night)))
-    assert (refused.code, len(refused.err.splitlines())) == (2, 1), refused.err
-    assert "does not take these credentials (SignatureDoesNotMatch)" in refused.err
-    assert "wrong-secret" not in refused.err
-    for verb in (["evaluate", "s3://no-such-bucket-here/runs", "qrels.tsv"], ["report", "s3://no-such-bucket-here/runs"]):
-        refused = finish(start([sys.executable, "-m", "jobs", *verb]))
-        assert (refused.code, len(refused.err.splitlines())) == (2, 1), refused.err

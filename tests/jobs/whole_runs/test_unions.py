@@ -110,12 +110,6 @@ def test_documents_are_qualified_and_read_in_their_own_index(path: str, reranker
     assert documents.places(["med:d1", "law:d1"]) == {"med:d1": "med.pdf", "law:d1": "law.pdf"}
 
 
-def test_a_text_of_two_indexes_is_one_document(path: str, reranker: FakeModels) -> None:
-    folder = run(path, reranker, "fuse.duplicates=drop")
-    found = {row["doc_id"] for row in rows(folder, "results")}
-    assert len({"law:d3", "med:twin"} & found) == 1
-
-
 def test_judgements_name_qualified_documents(path: str) -> None:
     folder = open_run(str(run_in_process(prepared_job(path))))
     found = evaluate(folder, Judgements("", {QUERIES[0]: {"law:d2": 1, "d2": 1, "med:d9": 1}}, "query"), ["R@5"])

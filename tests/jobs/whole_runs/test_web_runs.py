@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import DmqrError, Stopped
-from jobs.config.load import load_config
-from jobs.job.prepare import prepare
-from jobs.plan.plan import plan
-from jobs.runs.folder import open_run
-from jobs.terminal.live_display import LiveDisplay
+from cluster.errors import Stopped
 from retrievers.web.hits import document_id
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.jobs.whole_runs import ROOT, rows
-from tests.support.retrievers.fake_models import OVERLOADED, FakeModels
+from tests.support.retrievers.fake_models import FakeModels
 from tests.support.retrievers.web_server import WebServer
 
 QUERIES = {
@@ -177,25 +171,6 @@ def test_the_error_rate_counts_failed_searches_and_a_wrong_key_ends_the_run(path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [[], ["store=null"], ["retrieve.store=false"]])
-def test_what_was_answered_before_a_run_stopped_is_not_asked_again_also_without_a_store(
-    path: str, server: WebServer, reranker: FakeModels, settings: list[str]
-) -> None:
-    job = prepared_job(path, *settings)
-    for query in QUERIES:
-        reranker.fail(query, OVERLOADED)
-    with pytest.raises(Stopped, match="no good answer"):
-        run_in_process(job)
-    for query in QUERIES:
-        reranker.fail(query, OVERLOADED, 0)
-    assert len(server.texts) == 6  # of the first shard
-    folder = done(path, *settings)
-    assert sorted(server.texts) == sorted(TEXTS)
-    spent = [row for row in rows(folder, "costs") if row["component"] == "web"]
-    assert (sum(row["searches"] for row in spent), sum(row["reused"] for row in spent)) == (len(TEXTS), 0)
-
-
-@pytest.mark.slow
 def test_a_run_that_was_killed_repeats_no_call_but_those_in_flight(path: str, server: WebServer, tmp_path: Path) -> None:
     """SIGKILL while a shard's searches are under way; then the same command."""
     server.seconds = 0.2
@@ -226,15 +201,6 @@ def test_a_run_that_was_killed_repeats_no_call_but_those_in_flight(path: str, se
         assert rows(calm, table) == rows(folder, table)
 
 
-def results(folder: Path, arm: str) -> dict[str, list[tuple[Any, ...]]]:
-    found = defaultdict(list)
-    for row in sorted(rows(folder, "results"), key=lambda row: row["rank"]):
-        if row["arm"] == arm:
-            scores = [None if row[name] is None else pytest.approx(row[name], abs=1e-6) for name in ("score", "rerank_score")]
-            found[row["query_id"]].append((row["doc_id"], *scores))
-    return found
-
-
 def test_texts_that_are_too_long_are_cut_and_noted(path: str, server: WebServer) -> None:
     words = " ".join(f"word{number}" for number in range(80))
     pq.write_table(pa.table({"query": [f"{query} {words}" for query in QUERIES]}), "log.parquet")
@@ -263,21 +229,3 @@ def test_partial_lists_are_noted_and_asked_again_by_the_next_run(path: str, serv
     assert not [row for row in rows(again, "errors") if row["reason"] == "partial_list"]
     done(path, "limits.error_rate=1", "label=stored")
     assert len(server.texts) == first + len(TEXTS)
-
-
-@pytest.mark.slow
-def test_plan_counts_searches_and_their_price_by_provider(path: str) -> None:
-    Path(path).with_name("prices.yaml").write_text("searches: {tavily: 8000}\n")
-    planned = plan(prepare(load_config(path), path), LiveDisplay(io.StringIO()))
-    assert planned["left"]["searches"] == 4 * len(QUERIES)
-    assert planned["expected"]["usd"] == pytest.approx(2 * len(QUERIES) * 0.008)
-    folder = open_run(str(done(path)))
-    assert folder.record["costs"]["retrieve"]["web@tavily"]["searches"] == len(TEXTS)
-
-
-def test_a_missing_key_is_refused_before_the_run(path: str, monkeypatch: pytest.MonkeyPatch, server: WebServer) -> None:
-    monkeypatch.delenv("WEB_KEY")
-    with pytest.raises(DmqrError, match="WEB_KEY") as refused:
-        prepare(load_config(path), path)
-    assert refused.value.exit_code == 2
-    assert server.texts == []

@@ -91,11 +91,6 @@ class Simulated:
         names = (re.findall(r"\w+", actor["class_name"])[-1] for actor in found)  # MapWorker(MapBatches(Rewrite))
         return Counter((name, actor["node_id"]) for name, actor in zip(names, found, strict=True))
 
-    def head_id(self) -> str:
-        """The id of the head's node."""
-        (head,) = (node["node_id"] for node in self._listed("nodes?detail=1") if node["is_head_node"])
-        return str(head)
-
     def _listed(self, what: str) -> list[dict[str, Any]]:
         return list(json.loads(fetched_text(f"{self.address}/api/v0/{what}"))["data"]["result"]["result"])
 
