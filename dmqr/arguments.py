@@ -91,25 +91,25 @@ def verb_names() -> list[str]:
 def verbs(first: str | None = None) -> list[Verb]:
     """Returns the verbs, or those whose first word this is."""
     return [
-        _verb(name, group, place)
-        for group, places in VERBS.items()
-        for name, place in places.items()
+        _verb(name, group, path)
+        for group, paths in VERBS.items()
+        for name, path in paths.items()
         if first is None or name.split()[0] == first
     ]
 
 
-def _verb(name: str, group: str, place: str) -> Verb:
-    function = _function(place)
+def _verb(name: str, group: str, path: str) -> Verb:
+    function = _function(path)
     summary, details, meanings, example = _documented(function)
     for documenting in _DOCUMENTING:  # what a docstring leaves out is documented by the first verb that has it
         meanings = _documented(_function(documenting))[2] | meanings
     parameters = inspect.signature(function).parameters.values()
-    found = [_argument(one, meanings[one.name]) for one in parameters if one.name != "progress"]  # of Python alone
-    found.sort(key=lambda one: (one.is_option, one.is_option and one.parameter != "settings"))
+    arguments = [_argument(one, meanings[one.name]) for one in parameters if one.name != "progress"]  # of Python alone
+    arguments.sort(key=lambda one: (one.is_option, one.is_option and one.parameter != "settings"))
     if name not in ("report", "logs"):
         meaning = "print one JSON object in place of the table"
-        found.append(Argument("json", "--json", "", bool, "", required=False, meaning=meaning))
-    return Verb(name, group, function, summary, details, found, example)
+        arguments.append(Argument("json", "--json", "", bool, "", required=False, meaning=meaning))
+    return Verb(name, group, function, summary, details, arguments, example)
 
 
 def _argument(parameter: inspect.Parameter, meaning: str) -> Argument:
@@ -133,16 +133,16 @@ def _documented(function: Callable[..., Any]) -> tuple[str, str, dict[str, str],
     """Returns the first sentence of a docstring, the others, argument -> its meaning for a shell, and the example."""
     parts = re.split(r"^(Args|Raises|Example):\n", inspect.cleandoc(function.__doc__ or ""), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE)
+    arguments = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE)
     summary, _, details = (" ".join(part.split()) for part in parts[0].partition("\n\n"))
-    meanings = {name: " ".join(meaning.split()).partition("; in Python")[0] for name, meaning in found}
+    meanings = {name: " ".join(meaning.split()).partition("; in Python")[0] for name, meaning in arguments}
     return summary, details, meanings, sections.get("Example", "").strip()
 
 
-def _function(place: str) -> Callable[..., Any]:
-    module, _, name = place.partition(".")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"dmqr.{module}"), name)
-    return found
+def _function(path: str) -> Callable[..., Any]:
+    module, _, name = path.partition(".")
+    function: Callable[..., Any] = getattr(importlib.import_module(f"dmqr.{module}"), name)
+    return function
 
 
 # ---------------------------------------------------------------- cyclopts

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from cluster.errors import ConfigError
-from dmqr.face import caller
+from dmqr.face import Face, caller
 from dmqr.previews import config_or_none
 from dmqr.results import Folder, Result
 from dmqr.whole_jobs import Settings, configured
@@ -69,14 +69,13 @@ def submit(
     if detach:
         values = {"job": job_id, "address": server.address, "submitted": is_new}
         return Result(lambda: values, lambda: None, job_id, notes=face.notes)
-    return _followed(server, job_id)
+    return _followed(face, server, job_id)
 
 
-def _followed(server: JobServer, job_id: str) -> Result:
+def _followed(face: Face, server: JobServer, job_id: str) -> Result:
     """Follows a job to its end; returns how it ended."""
     from jobs.submit.follow import FollowedLog, follow
 
-    face = caller()
     streams = (io.StringIO(), io.StringIO()) if face.write is None else (sys.stderr if face.as_json else None, None)
     log = FollowedLog(*streams)
     try:
@@ -87,13 +86,13 @@ def _followed(server: JobServer, job_id: str) -> Result:
         raise KeyboardInterrupt(f"the job {job_id} works on; {ways}") from None
     log.close()
     values = {"job": job.id, "address": server.address, "status": job.status, "code": job.code}
-    found = Result(lambda: values | {"folder": log.last if job.code == 0 else None}, notes=face.notes)
+    result = Result(lambda: values | {"folder": log.last if job.code == 0 else None}, notes=face.notes)
     if job.code:
-        first = " ".join(job.message.split("last available logs")[0].split())[:300].rstrip(" ,")
+        why = " ".join(job.message.split("last available logs")[0].split())[:300].rstrip(" ,")
         ways = "the same command submits it again and goes on" if job.code != 2 else "correct what the line above names"
-        found.code = job.code
-        found.failure = f"job {job.id}: {job.status.lower()}: {first or 'no reason given'}; {ways}"
-    return found
+        result.code = job.code
+        result.failure = f"job {job.id}: {job.status.lower()}: {why or 'no reason given'}; {ways}"
+    return result
 
 
 def logs(
@@ -118,14 +117,14 @@ def logs(
     """
     from jobs.submit.follow import follow
 
-    face, (server, found) = caller(), _found_job(os.fspath(job), settings, address, date, label)
+    face, (server, attempt) = caller(), _newest_attempt(os.fspath(job), settings, address, date, label)
     if no_follow:
-        return server.log(found.id)
+        return server.log(attempt.id)
     text: list[str] = []
     try:
-        follow(server, found.id, face.write or text.append, note=face.note)
+        follow(server, attempt.id, face.write or text.append, note=face.note)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the job {found.id} works on") from None
+        raise KeyboardInterrupt(f"the job {attempt.id} works on") from None
     return "".join(text)
 
 
@@ -139,18 +138,18 @@ def stop(
     """
     from jobs.submit.follow import follow
 
-    face, (server, found) = caller(), _found_job(os.fspath(job), settings, address, date, label)
-    worked = not found.ended
+    face, (server, attempt) = caller(), _newest_attempt(os.fspath(job), settings, address, date, label)
+    worked = not attempt.ended
     if worked:
-        face.note(f"job {found.id} is told to stop; it commits the shards under way")
-        server.stop(found.id)
-        found = follow(server, found.id, lambda text: None)
-    values = {"job": found.id, "status": found.status, "worked": worked}
-    line = f"{found.id}: {'' if worked else 'had ended before: '}{found.status.lower()}"
+        face.note(f"job {attempt.id} is told to stop; it commits the shards under way")
+        server.stop(attempt.id)
+        attempt = follow(server, attempt.id, lambda text: None)
+    values = {"job": attempt.id, "status": attempt.status, "worked": worked}
+    line = f"{attempt.id}: {'' if worked else 'had ended before: '}{attempt.status.lower()}"
     return Result(lambda: values, lambda: None, line, notes=face.notes)
 
 
-def _found_job(
+def _newest_attempt(
     job: str, settings: Settings, address: str | None, date: str | None, label: str | None
 ) -> tuple[JobServer, SubmittedJob]:
     """Returns the job server, and the newest attempt of the job that is named."""
@@ -167,6 +166,6 @@ def _found_job(
 def _address(given: str | None, otherwise: str = "") -> str:
     address = given or os.environ.get("RAY_API_SERVER_ADDRESS")
     if not address:
-        what = "is missing: of the cluster's job server, like http://HEAD:8265"
-        raise ConfigError("argument", f"address {what}{otherwise}")
+        missing = "is missing: of the cluster's job server, like http://HEAD:8265"
+        raise ConfigError("argument", f"address {missing}{otherwise}")
     return address

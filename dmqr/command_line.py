@@ -158,34 +158,34 @@ def _reader_is_gone() -> bool:
         return False
 
 
-def _show(verb: str, found: Any, as_json: bool, *, several: bool = False) -> int:
+def _show(verb: str, result: Any, as_json: bool, *, several: bool = False) -> int:
     """Prints a result, or each of several as it comes, one line of JSON each; returns the exit code."""
     import json
 
     from jobs.terminal.tables import page_text, terminal_width
 
-    if isinstance(found, str):
-        print(found, end="" if not found or found.endswith("\n") else "\n")
+    if isinstance(result, str):
+        print(result, end="" if not result or result.endswith("\n") else "\n")
         return 0
-    if isinstance(found, DmqrError):
-        return say(verb, found, 0 if sys.stdin.isatty() else 1)
-    if isinstance(found, Iterator):
-        return max((_show(verb, one, as_json, several=True) for one in found), default=0)
+    if isinstance(result, DmqrError):
+        return say(verb, result, 0 if sys.stdin.isatty() else 1)
+    if isinstance(result, Iterator):
+        return max((_show(verb, each, as_json, several=True) for each in result), default=0)
     if as_json:
         plain = lambda value: list(value) if isinstance(value, Sequence | set) else str(value)  # noqa: E731
-        print(json.dumps(found.values, ensure_ascii=False, indent=None if several else 1, default=plain), flush=several)
+        print(json.dumps(result.values, ensure_ascii=False, indent=None if several else 1, default=plain), flush=several)
     else:
-        page = found.page()
-        for line in (found.title, None if page is None else page_text(page, terminal_width(), sys.stdout), *found.lines):
-            if line not in (None, ""):
+        page = result.page()
+        for line in (result.title, "" if page is None else page_text(page, terminal_width(), sys.stdout), *result.lines):
+            if line:
                 print(line)
-    return say(verb, found.failure, found.code) if found.code else 0
+    return say(verb, result.failure, result.code) if result.code else 0
 
 
-def say(verb: str, words: object, code: int) -> int:
+def say(verb: str, message: object, code: int) -> int:
     """Writes the last line of standard error, with the code of an error that has one; returns the exit code."""
-    known = f" [{words.code}]" if isinstance(words, DmqrError) else ""
-    print(f"{f'dmqr {verb}'.rstrip()}: {words}{known}", file=sys.stderr)
+    error_code = f" [{message.code}]" if isinstance(message, DmqrError) else ""
+    print(f"{f'dmqr {verb}'.rstrip()}: {message}{error_code}", file=sys.stderr)
     return code
 
 
@@ -272,5 +272,5 @@ class CommandLine(Face):
 
 def program() -> str:
     """Returns how this program is called, for commands that a person shall type."""
-    found, own = shutil.which("dmqr"), Path(sys.executable).with_name("dmqr")
-    return "dmqr" if found and Path(found).absolute() == own else f"{sys.executable} -m jobs"
+    on_path, own = shutil.which("dmqr"), Path(sys.executable).with_name("dmqr")
+    return "dmqr" if on_path and Path(on_path).absolute() == own else f"{sys.executable} -m jobs"

@@ -257,10 +257,9 @@ class Run(Stored):
         from jobs.tables import ORIGINAL
         from jobs.terminal.formats import figure
 
-        found = None if self._known is None else self._known.known
-        if found is None:
+        if self._known is None or self._known.known is None:
             return ""
-        measure, pair = next(iter(found.pairs.items()))
+        measure, pair = next(iter(self._known.known.pairs.items()))
         alone = "" if pair.a is None else f", of {ORIGINAL} {figure(pair.a)}"
         return f"{measure} of run {figure(pair.b)}{alone}"
 

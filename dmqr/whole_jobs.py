@@ -254,8 +254,8 @@ def open(folder: str | os.PathLike[str]) -> Run | Ablation:
     from dmqr.results import Ablation, Run
     from jobs.runs.folder import open_run
 
-    found = open_run(os.fspath(folder))
-    return Ablation(found) if found.is_ablation else Run(found)
+    run_folder = open_run(os.fspath(folder))
+    return Ablation(run_folder) if run_folder.is_ablation else Run(run_folder)
 
 
 def warn(warnings: Iterable[str]) -> None:
