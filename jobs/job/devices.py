@@ -19,7 +19,7 @@ Places = list[tuple[int, ...]]
 
 def distinct(engines: Iterable[EngineSettings]) -> dict[str, EngineSettings]:
     """Returns the engines by their settings as JSON: of equal ones a worker opens one."""
-    return {one.model_dump_json(): one for one in engines}
+    return {engine.model_dump_json(): engine for engine in engines}
 
 
 def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
@@ -27,12 +27,12 @@ def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, Engi
 
     Of one engine, and without accelerators, all are seen.
     """
-    found = distinct(engines)
-    spanning = [key for key, one in found.items() if one.gpus]
-    places = placed([found[key] for key in spanning], gpus) if len(spanning) > 1 and gpus else None
+    by_settings = distinct(engines)
+    spanning = [key for key, engine in by_settings.items() if engine.gpus]
+    places = placed([by_settings[key] for key in spanning], gpus) if len(spanning) > 1 and gpus else None
     for key, devices in zip(spanning, places or [], strict=False):
-        found[key] = found[key].model_copy(update={"devices": devices})
-    return found
+        by_settings[key] = by_settings[key].model_copy(update={"devices": devices})
+    return by_settings
 
 
 def placed(engines: Sequence[EngineSettings], gpus: float) -> Places | None:
@@ -40,16 +40,14 @@ def placed(engines: Sequence[EngineSettings], gpus: float) -> Places | None:
 
     A part of an accelerator is one, whose memory others may take, too.
     """
-    there = max(1, int(gpus))
-    if sum(one.gpus for one in engines) <= there:
-        ends = list(itertools.accumulate(one.gpus for one in engines))
-        return [tuple(range(end - one.gpus, end)) for one, end in zip(engines, ends, strict=True)]
-    found: Places = [()] * len(engines)
-    taken = [0.0] * there
-    for number in sorted(range(len(engines)), key=lambda number: -engines[number].memory):
-        one = engines[number]
-        found[number] = tuple(sorted(sorted(range(there), key=lambda device: taken[device])[: one.gpus]))
-        for device in found[number]:
-            taken[device] += one.memory
-    fits = max(taken) <= 1 + _ROUNDING and all(len(devices) == one.gpus for one, devices in zip(engines, found, strict=True))
-    return found if fits else None
+    count, ends = max(1, int(gpus)), list(itertools.accumulate(engine.gpus for engine in engines))
+    if sum(engine.gpus for engine in engines) <= count:
+        return [tuple(range(end - engine.gpus, end)) for engine, end in zip(engines, ends, strict=True)]
+    places: Places = [()] * len(engines)
+    taken = [0.0] * count
+    for number, engine in sorted(enumerate(engines), key=lambda numbered: -numbered[1].memory):
+        places[number] = tuple(sorted(sorted(range(count), key=taken.__getitem__)[: engine.gpus]))
+        for device in places[number]:
+            taken[device] += engine.memory
+    fits = max(taken) <= 1 + _ROUNDING and all(engine.gpus <= count for engine in engines)
+    return places if fits else None

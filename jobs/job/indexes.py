@@ -21,11 +21,11 @@ States = Mapping[str, Any]
 
 def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:
     """Returns the states of the indexes now, each read once."""
-    found: dict[str, Any] = {}
-    for one in searched:
-        if one.settings.foreign and one.place not in found:
-            found[one.place] = retriever_facts(one.name, one.settings.at(one.identity), one.identity).get("state")
-    return {place: state for place, state in found.items() if state is not None}
+    facts: dict[str, dict[str, Any]] = {}
+    for index in searched:
+        if index.settings.foreign and index.place not in facts:
+            facts[index.place] = retriever_facts(index.name, index.settings.at(index.identity), index.identity)
+    return {place: known["state"] for place, known in facts.items() if known.get("state") is not None}
 
 
 def noted_changes(starts: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -48,19 +48,19 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
 
     Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
     """
-    found: dict[str, dict[str, Any]] = {}
-    known: dict[str, dict[str, Any]] = {}
+    by_alias: dict[str, dict[str, Any]] = {}
 
     def identity_of(name: str, retriever: RetrieverSettings) -> dict[str, Any]:
         alias = retriever.model_dump_json(include={"kind", "url_env", "index", "filter"})
-        made = retriever_identity(name, retriever.at(known.get(alias, {})))
-        known.setdefault(alias, made)
-        return made
+        identity = retriever_identity(name, retriever.at(by_alias.get(alias, {})))
+        by_alias.setdefault(alias, identity)
+        return identity
 
+    identities: dict[str, dict[str, Any]] = {}
     for name, retriever in config.retrieve.retrievers.items():
-        of = {key: identity_of(key, one) for key, one in retriever.indexed(name).items()}
-        found[name] = retriever.identity_of(name, of) if of else retriever_identity(name, retriever)
-    return found
+        parts = {key: identity_of(key, part) for key, part in retriever.indexed(name).items()}
+        identities[name] = retriever.identity_of(name, parts) if parts else retriever_identity(name, retriever)
+    return identities
 
 
 def read_facts(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -83,37 +83,32 @@ def check_depths(config: Config, facts: Mapping[str, Mapping[str, Any]]) -> None
                 )
 
 
-def encoder_warnings(config: Config, *, reranker: bool = True) -> tuple[str, ...]:
+def encoder_warnings(config: Config, *, reranker: bool = True) -> list[str]:
     """Returns what a person should know of how vectors are made, those of a `reranker` among them, a line each."""
-    found = [
-        f"retrieve.retrievers.{name}: {note}"
-        for name, one in all_indexed(config.retrieve.retrievers).items()
-        if one.encoder is not None
-        for note in encoder_notes(one.encoder)
-    ]
-    if reranker and config.rerank.kind == "bi_encoder" and config.rerank.encoder is not None:
-        found += [f"rerank: {note}" for note in encoder_notes(config.rerank.encoder)]
-    return tuple(found)
+    encoders = {f"retrieve.retrievers.{name}": one.encoder for name, one in all_indexed(config.retrieve.retrievers).items()}
+    if reranker and config.rerank.kind == "bi_encoder":
+        encoders["rerank"] = config.rerank.encoder
+    return [f"{where}: {note}" for where, encoder in encoders.items() if encoder for note in encoder_notes(encoder)]
 
 
 def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Returns what the config leaves to its encoders' own files, a line for each retriever that does."""
     stored = indexed_identities(indexes)
-    found = {
-        name: own_words(one.encoder, stored[name]["encoder"])
-        for name, one in all_indexed(config.retrieve.retrievers).items()
-        if isinstance(one.encoder, EncoderSettings) and "encoder" in stored.get(name, {})
+    words = {
+        name: own_words(retriever.encoder, stored[name]["encoder"])
+        for name, retriever in all_indexed(config.retrieve.retrievers).items()
+        if isinstance(retriever.encoder, EncoderSettings) and "encoder" in stored.get(name, {})
     }
-    return [f"{name}: {words}" for name, words in found.items() if words]
+    return [f"{name}: {left_out}" for name, left_out in words.items() if left_out]
 
 
 def text_settings(config: Config) -> list[RetrieverSettings]:
     """Returns the settings of the indexes with the texts of documents: all of a union, the first of others, none of the web."""
     name = config.retrieve.text_retriever
-    settings, found = config.retrieve.retrievers[name], dict[str, RetrieverSettings]()
+    settings, members = config.retrieve.retrievers[name], dict[str, RetrieverSettings]()
     for key, index in settings.indexed(name).items():
-        found.setdefault(settings.member(key), index)
-    return list(found.values())
+        members.setdefault(settings.member(key), index)
+    return list(members.values())
 
 
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
