@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError, DmqrError
-from dmqr.face import Face, OnProgress, caller
+from dmqr.face import OnProgress, caller
 from dmqr.results import Planned, Result, Rewrites
 from dmqr.whole_jobs import Settings, configured, warn
 
@@ -82,58 +82,51 @@ def try_query(
     Example:
         dmqr try configs/quickstart.yaml "why do onions make you cry"
     """
-    sources, queries = told_apart(given)
-    if len(queries) > 1:
-        raise ConfigError(
-            "argument",
-            f"{', '.join(map(repr, queries))}: one QUERY is sent; put it in quotes, and name a CONFIG like a YAML file",
-        )
-    if not sources:
-        raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
-    face = caller(progress)
-    typed = None if queries else face.queries()
-    trials = _trials(face, sources, typed or queries, settings, date, context, value, prompts=prompts)
-    if typed is not None:
-        return trials
-    found = next(trials)
-    if isinstance(found, DmqrError):
-        raise found
-    return found
-
-
-def _trials(
-    face: Face, sources: Sequence[ConfigSource], queries: Iterable[str], settings: Settings,
-    date: str | None, context: str | None, value: Sequence[str], *, prompts: bool
-) -> Iterator[Result | DmqrError]:  # fmt: skip
-    """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""
     from jobs.index.missing import ready_indexes
     from jobs.pages.try_one import page
     from jobs.try_one.stages import LoadedConfig
     from jobs.try_one.trial import Given, read_values, trial_values
 
-    asked = Given(context, read_values(value))
-    labels = [Path(one).stem if isinstance(one, str | os.PathLike) else f"config {n}" for n, one in enumerate(sources, 1)]
-    labels = labels if len(set(labels)) == len(labels) else list(map(str, sources))
-    configs = [configured(source, settings, date) for source in sources]
-    with ExitStack() as stack:
-        with face.working("try") as display:
-            ready = partial(ready_indexes, progress=display)
-            loaded = [
-                stack.enter_context(LoadedConfig(config, file, label, asked, ready))
-                for (config, file), label in zip(configs, labels, strict=True)
-            ]
-            warn(dict.fromkeys(words for one in loaded for words in one.warnings))
-            if not isinstance(queries, list):  # several come
-                for one in loaded:
-                    one.load(display.phase)
-        for query in queries:
-            try:
-                with face.working("try") as display:
-                    trials = [one.try_query(query, display.phase) for one in loaded]
-            except DmqrError as error:
-                yield error
-                continue
-            yield Result(partial(list, map(trial_values, trials)), partial(page, trials, prompts))
+    sources, queries = told_apart(given)
+    if len(queries) > 1:
+        several = ", ".join(map(repr, queries))
+        raise ConfigError("argument", f"{several}: one QUERY is sent; put it in quotes, and name a CONFIG like a YAML file")
+    if not sources:
+        raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
+    face = caller(progress)
+    typed = None if queries else face.queries()
+
+    def trials() -> Iterator[Result | DmqrError]:
+        """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""
+        asked = Given(context, read_values(value))
+        labels = [Path(one).stem if isinstance(one, str | os.PathLike) else f"config {n}" for n, one in enumerate(sources, 1)]
+        labels = labels if len(set(labels)) == len(labels) else list(map(str, sources))
+        configs = [configured(source, settings, date) for source in sources]
+        with ExitStack() as stack:
+            with face.working("try") as display:
+                ready = partial(ready_indexes, progress=display)
+                loaded = [
+                    stack.enter_context(LoadedConfig(config, file, label, asked, ready))
+                    for (config, file), label in zip(configs, labels, strict=True)
+                ]
+                warn(dict.fromkeys(warning for config in loaded for warning in config.warnings))
+                for config in loaded if typed is not None else ():  # several queries come
+                    config.load(display.phase)
+            for query in queries if typed is None else typed:
+                try:
+                    with face.working("try") as display:
+                        shown = [config.try_query(query, display.phase) for config in loaded]
+                except DmqrError as error:
+                    yield error
+                    continue
+                yield Result(partial(list, map(trial_values, shown)), partial(page, shown, prompts))
+
+    if typed is not None:
+        return trials()
+    result = next(trials())
+    if isinstance(result, DmqrError):
+        raise result
+    return result
 
 
 def told_apart(given: Sequence[ConfigSource]) -> tuple[list[ConfigSource], list[str]]:
