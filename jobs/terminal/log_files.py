@@ -52,7 +52,6 @@ class LogFiles:
         self._lines, self._output = lines, output
         self._storage: Storage | None = None
         self._files: dict[Path, int] = {}  # local file -> its size when it was put on S3 last
-        self._handler: logging.FileHandler | None = None
         self._stored = time.monotonic()
         self._putting = threading.Lock()
         self._ended = False
@@ -78,12 +77,11 @@ class LogFiles:
         if self._output is not None:
             self._files[output] = 0
             self._lead_into(output, self._output)
-        self._handler = logging.FileHandler(events, encoding="utf-8", errors="backslashreplace")
-        self._handler.setFormatter(self._lines)
-        self.waiting.setTarget(self._handler)
+        handler = logging.FileHandler(events, encoding="utf-8", errors="backslashreplace")
+        handler.setFormatter(self._lines)
+        self.waiting.setTarget(handler)
+        self.waiting.flushLevel = logging.NOTSET  # from now on nothing waits
         self.waiting.flush()
-        logging.getLogger(TREE).removeHandler(self.waiting)
-        logging.getLogger(TREE).addHandler(self._handler)
         self.url = storage.url(f"logs/{events.name}")
         event("log", f"log {self.url}", url=self.url)
 
@@ -106,16 +104,10 @@ class LogFiles:
             event("warning", f"the log could not be put on S3 ({error}); it is in {folder}", logging.WARNING)
         elif self._storage is not None:
             shutil.rmtree(next(iter(self._files)).parent, ignore_errors=True)
-        if self._handler is not None:
-            logging.getLogger(TREE).removeHandler(self._handler)
-            self._handler.close()
-
-    def tail(self) -> str:
-        """Returns the end of what libraries have printed, as far as the standard streams lead here."""
-        if self._output is None:
-            return ""
-        size = os.fstat(self._output.fileno()).st_size
-        return os.pread(self._output.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip()
+        handler = self.waiting.target
+        self.waiting.close()
+        if handler is not None:
+            handler.close()
 
     def _lead_into(self, path: Path, output: IO[bytes]) -> None:
         """Leads the standard streams into a file, which begins with what they have had so far."""
@@ -160,12 +152,7 @@ class _TerminalLines(logging.Handler):
 
 @contextmanager
 def logged(verb: str, run: str = "") -> Iterator[tuple[LiveDisplay, LogFiles]]:
-    """Sets the log of a verb up; yields the display, on the true standard error, and the log's files.
-
-    Args:
-        verb: which one.
-        run: the run's id, where there is one.
-    """
+    """Sets the log of a verb up; yields the display, on the true standard error, and the log's files; `run` is the run's id."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
@@ -186,7 +173,9 @@ def logged(verb: str, run: str = "") -> Iterator[tuple[LiveDisplay, LogFiles]]:
                 try:
                     yield display, files
                 except Exception as error:
-                    if files.url is None and (tail := files.tail()):
+                    size = os.fstat(output.fileno()).st_size
+                    tail = os.pread(output.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip()
+                    if files.url is None and tail:
                         error.add_note(f"libraries printed last:\n{tail}")
                     raise
                 finally:
@@ -224,12 +213,7 @@ class ToldProgress(LiveDisplay):
 def embedded_log(
     verb: str, run: str = "", told: Callable[[dict[str, Any]], object] | None = None
 ) -> Iterator[tuple[LiveDisplay, LogFiles]]:
-    """Sets the log of a job up; yields what is told the progress, and the log's files.
-
-    Args:
-        verb: which one.
-        run: the run's id.
-        told: is called with the progress, in the thread that works.
+    """Sets the log of a job up; yields the display, and the log's files; `told` is called with the progress.
 
     Raises:
         HeldError: another job is at work in this process: they would share one log.
