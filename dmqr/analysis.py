@@ -49,7 +49,7 @@ def report(
 
     face, folder = caller(), open_run(os.fspath(run))
     priced = prices_of_run(folder, prices)
-    truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
+    truth = Truth(folder, qrels, key, answers, note=face.note)
     settings, texts = truth.settings(measures, baseline), folder.config.report.texts and not no_texts
     if folder.is_ablation:
         arms = compared(folder, truth.judgements, settings, priced, truth.gold)
@@ -173,7 +173,7 @@ def diff(
     for folder in (folder for folder in (old, new) if folder.is_ablation):
         what = "is an ablation, whose arms are compared in its report"
         raise ConfigError("argument", f"{folder.storage.root}: {what}; give two runs")
-    truth = Truth(new, None if qrels is None else os.fspath(qrels), key, answers, note=face.note)
+    truth = Truth(new, qrels, key, answers, note=face.note)
     judgements, priced = truth.named, prices_of_run(new, prices)
     changes = diff(old, new, judgements, priced, samples, measures, truth.gold)
     if changes.quality is not None and truth.given:
@@ -213,7 +213,7 @@ def tune(
     face, folder = caller(), open_run(os.fspath(run))
     written = out or f"{folder.config.name}-tuned.yaml"
     check_out(written)
-    truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, note=face.note)
+    truth = Truth(folder, qrels, key, note=face.note)
     judgements = truth.named
     if judgements is None:
         what = "its config names no judgements that are here"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from cluster.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
+    from dmqr.results import Folder
     from jobs.config.settings import EvaluateSettings
     from jobs.log.judgements import Judgements, Key
     from jobs.measure.answers import GoldAnswers
@@ -30,7 +32,7 @@ class Truth:
     def __init__(
         self,
         folder: RunFolder,
-        qrels: str | Grades | None = None,
+        qrels: Folder | Grades | None = None,
         key: Key | None = None,
         answers: str | None = None,
         judged: bool = False,
@@ -49,7 +51,7 @@ class Truth:
         given, key = self._qrels, self._key or self._settings.key
         if isinstance(given, Mapping):
             return given_qrels(given, "qrels", key)
-        path = given or self._settings.qrels
+        path = os.fspath(given) if given else self._settings.qrels
         if given is None and path is not None and not is_here(path):
             self._note(f"judgements {path} are not here; nothing is measured (give others: qrels)")
             return None

@@ -132,7 +132,7 @@ def export(
             display.phase("checking")
             if qrels is None and publish.quality_loss is not None:
                 check_here(folder.config.evaluate.qrels, "publish.quality_loss", "--qrels")
-            truth = Truth(folder, None if qrels is None else os.fspath(qrels), key, note=face.note)
+            truth = Truth(folder, qrels, key, note=face.note)
             checked = checks(folder, version, publish, truth.judgements)
             if failed := [one for one in checked if not one.passed]:
                 raise not_promoted(version, failed)
