@@ -10,10 +10,7 @@ _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 
 
 def cause(error: BaseException) -> str:
-    """Returns what went wrong in one line: an error of ours that a worker raised, else the innermost cause.
-
-    Ray wraps what a worker raised in text of many lines.
-    """
+    """Returns what went wrong in one line: an error of ours that a worker raised (Ray wraps it), else the innermost cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
     ours = [line.split(": ", 1)[-1] for line in causes if line.startswith(_PACKAGES)]
@@ -41,10 +38,7 @@ def yaml_problem(error: Exception) -> str:
 
 
 def redacted(text: object, secrets: Iterable[str], most: int | None = None) -> str:
-    """Returns a server's message in one line, with every secret that was sent to it replaced by ***.
-
-    What cannot be printed becomes "?".
-    """
+    """Returns a message in one line, with every secret replaced by ***, and what cannot be printed by "?"."""
     line = one_line(text, None)
     for secret in secrets:
         line = line.replace(secret, "***")

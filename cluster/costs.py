@@ -63,14 +63,7 @@ OVERHEAD = pa.struct([("stage", pa.string()), ("quantity", pa.string()), ("amoun
 
 
 def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> dict[str, Any]:
-    """Returns an unsettled COST entry; quantities that are not given are 0.
-
-    Args:
-        stage: The stage's name.
-        component: Strategy, request, retriever or model.
-        seconds: Measured busy time.
-        **values: Other fields of COST.
-    """
+    """Returns an unsettled COST entry; fields of COST that are not given are 0 or null. `seconds` is measured busy time."""
     own = {"stage": stage, "component": component, "seconds": seconds, "attempt": 1, "device_seconds": 0.0, "start": 0}
     return dict.fromkeys(COST.names) | own | dict.fromkeys(QUANTITIES, 0) | values
 
@@ -78,13 +71,12 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
 def settle(table: pa.Table, seconds: float, devices: float, start: int) -> tuple[pa.Table, bool]:
     """Returns the table with the unsettled entries of its column `costs` settled, and whether any of them has seconds.
 
-    Their seconds are scaled to the given sum; they share equally if none has measured time. An entry of what was taken from a
-    store alone has none. Settled entries (of earlier stages, or of completions that an earlier start of the run has stored)
-    stay as they are.
+    Their seconds are scaled to add up to `seconds`; they share equally if none has measured time. An entry of what was taken
+    from a store alone has none. Settled entries (of earlier stages, or of completions that an earlier start has stored) stay.
 
     Args:
         table: A block with the column `costs`.
-        seconds: What the seconds of the unsettled entries are to add up to.
+        seconds: The sum of the settled entries.
         devices: Accelerators of the worker.
         start: The number of this start of the run, from 1.
     """
@@ -237,23 +229,15 @@ class Prices(BaseModel):
         return self
 
     def node_usd(self, node_seconds: Mapping[str, float]) -> dict[str, float]:
-        """Returns the price of nodes in USD by their kind.
-
-        Args:
-            node_seconds: Kind (`cpu`, `gpu`) -> seconds x nodes.
-        """
+        """Returns the price of nodes in USD by their kind (`cpu`, `gpu`), from seconds x nodes."""
         of = self.node_hour or 0.0
         hour: Mapping[Any, float] = of if isinstance(of, dict) else dict.fromkeys(node_seconds, of)
         return {kind: seconds / 3600 * hour.get(kind, 0.0) for kind, seconds in node_seconds.items()}
 
     def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
-        """Returns the price of `costs` in USD: time of workers and driver, accelerators, tokens, searches, requests to S3.
+        """Returns the price of `costs` in USD, of some stages or all: time, accelerators, tokens, searches, requests to S3.
 
         Nodes are not part of it: `jobs.runs.bill` has the whole bill.
-
-        Args:
-            costs: Quantities.
-            stages: The stages to count; None: all.
         """
         return sum(
             self._component(key, sums)
@@ -278,11 +262,7 @@ def prices_version(path: Path) -> dict[str, str]:
 
 
 def load_prices(path: Path) -> Prices | None:
-    """Reads `prices.yaml`; returns None if there is no such file.
-
-    Raises:
-        ClusterError: It is not YAML, or has unknown keys or wrong values.
-    """
+    """Reads `prices.yaml`; returns None if there is no such file, and raises ClusterError if it is invalid."""
     if not path.exists():
         return None
     try:

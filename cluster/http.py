@@ -37,8 +37,7 @@ _FORM = "must be like http://host:8000/v1, without ? or #"
 def server_address(base_url: str) -> str:
     """Returns a server's address without a slash at its end.
 
-    Raises:
-        ValueError: It is none, or may hold a secret, which the message does not repeat.
+    Raises ValueError, which never repeats a secret, if it is none.
     """
     try:
         parts = urlsplit(base_url.strip())
@@ -65,11 +64,7 @@ class ApiKey:
     """
 
     def __init__(self, variable: str | None) -> None:
-        """Reads the key.
-
-        Raises:
-            ValueError: There is none, or what no key can hold; a name that may be the secret itself is not repeated.
-        """
+        """Reads the key; raises ValueError if there is none, or what no key can hold."""
         self.source = variable
         self.value = None if variable is None else os.environ.get(variable, "").strip()
         if variable is not None and not (self.value and self.value.isascii() and self.value.isprintable()):
@@ -148,11 +143,7 @@ class Refusals:
 
 
 def proxy_of(base: str) -> str | None:
-    """Returns the proxy that the environment names for an address, with its user and password; None without one.
-
-    Raises:
-        ValueError: It is no HTTP proxy.
-    """
+    """Returns the proxy that the environment names for an address; ValueError if it is no HTTP proxy."""
     parts = urlsplit(base)
     proxy = getproxies().get(parts.scheme)
     if not proxy or proxy_bypass(parts.netloc):
@@ -221,14 +212,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, str]:
-    """Returns the error code and the message for a status that every request to a URL would get.
-
-    Args:
-        status: 401 and 403: no access; 402: not paid; else: nothing is there, or not the model.
-        url: What was asked.
-        said: The status and the server's words.
-        key: That was sent.
-    """
+    """Returns the error code and the message for a status that every request to a URL would get; `said`: the server's words."""
     if status in (401, 403) and key.source:
         return "server-access", f"{url} refuses the key in {key.source} ({said}); set {key.source} to one that it takes"
     if status in (401, 403):

@@ -29,12 +29,7 @@ class Isolation(NamedTuple):
     left_out: tuple[int, ...] = ()
 
     def after_death(self, part: tuple[int, int], alone: bool) -> Isolation:
-        """Returns what is known after another death.
-
-        Args:
-            part: The rows of the block that the worker had in hand.
-            alone: Whether it had no other block.
-        """
+        """Returns what is known after another death; `part`: the rows in hand; `alone`: the worker had no other block."""
         if not alone:
             return self
         first, end = part
@@ -43,11 +38,9 @@ class Isolation(NamedTuple):
         return Isolation(self.deaths + 1, part, self.left_out)
 
     def parts(self, rows: int, retries: int) -> list[tuple[int, int]]:
-        """Returns the parts in which the block is run, in order; they cover all its rows, and a row left out is one.
+        """Returns the parts in which the block is run, in order; they cover all `rows`, and a row left out is one.
 
-        Args:
-            rows: Of the block.
-            retries: Further deaths after which a part is to be a single row.
+        `retries`: further deaths after which a part is to be a single row.
         """
         first, end = self.place if self.place and self.deaths > 1 else (0, 0)
         step = max(1, math.ceil((end - first) / math.ceil(rows ** (1 / max(1, retries - 1)))))
@@ -74,13 +67,9 @@ class Isolations:
         return self._suspected.get(block)
 
     def may_start(self, block: Block, worker: str, in_flight: list[int], now: float) -> bool:
-        """Returns whether a worker may start a block now; it asks again until it may.
+        """Returns whether a worker, with the shards `in_flight` in this stage, may start a block now; else it asks again.
 
-        Args:
-            block: Its stage and shard.
-            worker: The worker.
-            in_flight: The shards that it has in this stage.
-            now: In seconds; who has not asked for `PATIENCE` waits no more.
+        Who has not asked for `PATIENCE` seconds waits no more.
         """
         stage, shard = block
         waiting, asked = self._next.get((stage, worker), (shard, now))
@@ -102,12 +91,7 @@ class Isolations:
         return block in self._parts
 
     def died(self, blocks: list[Block], rows: Mapping[int, int]) -> None:
-        """Records that a worker has died.
-
-        Args:
-            blocks: That it had in flight.
-            rows: Of each shard.
-        """
+        """Records that a worker has died with these blocks in flight; `rows`: of each shard."""
         for block in blocks:
             part = self._parts.pop(block, (0, rows[block[1]]))
             self._suspected[block] = self._suspected.get(block, _NOTHING).after_death(part, alone=len(blocks) == 1)

@@ -29,9 +29,8 @@ class Deciding(NamedTuple):
 def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None) -> Iterator[Deciding]:
     """Yields the fields of a section that decide results: those that are not marked `NOT_IDENTITY`.
 
-    Of a plug-in files count by content. The sections of this project mark what names
-    files, since their content counts elsewhere; with `weights`, which returns the identity of those of a hub or of a package,
-    their weights count here.
+    Files that a plug-in names count by content; of this project's sections their content counts elsewhere. With `weights`,
+    which returns the identity of weights of a hub or of a package, those count here.
     """
     plugin, names = bool(identity_of(type(part))), field_names(type(part))
     for name, field in type(part).model_fields.items():
@@ -48,10 +47,7 @@ def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None
 
 
 def content_of(what: Names | None, value: Any) -> Any:
-    """Returns `sha256:...` of the file or folder of this machine that a field's value names, of a list each.
-
-    Anything else is returned as it is: an address of S3, a name of a hub, a path at which nothing is.
-    """
+    """Returns `sha256:...` of the file or folder of this machine that a value names, of a list each; else the value."""
     if what in _BY_CONTENT and isinstance(value, list | tuple):
         return [content_of(what, one) for one in value]
     if what not in _BY_CONTENT or not isinstance(value, str) or not value or "://" in value:

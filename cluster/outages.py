@@ -30,12 +30,7 @@ class Outage(NamedTuple):
 
 
 class Transient(Exception):
-    """A failure of a service after which the same request may succeed.
-
-    Attributes:
-        service: As in `Outage`.
-        lasted: Seconds since the request failed first.
-    """
+    """A failure of a service (as in `Outage`), `lasted` seconds after the first; the same request may succeed."""
 
     lasted = 0.0
 
@@ -51,13 +46,11 @@ _latest: dict[str, float] = {}  # service -> when it failed last
 
 
 def pause(failures: int, first: float | None = None, longest: float | None = None, least: float = 0.25) -> float:
-    """Returns the seconds to wait before a request is sent again: exponential backoff with jitter.
-
-    The length is random, so that clients which were refused together do not return together.
+    """Returns the seconds to wait before a request is sent again: exponential backoff with jitter against thundering herds.
 
     Args:
         failures: In a row, from 1.
-        first: Most seconds after the first of them, twice as many after each further one; None: `FIRST_PAUSE`.
+        first: Most seconds after the first failure; doubles with each. None: `FIRST_PAUSE`.
         longest: Most seconds of all; None: `LONGEST_PAUSE`.
         least: The shortest pause, as a part of the longest after as many failures.
     """
@@ -115,9 +108,7 @@ def answered(service: str) -> None:
 def outages(after: float = 0.0) -> list[Outage]:
     """Returns the services that have failed for `SHORTEST` seconds or longer without an answer, sorted by name.
 
-    Args:
-        after: In seconds since the epoch: a service that has not failed since then is left out. An earlier job of this process
-            has given it up, and nobody waits for it.
+    One that has not failed since `after` (seconds since the epoch) was given up by an earlier job, and is left out.
     """
     now = time.time()
     with _lock:

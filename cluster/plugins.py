@@ -44,13 +44,9 @@ def entry_points(group: str) -> dict[str, str]:
 
 
 def plugin(name: str, group: str, fits: Callable[[Any], bool], wanted: str) -> type:
-    """Returns the class that `module:Class`, or the name of an entry point, names.
+    """Returns the class that `module:Class`, or the name of an entry point of `group`, names.
 
-    Args:
-        name: As the config has it.
-        group: Of entry points.
-        fits: Whether a class may be named.
-        wanted: Which may be, in words, with an article.
+    `fits` tells whether a class may be named, and `wanted` says so in words, with an article.
 
     Raises:
         PluginError: It is not there, cannot be imported, or is something else.
@@ -70,11 +66,7 @@ def plugin(name: str, group: str, fits: Callable[[Any], bool], wanted: str) -> t
 
 
 def imported(name: str) -> ModuleType:
-    """Returns a module; the current folder is among those in which it is looked for.
-
-    Raises:
-        PluginError: It is not there, or raises an error.
-    """
+    """Returns a module, also of the current folder; raises PluginError if it is not there or raises an error."""
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)
     try:
@@ -112,11 +104,7 @@ def version_of(module: str) -> str:
 
 
 def module_beside(made: type, name: str) -> ModuleType:
-    """Returns the module of a name; "": that of the class.
-
-    Raises:
-        ClusterError: It is not there, or raises an error.
-    """
+    """Returns the module of a name, "": that of the class; raises ClusterError if it is not there, or raises an error."""
     if not name:
         return sys.modules[made.__module__]
     if not is_plugin(made):
@@ -133,8 +121,7 @@ def own_errors(
 ) -> Iterator[None]:
     """Says in one line what code of a plug-in raises: `what` failed, of the class `made`, under the key `where` of the config.
 
-    Errors of this project and of connections, which say it themselves, pass, and so do those of `but`, and all where `made` is
-    no plug-in's.
+    Errors of this project, of connections and of `but` pass, and so do all where `made` is no plug-in's.
     """
     passing: tuple[type[BaseException], ...] = (DmqrError, ConnectionError, *but)
     try:

@@ -88,11 +88,7 @@ class Settings(BaseModel):
         )
 
     def server_limits(self) -> list[tuple[str | None, int]]:
-        """Returns the servers that a worker with these settings sends to, with the requests of the whole job at a time.
-
-        Returns:
-            Address, None for Elasticsearch, and requests.
-        """
+        """Returns the servers (None: Elasticsearch) that a worker sends to, with the requests of the whole job at a time."""
         return [*self.own_limits(), *(limit for _, inner in self._inner() for limit in inner.server_limits())]
 
     def own_limits(self) -> list[tuple[str | None, int]]:
@@ -156,8 +152,7 @@ class Kinds:
     ) -> None:
         """Makes a registry of kind -> `module:Class`; one that is added later counts, too.
 
-        `group` has the entry points of plug-ins; one that is not there is refused with `refusal` when it is to be opened.
-        Classes that are not as `only` says do not count.
+        A plug-in of `group` that is not there is refused with `refusal` when it is opened. `only` chooses among the classes.
         """
         self.classes, self.group, self.refusal, self._only = classes, group, refusal, only
         self._made: tuple[list[str], TypeAdapter[Any]] | None = None

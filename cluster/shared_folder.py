@@ -12,13 +12,10 @@ LOOK_SECONDS = 60.0  # a node that starts no process within it is not judged
 
 
 def check_shared(storage: Storage, what: str, look: Callable[[Path], Mapping[str, bool]] | None = None) -> None:
-    """Checks that all nodes of the connected cluster see what this process writes to a folder, which the key `what` names.
+    """Raises ClusterError if a node does not see what this process writes to the folder that the key `what` names.
 
     Storage on S3 always is shared; nodes that join later are not looked at. `look` returns node -> whether it sees a file;
     None: by a task on every node but this one.
-
-    Raises:
-        ClusterError: A node does not see it.
     """
     if remote(storage.root):
         return

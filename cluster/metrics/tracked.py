@@ -1,4 +1,4 @@
-"""Turns what the progress tracker hears of blocks into metrics.
+"""Turns what the progress tracker hears of blocks into metrics, and exports them through Ray.
 
 One process hears of every block, so nothing is lost with a worker. A block counts once, when a stage has finished it: where
 a stage does it again (its worker or its node has died), only what is more than before is added. So the counters are the sums
@@ -12,9 +12,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from cluster.costs import Totals, work_seconds
-from cluster.metrics.exporter import Exporter
+from cluster.metrics.table import METRICS, RUN_LABELS
 from cluster.run.snapshot import BlockTotals, Snapshot
 
 LOOK_SECONDS = 10.0  # between two looks at the gauges, as Ray exports; it forgets one that was not set for 20 s
@@ -25,6 +26,40 @@ TOKENS = {
 }  # fmt: skip
 
 
+class Exporter:
+    """The metrics of a run in a process that is connected to Ray. Ray exports them every 10 s, and when the process ends.
+
+    Can be pickled until its first value.
+    """
+
+    def __init__(self, run: str, run_id: str) -> None:
+        self._run_labels = dict(zip(RUN_LABELS, (run, run_id), strict=True))
+        self._open: dict[str, Any] = {}
+
+    def add(self, name: str, amount: float, **labels: str) -> None:
+        """Adds to a counter an amount above 0."""
+        self._metric(name).inc(amount, labels)
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Sets a gauge."""
+        self._metric(name).set(value, labels)
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Counts a value in the buckets of a histogram."""
+        self._metric(name).observe(value, labels)
+
+    def _metric(self, name: str) -> Any:
+        if name not in self._open:
+            from ray.util import metrics
+
+            kind, about, labels, buckets = METRICS[name]
+            more = {"boundaries": list(buckets)} if kind == "histogram" else {}
+            metric = getattr(metrics, kind.capitalize())(name, about, tag_keys=(*labels, *RUN_LABELS), **more)
+            metric.set_default_tags(self._run_labels)
+            self._open[name] = metric
+        return self._open[name]
+
+
 class TrackedMetrics:
     """The metrics of the blocks of a run; the calls are those of one process, under its lock."""
 
@@ -33,12 +68,7 @@ class TrackedMetrics:
         self._counted: dict[int, dict[str, Counter[Series]]] = {}  # shard in flight -> stage -> what was added
 
     def follow(self, progress: Callable[[], Snapshot], idle_seconds: Callable[[], float]) -> None:
-        """Sets the gauges every `LOOK_SECONDS`, in a thread of its own, as long as the process lives.
-
-        Args:
-            progress: Returns what is going on.
-            idle_seconds: Returns the seconds since the last progress.
-        """
+        """Sets the gauges every `LOOK_SECONDS`, in a thread of its own, as long as the process lives."""
 
         def look() -> None:
             before, then = progress(), time.monotonic()

@@ -21,8 +21,7 @@ def map_on_actors(
 ) -> Iterator[Result]:
     """Yields `worker(table)` for each table, in the order in which the calls end.
 
-    If a worker dies, Ray restarts it and repeats its calls, up to three times. An exception of a worker is raised here as
-    it is.
+    Ray restarts a worker that dies and repeats its calls, up to three times; an exception of a worker is raised here.
 
     `worker` is a class, built once per actor from `settings`. The next table is taken only when an actor, with fewer than
     `tables_per_worker` calls, can be called with it.

@@ -44,9 +44,8 @@ class SubmittedJob(NamedTuple):
     def code(self) -> int:
         """Returns the exit code that stands for the end of the job.
 
-        It is that of the entrypoint, by Ray's `driver_exit_code` or the words of its message; 128 + N where signal N has
-        ended it; 143 where the job was stopped; 1 where it failed before its entrypoint (a package could not be installed)
-        or with the machine that it ran on.
+        That of the entrypoint, by Ray's `driver_exit_code` or its message; 128 + N after signal N; 143 where the job was
+        stopped; 1 where it failed before its entrypoint (a package could not be installed) or with its machine.
         """
         if self.status == "SUCCEEDED":
             return 0
@@ -61,13 +60,10 @@ class JobServer:
     """The job server at an address."""
 
     def __init__(self, address: str) -> None:
-        """Connects.
-
-        Args:
-            address: http://HOST:8265, or https://.
+        """Connects to http://HOST:8265, or https://.
 
         Raises:
-            ConfigError: The address is none, or a package is missing.
+            ConfigError: The address is invalid, or a package is missing.
             ClusterError: No job server answers there, or it refuses the token.
         """
         self.address = _checked(address)
@@ -121,7 +117,6 @@ class JobServer:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Turns what Ray's client raises into a line."""
         from ray.exceptions import AuthenticationError
 
         try:
@@ -154,7 +149,6 @@ def _job(details: Any) -> SubmittedJob:
 
 
 def _checked(address: str) -> str:
-    """Returns an address without a slash at its end."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         shown = repr(address) if "@" not in address else "what is given"

@@ -45,7 +45,6 @@ class Lease:
     """A run's lease, held from `acquire` to `release`."""
 
     def __init__(self, storage: Storage, number: int, body: dict[str, Any]) -> None:
-        """Starts the heartbeat of a lease that `acquire` has created."""
         self.number = number
         self._storage, self._body = storage, body
         self._last_heartbeat = time.monotonic()  # when the last stored heartbeat was sent
@@ -55,11 +54,7 @@ class Lease:
 
     @classmethod
     def acquire(cls, storage: Storage, now: Callable[[], float] = time.time, before: Watched | None = None) -> Lease:
-        """Returns a new lease of the run; waits until the holder before, if it was heard of lately, is surely dead.
-
-        Raises:
-            HeldError: Another driver holds the run.
-        """
+        """Returns a new lease of the run, once the holder before is surely dead; raises HeldError if another driver has it."""
         seen = wait_until_free(storage, now(), before)
         if _elsewhere(seen.body):
             _watch(storage, seen, OBSERVED_SECONDS)  # this machine's clock may be ahead
@@ -76,7 +71,7 @@ class Lease:
     def lost(self) -> bool:
         """Returns whether another driver has taken over, or may have: the last stored heartbeat is `STALE_SECONDS` old.
 
-        The age is by this process's monotonic clock, so it grows while the heartbeat thread waits for storage.
+        The monotonic clock counts, so the age grows while the heartbeat thread waits for storage.
         """
         return self.taken_over() or time.monotonic() - self._last_heartbeat > STALE_SECONDS
 
@@ -139,8 +134,7 @@ def wait_until_free(
 ) -> Watched:
     """Waits until the last driver, on another machine and heard of lately, is taken for dead; returns its lease.
 
-    Raises:
-        HeldError: The driver lives.
+    Raises HeldError if that driver lives.
     """
     number, body = _latest(storage)
     same = before is not None and (number, body) == (before.number, before.body)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,11 +27,10 @@ class Meter:
     """Calls a stage's worker, checks the schemas of its input and output, and attributes its time to the rows.
 
     What no row has caused goes to the block's column `overhead`: the seconds of a worker that adds no cost entries, and the
-    requests to S3 that its process has sent since the block before.
+    requests to S3 of its process since the block before.
 
-    Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
-    seconds that it took while the worker was built), a method `close()`, which releases its resources, and a method
-    `charge_failed(row)`, which returns a row on which it raises with what it has spent on it.
+    Thread-safe. A worker may have an attribute `start_up` (part -> seconds while it was built), a method `close()`, and a
+    method `charge_failed(row)`, which returns a row on which it raises with what it has spent on it.
     """
 
     def __init__(self, stage: Stage, start: int) -> None:
@@ -42,7 +40,7 @@ class Meter:
         self._busy = costs.BusyTime()
         parts = {f"{costs.START_UP}.{part}": spent for part, spent in getattr(self._worker, "start_up", {}).items()}
         rest = time.perf_counter() - began - sum(parts.values())
-        self._start_up = [parts | {costs.START_UP: rest}] if stage.pool else []  # taken by the first block
+        self._start_up = iter([parts | {costs.START_UP: rest}] if stage.pool else [])  # taken by the first block
 
     def __call__(
         self,
@@ -50,15 +48,12 @@ class Meter:
         isolation: Isolation | None = None,
         part_started: Callable[[int, int], object] = lambda _first, _end: None,
     ) -> pa.Table:
-        """Returns the worker's output block, with the cost entries settled.
+        """Returns the worker's output block, with the cost entries settled; raises ClusterError for another schema.
 
         Args:
             table: The block.
-            isolation: Workers have died with it: it is run in parts; None: none has.
+            isolation: What is known of deaths with this block, which is then run in parts.
             part_started: Called with the rows of each part before it is run.
-
-        Raises:
-            ClusterError: The input or the output has another schema.
         """
         stage = self.stage
         if table.num_rows == 0:
@@ -78,10 +73,11 @@ class Meter:
         devices = stage.pool.gpus if stage.pool else 0.0
         name = stage.cost_stage or stage.name
         settled, charged = costs.settle(result, seconds, devices, self._start)
-        overhead = {} if charged else {"seconds": seconds}  # no row has caused the seconds
-        with contextlib.suppress(IndexError):
-            settled = _charge_start_up(settled, name, self._start_up.pop(), devices, self._start)
-        return _charge_overhead(settled, name, overhead | take_traffic())
+        start_up = next(self._start_up, {}).items()
+        parts = [costs.entry(name, p, s, device_seconds=s * devices, start=self._start) for p, s in start_up]
+        overhead = ({} if charged else {"seconds": seconds}) | take_traffic()  # no row has caused the seconds
+        amounts = [{"stage": name, "quantity": quantity, "amount": amount} for quantity, amount in overhead.items()]
+        return _append_to_first(_append_to_first(settled, "costs", parts), "overhead", amounts)
 
     def close(self) -> None:
         """Releases the worker's resources."""
@@ -141,8 +137,7 @@ class Meter:
 def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: str) -> pa.Table:
     """Calls a stage's worker with a block, and reports its start, heartbeats and end.
 
-    `worker` is its name, also after a restart. The result is empty where the block is (its shard was not admitted), or where
-    the worker has halted.
+    `worker` is its name, also after a restart. The result is empty where the block is, or where the worker has halted.
 
     Raises:
         ClusterError: `Stage.retries` + 1 workers died with this block alone, and not under one row of it.
@@ -173,38 +168,19 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
     return result
 
 
-def _charge_overhead(table: pa.Table, stage: str, amounts: Mapping[str, float]) -> pa.Table:
-    """Returns the block with amounts in the column `overhead` of its first row."""
-    entries = [{"stage": stage, "quantity": name, "amount": amount} for name, amount in amounts.items()]
-    return _append_to_first(table, "overhead", entries) if entries and "overhead" in table.column_names else table
-
-
 def _append_to_first(table: pa.Table, name: str, entries: list[dict[str, Any]]) -> pa.Table:
+    """Returns the block with entries appended to a column of its first row, where there are both."""
+    if not entries or name not in table.column_names:
+        return table
     column, place = table.column(name), table.schema.get_field_index(name)
     first = pa.array([[*(column[0].as_py() or []), *entries]], column.type)
     return table.set_column(place, table.schema.field(place), pa.concat_arrays([first, *column.slice(1).chunks]))
 
 
-def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], devices: float, start: int) -> pa.Table:
-    """Returns the block with the worker's start-up seconds on its first row, as cost entries of their own."""
-    entries = [costs.entry(stage, part, spent, device_seconds=spent * devices, start=start) for part, spent in parts.items()]
-    return _append_to_first(table, "costs", entries)
-
-
 def check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
-    """Compares a table's schema with a stage's.
-
-    Raises:
-        ClusterError: They differ; it names the missing and unknown columns, and those of another type.
-    """
+    """Raises ClusterError, which names missing and unknown columns, if a table's schema is not the stage's."""
     if found.equals(wanted, check_metadata=False):
         return
-    missing = [name for name in wanted.names if name not in found.names]
-    extra = [name for name in found.names if name not in wanted.names]
-    other = [f"{n}: {found.field(n).type} instead of {wanted.field(n).type}" for n in wanted.names
-             if n in found.names and found.field(n).type != wanted.field(n).type]  # fmt: skip
-    raise ClusterError(
-        "internal-error",
-        f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, "
-        f"found {found.names}; report it: a stage is at fault",
-    )
+    missing, unknown = ([f"{f.name}: {f.type}" for f in a if f not in list(b)] for a, b in ((wanted, found), (found, wanted)))
+    words = f"missing {missing}, unknown {unknown}, found {found.names}; report it: a stage is at fault"
+    raise ClusterError("internal-error", f"{where} a table that is not its schema: {words}")

@@ -108,12 +108,10 @@ def in_process_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[s
 def size_pools(
     requests: Mapping[str, PoolRequest], nodes: Sequence[NodeGroup], local: bool, added: Sequence[NodeGroup] = ()
 ) -> dict[str, Pool]:
-    """Returns the pools, sized to the cluster; `local`: whether Ray was started on this machine by the session.
+    """Returns the pools, sized to the cluster; raises ClusterError if it cannot hold them at once, whatever it scales to.
 
-    `added` are kinds of nodes that the cluster's autoscaler may have, each at its largest number.
-
-    Raises:
-        ClusterError: The pools request more than the cluster can hold at once, whatever it scales to.
+    `local`: whether the session started Ray on this machine. `added`: kinds of nodes that the autoscaler may have, each at its
+    largest number.
     """
     limit = _reachable(nodes, added)
     if local:
@@ -127,14 +125,9 @@ def size_pools(
 
 
 def _check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str) -> None:
-    """Checks that nodes have the CPUs and GPUs of all workers, and room for those of each pool alone and of all together.
-
-    A pool that grows counts with its minimum.
+    """Raises ClusterError if nodes surely lack CPUs, GPUs or room for the workers; a pool that grows counts with its minimum.
 
     In the message a cluster `has` these nodes, or does otherwise with them.
-
-    Raises:
-        ClusterError: They surely cannot.
     """
     limit = resources(nodes)
     described = "; ".join(f"{name} {p.workers} x ({p.cpus:g} CPU, {p.gpus:g} GPU)" for name, p in pools.items())
@@ -202,7 +195,7 @@ def _size(requests: Mapping[str, PoolRequest], workers: int, compute_cpus: float
     """Returns the pools, with defaults for what the requests leave open.
 
     GPUs go to the pools that request a number; then, one per worker, to those that can use them, the last stage first
-    (reranking gains most); and the rest to the pool that takes spare GPUs.
+    (reranking gains most); the rest to the pool that takes spare GPUs.
     """
     most = {name: one.workers[1] if isinstance(one.workers, tuple) else None for name, one in requests.items()}
     counts = {name: _least(request, workers) for name, request in requests.items()}
@@ -226,7 +219,6 @@ def _size(requests: Mapping[str, PoolRequest], workers: int, compute_cpus: float
 
 
 def _least(request: PoolRequest, workers: int) -> int:
-    """Returns the number of workers to begin with; `workers` where the request leaves it open."""
     if isinstance(request.workers, tuple):
         return request.workers[0]
     if isinstance(request.workers, int):

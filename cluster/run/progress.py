@@ -15,7 +15,6 @@ from cluster.costs import Totals, add_totals
 from cluster.isolation import Isolation, Isolations
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage, merged
-from cluster.run.grants import Budget
 from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.snapshot import BlockTotals, Retry, ShardState, Snapshot, StageProgress
 
@@ -40,11 +39,11 @@ class ProgressTracker:
         """Starts with no shard in flight.
 
         Args:
-            stages: Name -> workers, in the order of the stages; 0 for a stage without a pool.
+            stages: Name -> workers (0: no pool), in the order of the stages.
             limit: Shards in flight at most.
             budget_usd: USD that the run may cost; None: no limit.
             clock: Returns seconds.
-            metrics: To be exported; None: none.
+            metrics: To be exported.
             node_alive: Returns whether a node is there; a worker that ended with its node has not died of its blocks.
         """
         self._stages, self._limit, self._clock = dict(stages), limit, clock
@@ -62,7 +61,9 @@ class ProgressTracker:
         self._busy_since: dict[tuple[int, str], float] = {}
         self._busy_seconds = [0.0] * len(self._stages)
         self._queued_seconds = [0.0] * len(self._stages)
-        self._last_heartbeat, self._budget = clock(), Budget(budget_usd)
+        self._last_heartbeat, self._budget = clock(), budget_usd
+        self._spent_elsewhere = 0.0  # USD
+        self._granted: dict[str, float] = {}  # worker -> USD
         self._halted: dict[int, Totals] = {}  # shard -> what it has cost
         self._outages: dict[str, list[Outage]] = {}  # worker -> what it waits for
         self._retries: list[Retry] = []
@@ -71,10 +72,7 @@ class ProgressTracker:
             metrics.follow(self.progress, self.seconds_since_heartbeat)
 
     def admit(self, shard: int, seconds: float) -> bool | None:
-        """Waits until fewer than `limit` shards are in flight, and admits one.
-
-        Returns True: it is admitted. False: the gate is closed. None: timeout, after so many seconds; call again.
-        """
+        """Admits a shard once fewer than `limit` are in flight. False: the gate is closed; None: timeout, call again."""
         with self._condition:
             self._condition.wait_for(lambda: self._closed or len(self._admitted - {shard}) < self._limit, seconds)
             if self._closed:
@@ -125,14 +123,24 @@ class ProgressTracker:
             self.close()
 
     def reserve(self, worker: str, spent: float, wanted: float) -> float:
-        """Returns the USD that a worker may have spent in all from now on; see `Budget.reserve`."""
+        """Returns the USD that a worker may have spent in all from now on; less than it wants where less is left.
+
+        Workers ask before they spend, so that all together stay within the budget. What a dead worker was granted stays
+        granted: nobody knows how much of it was spent.
+        """
         with self._condition:
-            return self._budget.reserve(worker, spent, wanted)
+            if self._budget is None:
+                return float("inf")
+            granted = max(self._granted.get(worker, 0.0), spent)
+            self._granted[worker] = granted
+            left = self._budget - self._spent_elsewhere - sum(self._granted.values())
+            self._granted[worker] += max(0.0, min(wanted, left))
+            return self._granted[worker]
 
     def spent_elsewhere(self, usd: float) -> None:
-        """Records what the run has cost apart from reserved money; see `Budget.spent_elsewhere`."""
+        """Records what the run has cost apart from reserved money: earlier starts, other stages."""
         with self._condition:
-            self._budget.spent_elsewhere(usd)
+            self._spent_elsewhere = usd
 
     def report_outages(self, worker: str, outages: list[Outage]) -> None:
         """Replaces the outages that a worker waits out."""
@@ -163,8 +171,7 @@ class ProgressTracker:
     def block_started(self, stage: str, shard: int, rows: int, worker: str, node: str = "") -> int:
         """Records that a worker has started a block; a shard that was in a later stage goes back to this one (a retry).
 
-        Returns:
-            The number of this attempt at the block in this stage, from 1; 0: call again, a block is to run alone.
+        Returns the number of this attempt at the block in this stage, from 1; 0: call again, a block is to run alone.
         """
         with self._condition:
             index = self._index[stage]
@@ -223,10 +230,7 @@ class ProgressTracker:
                 state.spent = spent
 
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
-        """Records a stage's output block.
-
-        The first stage is given one row and the last returns one, so a shard's rows are the most that any stage had.
-        """
+        """Records a stage's output block; a shard's rows are the most that any stage had (the first is given one row)."""
         with self._condition:
             self._last_heartbeat = self._clock()
             index = self._index[stage]

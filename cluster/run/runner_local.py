@@ -50,8 +50,8 @@ class LocalRunner:
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
 
-        Builds the workers with the first shard, one after the other in the order of the stages, and closes them at the end. An
-        exception of a worker is raised when what the others have in hand is dropped, at their next heartbeat.
+        Builds the workers with the first shard, in the order of the stages, and closes them at the end. An exception of a
+        worker is raised when the others have dropped what they have in hand, at their next heartbeat.
         """
         first, *_, ended = self._queues
         try:
@@ -70,10 +70,7 @@ class LocalRunner:
             raise self._failure
 
     def drop(self) -> None:
-        """Ends the run where it is: nothing is admitted any more, and what is in hand is dropped; waits a moment for that.
-
-        After the end of the run it does nothing.
-        """
+        """Ends the run where it is: admits nothing more, drops what is in hand, and waits a moment for that."""
         if not self._ended.is_set():
             self.tracker.close()
             self._drop()
@@ -138,7 +135,6 @@ class LocalRunner:
         return meter
 
     def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Calls `work` in a thread of its own."""
 
         def called() -> None:
             try:
@@ -166,7 +162,7 @@ class LocalRunner:
     def _end(self) -> None:
         """Waits for the threads to end, and closes the workers; where a thread is still inside one, none is closed.
 
-        What closing raises is raised, unless the run has failed before: then it is a note of that exception.
+        What closing raises is raised, or noted on the failure of the run.
         """
         end = time.monotonic() + _DROPPED_SECONDS
         for thread in self._threads:
@@ -197,7 +193,7 @@ class _Tracker(ProgressTracker):
     dropped = False
 
     def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
-        """Records a worker's heartbeat, and raises where the run has failed."""
+        """Records a worker's heartbeat; raises where the run has failed."""
         super().heartbeat(stage, shard, attempt, share, spent)
         if self.dropped:
             raise _Dropped
@@ -207,7 +203,6 @@ class _BlockQueue:
     """The blocks that wait for one group of stages; thread-safe."""
 
     def __init__(self, writers: int) -> None:
-        """Starts empty; it ends when `writers` threads have closed it."""
         self._waiting: list[tuple[int, pa.Table]] = []
         self._writers = writers
         self._changed = threading.Condition()

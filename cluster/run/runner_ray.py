@@ -14,13 +14,12 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cluster.building import reported_while_busy
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import outages
 from cluster.run.meter import Meter, run_block
-from cluster.run.outage_reports import outages_reported
 from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.progress import ProgressTracker
+from cluster.run.pulse import outages_reported, reported_while_busy
 from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
 
@@ -50,7 +49,7 @@ class RayRunner:
             start: The number of this start of the run, from 1.
             shards: The number of shards to run; 0: unknown.
             budget_usd: USD that the run may cost; None: no limit.
-            metrics: To be exported; None: none.
+            metrics: To be exported.
         """
         import ray
 
@@ -114,10 +113,7 @@ class RayRunner:
 
 
 def tracker_options(node: str) -> dict[str, Any]:
-    """Returns the options of the tracker's actor, which lives on the driver's node: it ends with the driver, never before.
-
-    On another node, as Ray would choose one, its state would go with that node: what was granted of the budget, too.
-    """
+    """Returns options of the tracker's actor: on the driver's node, so that what was granted is lost with the driver alone."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     beside = NodeAffinitySchedulingStrategy(node, soft=False)

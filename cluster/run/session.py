@@ -43,11 +43,7 @@ class InProcessSession:
     local, task_cpus = True, 0
 
     def __init__(self, requests: Mapping[str, PoolRequest]) -> None:
-        """Sizes the pools, and sets WORKER_ENVIRONMENT in this process.
-
-        Raises:
-            ClusterError: This machine has GPUs, and fewer than a worker wants.
-        """
+        """Sizes the pools; raises ClusterError if this machine has GPUs, and fewer than a worker wants."""
         _set_environment()
         cores = float(os.cpu_count() or 1)
         gpus = usable_gpus(requests)
@@ -195,10 +191,7 @@ def visible_gpus() -> float:
 
 
 def _reported_node_groups() -> list[NodeGroup]:
-    """Returns the node groups that the cluster's autoscaler has reported.
-
-    Ray has no public function for it; Ray Data uses the same private one. KubeRay's autoscaler does not report any.
-    """
+    """Returns the node groups that the cluster's autoscaler reports (KubeRay's does not), as Ray Data does, privately."""
     from ray._private.state import state
 
     config = state.get_cluster_config()
@@ -214,7 +207,6 @@ def _reported_node_groups() -> list[NodeGroup]:
 
 
 def _nodes(nodes: list[dict[str, Any]]) -> list[NodeGroup]:
-    """Returns the live nodes, from what Ray says of them."""
     alive = (node["Resources"] for node in nodes if node["Alive"])
     kinds = Counter((float(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in alive)
     return [NodeGroup(count, *kind) for kind, count in kinds.items()]

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from cluster.kuberay.settings import KubernetesSettings
 from cluster.run.pool_sizes import PoolRequest
 from cluster.settings import FORM, Settings
 
@@ -52,13 +51,24 @@ class PoolSettings(Settings):
         return gpus
 
     def pool_request(self, *, can_use_gpu: bool = False) -> PoolRequest:
-        """Returns the request for the session.
-
-        Args:
-            can_use_gpu: Whether a worker can use a GPU.
-        """
+        """Returns the request for the session; `can_use_gpu`: whether a worker can use a GPU."""
         workers = (self.workers.min, self.workers.max) if isinstance(self.workers, WorkerRange) else self.workers
         return PoolRequest(workers, self.cpus, self.gpus, can_use_gpu)
+
+
+class KubernetesSettings(Settings):
+    """Fills the RayJob that `submit --render` prints; a run itself reads none of it."""
+
+    image: Annotated[str, Field(min_length=1)] = "dmqr:0.1.0"
+    """Image with this project, of this version."""
+    gpu_image: Annotated[str, Field(min_length=1)] | None = None
+    """Image of the workers that have GPUs; null: `image`."""
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = "dmqr"
+    """Namespace of the objects; it must exist."""
+    service_account: Annotated[str, Field(min_length=1)] = "default"
+    """ServiceAccount of the pods, such as one with rights on a bucket; it must exist."""
+    secret: Annotated[str, Field(min_length=1)] | None = None
+    """Secret whose keys are environment variables of all pods, such as ELASTICSEARCH_URL."""
 
 
 class ClusterSettings(Settings):

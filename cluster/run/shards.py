@@ -98,11 +98,7 @@ def put_plan(storage: Storage, plan: Plan) -> Plan:
 
 
 def read_plan(storage: Storage) -> Plan | None:
-    """Returns the stored plan; None before the run's first start.
-
-    Raises:
-        ClusterError: It cannot be parsed.
-    """
+    """Returns the stored plan, None before the run's first start; raises ClusterError if it is damaged."""
     data = storage.get(PLAN)
     if data is None:
         return None
@@ -118,11 +114,7 @@ def read_plan(storage: Storage) -> Plan | None:
 
 
 def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
-    """Compares the input files with those of the plan.
-
-    Raises:
-        ClusterError: A file was added, removed or changed.
-    """
+    """Raises ClusterError if an input file was added, removed or changed since the plan."""
     planned, found = ({file["path"]: file for file in files} for files in (plan.inputs, inputs))
     for path in sorted(planned.keys() | found.keys()):
         if planned.get(path) != found.get(path):
@@ -144,8 +136,8 @@ def write_table(storage: Storage, table: str, shard: int, rows: pa.Table) -> Fil
 def commit(storage: Storage, manifest: Manifest) -> Manifest:
     """Commits a shard and returns its manifest; if it is committed already, deletes our files and returns that manifest.
 
-    Files that both manifests name stay: an attempt whose worker died right after the commit is repeated with the block that
-    the stage before has made, and the files which that stage has written are the same.
+    Files that both manifests name stay: a worker that died right after the commit is repeated with the same block, and the
+    files that the stage before has written are the same.
     """
     if storage.put_if_absent(_commit_key(manifest.shard), json.dumps(asdict(manifest)).encode()):
         return manifest
@@ -179,11 +171,7 @@ def committed_shards(storage: Storage) -> set[int]:
 
 
 def manifests(storage: Storage) -> Iterator[Manifest]:
-    """Yields the manifests of all commits, in the order of the shards; fetches several at a time.
-
-    Raises:
-        ClusterError: One cannot be parsed.
-    """
+    """Yields the manifests of all commits, in the order of the shards; raises ClusterError if one is damaged."""
     keys = [entry.key for entry in storage.list(COMMITS) if entry.key.endswith(".json")]
     together = max(1, min(_TOGETHER, len(keys) // CONCURRENT_FETCHES))
     groups = [keys[place : place + together] for place in range(0, len(keys), together)]
@@ -229,8 +217,7 @@ def committed_tables(plan: Plan, committed: Iterable[Mapping[str, Sequence[File]
 def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File]) -> int:
     """Deletes files of killed attempts (unnamed data files, temporary files of manifests); returns their number.
 
-    Raises:
-        ClusterError: A named file is missing or has another size; nothing is deleted.
+    Raises ClusterError if a named file is missing or has another size; then nothing is deleted.
     """
     expected = {file.key: file.size for file in named}
     orphans = [entry.key for entry in storage.list(COMMITS) if not entry.key.endswith(".json")]

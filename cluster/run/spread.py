@@ -23,12 +23,10 @@ def spread(
     local: bool,
     worked: Callable[[float], object] = lambda _: None,
 ) -> list[Result]:
-    """Returns `function(item)` for each item, in their order.
-
-    The first exception of `function` is raised here; items that are not started by then are skipped.
+    """Returns `function(item)` for each item, in their order; after its first exception no further item is started.
 
     Args:
-        function: Idempotent, as a task is retried elsewhere if its process or node dies.
+        function: Idempotent: a task is retried elsewhere if its process or node dies.
         items: On a cluster they are pickled, as are function and results, and pass through the driver: names, no data.
         local: Whether to use threads of this process; else one task with one CPU per item.
         worked: Called with the seconds of every task in another process; its requests to S3 count as this process's.

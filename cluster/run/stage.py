@@ -46,14 +46,9 @@ class Stage:
 
 
 def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
-    """Returns the stages with their schemas `consumes` and `produces`.
+    """Returns the stages, in order, with their schemas `consumes` and `produces`; `source` is that of the first input.
 
-    Args:
-        stages: In the order of the pipeline.
-        source: The schema of the first stage's input.
-
-    Raises:
-        ClusterError: A stage needs a column that no stage before it adds.
+    Raises ClusterError if a stage needs a column that no stage before it adds.
     """
     linked, schema = [], source
     for stage in stages:
@@ -106,10 +101,7 @@ _thread = threading.local()  # .report, .reserve, .stopping: of the worker that 
 
 
 def heartbeat(share: float | None = None, spent: costs.Totals | None = None) -> None:
-    """Reports progress from inside a long call, as `ProgressTracker.heartbeat`; the stall timeout starts anew.
-
-    Has no effect on threads other than the one that built or called the worker.
-    """
+    """Reports progress from inside a long call, as `ProgressTracker.heartbeat`, if this thread built or called the worker."""
     if report := getattr(_thread, "report", None):
         report(share, spent)
 
@@ -117,18 +109,15 @@ def heartbeat(share: float | None = None, spent: costs.Totals | None = None) -> 
 def reserver() -> Callable[[float, float], float]:
     """Returns the function that reserves money for the worker that is built in this thread; any thread may call it.
 
-    Its arguments are the USD that the worker has spent and those that it wants in addition; it returns the USD that the worker
-    may have spent in all from then on. Outside a run there is no limit.
+    It takes the USD that the worker has spent and wants in addition, and returns those that it may have spent in all from then
+    on. Outside a run there is no limit.
     """
     reserve: Callable[[float, float], float] | None = getattr(_thread, "reserve", None)
     return reserve or (lambda _spent, _wanted: float("inf"))
 
 
 def stopping() -> Callable[[], bool]:
-    """Returns the function that tells the worker that is built in this thread whether the run stops; any thread may call it.
-
-    A run that stops admits no more shards, and may end before those in flight are committed.
-    """
+    """Returns the function that tells the worker that is built in this thread whether the run stops; any thread may call it."""
     told: Callable[[], bool] | None = getattr(_thread, "stopping", None)
     return told or (lambda: False)
 

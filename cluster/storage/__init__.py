@@ -140,11 +140,7 @@ def is_there(url: str) -> bool:
 
 
 def open_file(url: str, etag: str | None = None) -> BinaryIO:
-    """Opens a file or an S3 object for reading, seekable.
-
-    Args:
-        url: A path, or s3://BUCKET/KEY.
-        etag: The only version of the object that may be read.
+    """Opens a file or an S3 object for reading, seekable; with `etag` only that version of the object.
 
     Raises:
         OSError: It cannot be read; ESTALE: the object is another version.

@@ -56,10 +56,10 @@ def copied(
     there_only: bool = False,
     on_progress: Callable[[], object] = lambda: None,
 ) -> Path | None:
-    """Returns the folder on this machine with these objects under their keys.
+    """Returns the folder on this machine with these objects under their keys, and `more` (name -> content) beside them.
 
-    `version` differs for a later set of objects under the same keys; `more` (name -> content) is written beside them. Where an
-    object alone is copied, `name` is its own. With `there_only` no copy is made: None.
+    `version` differs for a later set of objects under the same keys. Where an object alone is copied, `name` is its own. With
+    `there_only` no copy is made: None.
 
     Raises:
         ClusterError: Too little space, or the folder cannot be written.
@@ -100,11 +100,7 @@ def usable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def work_folder() -> Iterator[Path]:
-    """Creates a temporary folder for the body; removes those of killed processes first.
-
-    Raises:
-        ClusterError: It cannot be made.
-    """
+    """Creates a temporary folder for the body, or raises ClusterError; removes those of killed processes first."""
     work, handle = cache_folder() / "work", None
     with usable(work):
         for left in work.iterdir():
@@ -138,11 +134,7 @@ def _remove(folder: Path, handle: int | None) -> None:
 
 
 def retry_if_replaced(copy: Callable[[], Value]) -> Value:
-    """Returns `copy()`, called again if an object was replaced while it was copied; `copy` lists the objects anew each time.
-
-    Raises:
-        FileNotFoundError: Also at the last of TRIES.
-    """
+    """Returns `copy()`, called up to TRIES times while it raises FileNotFoundError; it lists the objects anew each time."""
     for _ in range(TRIES - 1):
         with contextlib.suppress(FileNotFoundError):
             return copy()

@@ -69,7 +69,6 @@ class S3Storage:
     """
 
     def __init__(self, root: str) -> None:
-        """Sets the root, without a request. ClusterError if the address names no bucket."""
         bucket, _, prefix = root.removeprefix(SCHEME).partition("/")
         if not bucket:
             raise ClusterError("storage-refused", f"{root}: names no bucket; write s3://BUCKET/FOLDER")
@@ -116,15 +115,9 @@ class S3Storage:
         return data
 
     def download(self, entry: Entry, path: Path, on_progress: Callable[[], object] = lambda: None) -> None:
-        """Writes this version of an object into a local file, in parts.
+        """Writes this version of an object into a local file, which appears when it is complete, in parts.
 
-        Args:
-            entry: Key, size and version.
-            path: The file, which appears when it is complete.
-            on_progress: Called after every part.
-
-        Raises:
-            FileNotFoundError: The object was removed or replaced.
+        Calls `on_progress` after every part. Raises FileNotFoundError if the object was removed or replaced.
         """
         unfinished, named, url = path.with_name(f"{path.name}.part"), self._named(entry.key), self.url(entry.key)
         parts = prefetch(
@@ -189,7 +182,6 @@ class S3Storage:
         return name[len(self._prefix) + 1 :] if self._prefix else name
 
     def _pages(self, **wanted: Any) -> Iterator[dict[str, Any]]:
-        """Yields the pages of a listing; each is retried on its own."""
         more: dict[str, Any] = {}
         while True:
             asked = {"Bucket": self._bucket, **wanted, **more}

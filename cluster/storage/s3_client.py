@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from cluster.errors import ClusterError, UnavailableError
 from cluster.outages import Transient, answered, retried
-from cluster.storage import traffic
+from cluster.storage.traffic import add_traffic
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30  # READ_SECONDS: without a byte; several attempts fit into RETRY_SECONDS
 RETRY_SECONDS = 120.0  # of one request, from its first failure
@@ -28,6 +28,11 @@ SHORT_RETRY_SECONDS = 15.0  # the same, while the address or the credentials may
 FIRST_WAIT, LONGEST_WAIT = 0.1, 8.0  # seconds between two attempts
 CONNECTIONS = 32
 
+_KINDS = {  # operation -> kind of request; others are charged for as `get`
+    "PutObject": "put", "HeadObject": "head", "ListObjectsV2": "list", "DeleteObject": "delete",
+    "CreateMultipartUpload": "multipart", "UploadPart": "multipart", "CompleteMultipartUpload": "multipart",
+    "AbortMultipartUpload": "delete",  # free of charge, as deleting is
+}  # fmt: skip
 _NOT_FOUND = {"NoSuchKey", "NotFound", "404"}
 _BUSY = {
     "SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "Throttling", "ThrottlingException",
@@ -97,27 +102,24 @@ def _client(_process: int, _settings: tuple[tuple[str, str], ...]) -> Any:
 
 
 def _count_request(request: Any, event_name: str, **_: Any) -> None:
-    traffic.count_request(event_name.rpartition(".")[2], int(request.headers.get("Content-Length") or 0))
+    kind = _KINDS.get(event_name.rpartition(".")[2], "get")
+    add_traffic({kind: 1, "sent_bytes": int(request.headers.get("Content-Length") or 0)})
 
 
 def _count_answer(parsed_response: Any, event_name: str, **_: Any) -> None:
     if event_name.endswith(".GetObject") and parsed_response and "Error" not in parsed_response:
-        traffic.count_answer(int(parsed_response.get("ContentLength") or 0))
+        add_traffic({"received_bytes": int(parsed_response.get("ContentLength") or 0)})
 
 
 def call(url: str, operation: Callable[[Any], Value]) -> Value:
-    """Returns `operation(client)`, retried while it fails with a transient error.
-
-    Args:
-        url: The object or folder concerned, for messages.
-        operation: One request; it may be called many times.
+    """Returns `operation(client)`, one request to `url`, retried while it fails with a transient error.
 
     Raises:
         ClusterError: A permanent error.
         FileNotFoundError: There is no such object.
         PreconditionFailed: The request was conditional.
-        UnavailableError: Still a transient error after `RETRY_SECONDS`. No error is chained to botocore's: a worker's error
-            is logged with its causes, and a server's text may hold secrets.
+        UnavailableError: Still a transient error after `RETRY_SECONDS`. No error is chained to botocore's: a worker's error is
+            logged with its causes, and a server's text may hold secrets.
     """
     try:
         return retried(partial(_attempt, url, operation), _patience, first=FIRST_WAIT, longest=LONGEST_WAIT)

@@ -79,10 +79,7 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
 
 def open_duckdb(config: Mapping[str, str | int | bool] | None = None) -> duckdb.DuckDBPyConnection:
-    """Opens an in-memory DuckDB that reads s3://; sends no request before a query does.
-
-    DuckDB would draw a progress bar on standard output, which has results only, when a query takes two seconds.
-    """
+    """Opens an in-memory DuckDB that reads s3://, without the progress bar on standard output, which has results only."""
     connection = _quiet(duckdb.connect(config=dict(config or {})))
     connection.register_filesystem(_Files())
     connection.execute(_MACROS)
@@ -115,13 +112,7 @@ def kept_duckdb() -> Iterator[None]:
 
 @contextmanager
 def bounded_duckdb(memory: str, threads: int, *, ordered: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens `open_duckdb` in bounded memory; it spills to a temporary folder.
-
-    Args:
-        memory: The limit, as DuckDB has it.
-        threads: Their number.
-        ordered: Whether rows come in the order of the files.
-    """
+    """Opens `open_duckdb` in bounded memory; it spills to a temporary folder. `ordered`: in the order of the files."""
     bounds, kept = (memory, threads, ordered), _kept.get()
     if kept is None:
         with _bounded(*bounds) as connection:
@@ -153,10 +144,9 @@ def no_room(what: str, error: duckdb.Error, memory: str, remedy: str) -> LogErro
 
 
 def reason(error: Exception) -> str:
-    """Returns why DuckDB failed, in one line; it passes an exception of our file system on as a traceback.
+    """Returns why DuckDB failed, in one line (it passes an exception of our file system on as a traceback).
 
-    Raises:
-        UnavailableError: The storage did not answer; nothing is wrong with the tables.
+    Raises UnavailableError where the storage did not answer: nothing is wrong with the tables.
     """
     text = str(error)
     away = [text] if isinstance(error, UnavailableError) else re.findall(r"UnavailableError: (.*)$", text, re.MULTILINE)

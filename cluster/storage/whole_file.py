@@ -13,12 +13,9 @@ from cluster.storage.copies import work_folder
 
 @contextmanager
 def written(path: str) -> Iterator[Path]:
-    """Yields a temporary file that becomes the file or the S3 object `path` if nothing fails.
+    """Yields a temporary file that becomes the file or the S3 object `path` if nothing fails; an OSError names `path`.
 
     What is no file, such as /dev/stdout, is written to as it is.
-
-    Raises:
-        OSError: it cannot be written; the error names `path`.
     """
     target = Path(path)
     if remote(path) or (target.exists() and not target.is_file()):

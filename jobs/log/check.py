@@ -51,8 +51,7 @@ class RowGroup(NamedTuple):
 def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
     """Returns the row groups of all files, in order; reads only footers, and the beginnings of lines of JSON and CSV.
 
-    Raises:
-        LogError: a file is not readable, or lacks a column, or a column has an unsuitable type; or no file has rows.
+    Raises LogError if a file is not readable, lacks a column or has one of an unsuitable type, or no file has rows.
     """
 
     def sizes_of(file: LogFile) -> list[int]:
@@ -75,11 +74,7 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
 
 
 def has_values(file: LogFile, name: str) -> bool:
-    """Returns whether a file has a column whose values a query can have: in it, or as a partition of its path.
-
-    Raises:
-        LogError: the file is not readable.
-    """
+    """Returns whether a file has a column whose values a query can have: in it, or as a partition of its path."""
     if name in dict(file.partitions):
         return True
     with opened(file) as table:
@@ -88,11 +83,7 @@ def has_values(file: LogFile, name: str) -> bool:
 
 @contextmanager
 def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | MemoryTable | None]:
-    """Yields the rows of a file; None: it is empty. What the body cannot read of it is a LogError, too.
-
-    Raises:
-        LogError: it cannot be read, or was replaced since it was listed.
-    """
+    """Yields the rows of a file, None if it is empty; what cannot be read, also by the body, or was replaced, is a LogError."""
     try:
         if file.data_set is not None:
             listed = [file, *([] if file.judged is None else [file.judged])]

@@ -56,8 +56,7 @@ def replaced(file: LogFile) -> LogError:
 def of_one_form(files: Sequence[FoundFile]) -> list[FoundFile]:
     """Returns those files of a folder that hold its rows: Parquet files, where there are any, else all.
 
-    Raises:
-        TableFault: Some are lines of JSON, some CSV, so that rows may be there twice.
+    Raises TableFault if some are lines of JSON, some CSV, so that rows may be there twice.
     """
     forms = {form_of(file.path) or "parquet": file.name for file in files}
     if "parquet" in forms:
@@ -69,17 +68,13 @@ def of_one_form(files: Sequence[FoundFile]) -> list[FoundFile]:
 
 
 def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[LogFile]:
-    """Returns the files of a log, sorted by name; a file found twice is listed once.
+    """Returns the files of a log, sorted by name; a file found twice is listed once. `date` is shown in messages.
 
-    Args:
-        path: a file, a folder with or without hive partitions, or a list of these. In folders Parquet, JSON lines or CSV
-            counts, at any depth; names that begin with `.` or `_` are skipped, links are followed. Beside Parquet nothing
-            else counts. A file that is named itself always counts.
-        date: the value of `{date}`, for messages.
+    `path` is a file, a folder with or without hive partitions, or a list of these. In folders Parquet, JSON lines or CSV
+    counts, at any depth; names that begin with `.` or `_` are skipped, links are followed. Beside Parquet nothing else
+    counts. A file that is named itself always counts.
 
-    Raises:
-        LogError: a path does not exist, or holds no such file, or CSV beside JSON lines.
-        ClusterError, OSError: errors of S3.
+    Raises LogError if a path does not exist, or holds no such file, or CSV beside JSON lines.
     """
     paths = [path] if isinstance(path, str) else list(path)
     if not paths:
@@ -127,13 +122,7 @@ def _nearest_path(path: str) -> str:
 
 
 def log_files(log: LogSettings) -> list[LogFile]:
-    """Returns the files of the log's queries, in order of their names.
-
-    Raises:
-        LogError: there are none.
-        ConfigError: a data set cannot be had.
-        ClusterError, OSError: errors of S3.
-    """
+    """Returns the files of the log's queries, in order of their names; raises LogError, or ConfigError for a data set."""
     if names := set_names(log.path):
         return [_of_set(name) for name in names]
     return find_log_files(log.path)

@@ -74,16 +74,17 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
     A first line that names these columns, or BEIR's, is none. Of a table (Parquet, CSV, lines of JSON) the columns `key`,
-    `doc_id`, `grade`, or the only three, of which the last is no number. Text may be packed (`.gz`, `.zst`).
+    `doc_id`, `grade`, or the only three, of which the last is no number. Text may be packed (`.gz`, `.zst`). Queries are
+    normalised as those of the log are.
 
     Args:
-        path: a local file or an object on S3, or the name of a data set.
-        where: the config key or argument that named the file; begins every error message.
-        key: what the first column holds. Queries are normalised as those of the log are.
+        path: A file, here or on S3, or the name of a data set.
+        where: The config key or argument that named the file; begins every error message.
+        key: What the first column holds.
 
     Raises:
-        ConfigError: the file cannot be read, or a line has other columns, a grade above 1,000, no query, or contradicts an
-            earlier line; or a data set cannot be had.
+        ConfigError: The file or data set cannot be read, or a line has other columns, a grade above 1,000, no query, or
+            contradicts an earlier line.
     """
     grades: dict[str, dict[str, int]] = {}
     if (name := set_name(path)) is not None and key != "log_id":
@@ -105,8 +106,7 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
 def qrels_file(path: str, where: str = "evaluate.qrels") -> str:
     """Returns the file of judgements: of a folder of BEIR that of the split; an id of ir_datasets as it stands.
 
-    Raises:
-        ConfigError: A data set is not there, or has no judgements.
+    Raises ConfigError if a data set is not there, or has no judgements.
     """
     name = set_name(path)
     if name is None or name.kind == "irds":
@@ -135,11 +135,7 @@ def is_here(path: str) -> bool:
 
 
 def check_here(path: str | None, what: str, argument: str) -> None:
-    """Refuses judgements of a config that are not here, where something else would be measured by in their place.
-
-    Raises:
-        ConfigError: they are not; the line says what would be measured, and which argument names others.
-    """
+    """Raises ConfigError if judgements of a config are not here, so that `what` would be measured by something else."""
     if path is not None and not is_here(path):
         raise ConfigError(
             "judgements",
@@ -150,8 +146,7 @@ def check_here(path: str | None, what: str, argument: str) -> None:
 def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = "log_id") -> Judgements:
     """Returns judgements that a program gives as key -> doc_id -> grade; `where` begins messages.
 
-    Raises:
-        ConfigError: there are none, a grade is no whole number up to 1,000, or a query is empty or judged twice.
+    Raises ConfigError for none, a grade that is no whole number up to 1,000, and a query that is empty or judged twice.
     """
     found: dict[str, dict[str, int]] = {}
     for name, of in grades.items():
@@ -205,11 +200,7 @@ _ROWS = 1 << 13  # of CSV, read at a time
 
 
 def read_answers(path: str, key: Key) -> dict[str, list[str]]:
-    """Returns key -> gold answers, from tab-separated `key answer`, or a table; a key may have several lines.
-
-    Raises:
-        ConfigError: the file cannot be read, or a line has other columns.
-    """
+    """Returns key -> gold answers, from tab-separated `key answer`, or a table; a key may have several lines."""
     answers: dict[str, list[str]] = {}
     for place, line, (first, *rest) in _records(path, _WHERE, (key, "answer"), lambda line: line.split("\t", 1)):
         name, answer = normalise(first) if key == "query" else first, "".join(rest)
@@ -224,11 +215,7 @@ def read_answers(path: str, key: Key) -> dict[str, list[str]]:
 def _records(
     path: str, where: str, columns: tuple[str, ...], split: Callable[[str], list[str]]
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields place, text and fields of the rows of a table, else of lines in UTF-8 that are not blank.
-
-    Raises:
-        ConfigError: the file cannot be read, or a table has other columns.
-    """
+    """Yields place, text and fields of the rows of a table, else of lines in UTF-8 that are not blank."""
     try:
         if not is_there(path):
             raise TableFault(f"{absent(path)}; give another file")

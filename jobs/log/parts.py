@@ -198,10 +198,7 @@ def count_range(forms: list[str], bounds: tuple[str, str]) -> dict[int, int]:
 
 
 def merge_range(task: DedupTask, forms: list[str], range_: tuple[tuple[str, str], Cut | None]) -> tuple[list[File], list[File]]:
-    """Runs phase two on a range of query_ids; returns the files of queries/ written, those of the head and the others.
-
-    `range_` has the bounds, and which of the queries are the head's.
-    """
+    """Runs phase two on a range of query_ids, with the cut of its head; returns the files of the head, and the others."""
     (low, high), cut = range_
     chosen = query(CHOSEN, {"forms": forms, "low": low, "high": high}, threads=1)
     numbers = range(CONTEXT + 1 + len(task.columns.values))

@@ -121,10 +121,7 @@ class Groups(NamedTuple):
 
 
 def group_rows(rows: pa.Table, max_chars: int) -> Groups:
-    """Returns the groups of rows, a table as of `rows_schema`.
-
-    Queries have at most `max_chars` code points.
-    """
+    """Returns the groups of rows, a table as of `rows_schema`; queries have at most `max_chars` code points."""
     codes, raws = encode(rows.column("text"))
     digests, rejections = judge_all(raws, max_chars)
     rejections[len(raws)] = NULL

@@ -20,9 +20,9 @@ ITEMS = "; "  # joins the items of a value
 
 
 def contexts(column: pa.Array, most: int) -> pa.BinaryArray:
-    """Returns each row's context, maybe null, maybe not UTF-8; of a long one only the newest `most` code points.
+    """Returns each row's context, maybe null, maybe not UTF-8, of text or lists of turns, oldest first.
 
-    The column has text, or lists of text: the turns, oldest first.
+    Of a long one only the newest `most` code points count.
     """
     texts = _joined(column, TURNS) if pa.types.is_nested(column.type) else column.cast(pa.string()).cast(pa.binary())
     long = pc.fill_null(pc.greater(pc.binary_length(texts), most), False)
@@ -82,8 +82,7 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
     file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count. `fault` says what is
     wrong with a record of which nothing else can be read.
 
-    Raises:
-        LogError: a file cannot be read to its end, or was replaced, or a count is negative.
+    Raises LogError if a file cannot be read to its end, or was replaced, or a count is negative.
     """
     pending: list[pa.RecordBatch] = []
     size = 0

@@ -84,9 +84,7 @@ def unpacked(stream: BinaryIO, name: str) -> Any:
 def lines_of(path: str, etag: str | None = None) -> Iterator[bytes]:
     """Yields the lines of a file of text, here or on S3, each but the last with its end.
 
-    Raises:
-        TableFault: A line is longer than LINE_BYTES.
-        OSError, pa.ArrowException: It cannot be read to its end.
+    Raises TableFault for a line longer than LINE_BYTES, and what its reader raises.
     """
     with open_file(path, etag) as opened, io.BufferedReader(unpacked(opened, path), 1 << 16) as stream:
         while line := stream.readline(LINE_BYTES + 1):
@@ -98,9 +96,7 @@ def lines_of(path: str, etag: str | None = None) -> Iterator[bytes]:
 def text_lines(path: str) -> Iterator[tuple[int, str]]:
     """Yields number and text of the lines of a file, here or on S3, that are not blank.
 
-    Raises:
-        TableFault: A line is not UTF-8, or as of `lines_of`.
-        OSError, pa.ArrowException: It cannot be read to its end.
+    Raises TableFault if a line is not UTF-8, or as of `lines_of`.
     """
     for number, raw in enumerate(lines_of(path), 1):
         try:
@@ -117,7 +113,6 @@ class MemoryTable:
     head = ()
 
     def __init__(self, rows: pa.Table) -> None:
-        """Keeps them as one row group; `sizes` are those of row groups, `types` those of columns."""
         self._rows, self.names, self.sizes = rows, rows.column_names, [rows.num_rows]
         self.types = dict(zip(self.names, rows.schema.types, strict=True))
 
@@ -132,7 +127,6 @@ class ParquetTable:
     head = ()
 
     def __init__(self, path: str, etag: str | None) -> None:
-        """Reads the footer."""
         try:
             source = open_file(path, etag) if remote(path) else path
             self._file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
@@ -195,17 +189,13 @@ class TextTable(NamedTuple):
     ) -> Iterator[pa.RecordBatch]:
         """Yields columns of a file as text, `rows` at a time, in its order.
 
-        Args:
-            columns: Names; without any, batches have one column of nulls. Values of JSON that are no text are their JSON.
-            rows: At a time.
-            lists: Those of JSON that are read as lists of text; what is no list is a list of one.
-            any_bytes: Texts need not be UTF-8, and an empty field in quotes is null, too; else it is the empty text. Of a
-                record that has more or fewer fields than the header, or a line that is no object, all is null but FAULT, a
-                column that comes where there may be such.
+        Without `columns` batches have one column of nulls. Values of JSON that are no text are their JSON; those of the
+        columns `lists` are read as lists of text, what is no list as a list of one. With `any_bytes` texts need not be UTF-8,
+        and an empty field in quotes is null, too; of a record with more or fewer fields than the header, or a line that is no
+        object, all is null but FAULT, a column that comes where there may be such.
 
-        Raises:
-            TableFault: A record has such a fault and not `any_bytes`, a wrong quote, or is too long or not UTF-8; or the file
-                cannot be read to its end.
+        Raises TableFault if a record is too long, has a wrong quote, or, without `any_bytes`, another fault; or if the file
+        is cut off.
         """
         read = 0
         try:
@@ -231,10 +221,7 @@ class TextTable(NamedTuple):
     def records(self, columns: Sequence[str], lists: Sequence[str] = (), any_bytes: bool = False) -> Iterator[tuple[Any, ...]]:
         """Yields columns of each record as bytes, or lists of bytes, by Python, which says in which line a fault is.
 
-        With `any_bytes` what is wrong with a record stands behind them, or None; else it is raised.
-
-        Raises:
-            TableFault: As of `batches`.
+        With `any_bytes` what is wrong with a record stands behind them, or None; else it is raised, as by `batches`.
         """
         errors: Any = "surrogateescape" if any_bytes else "strict"
         for number, record in self._rows_of_json() if self.head else self._rows_of_csv():
@@ -261,8 +248,7 @@ class TextTable(NamedTuple):
     def _rows_of_csv(self) -> Iterator[tuple[int, Mapping[str, Any] | TableFault]]:
         """Yields line and fields of each record, whose empty fields are null, or what is wrong with it.
 
-        Raises:
-            TableFault: A quote is wrong, which may have taken any number of lines.
+        Raises TableFault for a wrong quote, which may have taken any number of lines.
         """
         lines = (raw.decode("utf-8-sig", "surrogateescape") for raw in lines_of(self.path, self.etag))
         records = _csv_records(lines, self.delimiter, self.quote)
@@ -442,9 +428,8 @@ _OPENERS: dict[Form, Any] = {"parquet": ParquetTable, "json": _open_json, "csv":
 def open_table(path: str, etag: str | None = None) -> ParquetTable | TextTable | None:
     """Opens a table, whose first rows, or footer, tell its columns; None: a text that is empty.
 
-    Args:
-        path: A path, or s3://BUCKET/KEY, whose ending says how it holds rows; where it says nothing, as Parquet.
-        etag: The only version of an object that may be read.
+    The ending of the path says how it holds rows, else it is Parquet; `etag` is the only version of an object that may be
+    read.
 
     Raises:
         TableFault: It cannot be such a table, or cannot be read.

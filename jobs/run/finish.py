@@ -30,11 +30,7 @@ def finish(
     balances: Callable[[Mapping[str, list[File]]], Iterable[Balance]],
     record: Callable[[], None] = lambda: None,
 ) -> None:
-    """Finishes a job whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`.
-
-    Raises:
-        ClusterError: a balance does not hold.
-    """
+    """Finishes a job whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`."""
     tables = committed_files(storage, plan, schemas)
     check_balances(storage, balances(tables))
     for table, files in tables.items():
@@ -116,11 +112,7 @@ def _rows(tables: Mapping[str, list[File]]) -> dict[str, int]:
 
 
 def check_balances(storage: Storage, balances: Iterable[Balance]) -> None:
-    """Checks that counts are equal.
-
-    Raises:
-        ClusterError: a balance does not hold; the message has both sides.
-    """
+    """Raises ClusterError, with both sides, if two counts are not equal."""
     for left, count, right, other in balances:
         if count != other:
             raise ClusterError(

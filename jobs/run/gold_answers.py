@@ -14,12 +14,7 @@ from jobs.run.planning.sample import PlannedQueries
 def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -> dict[str, list[str]]:
     """Returns query_id -> gold answers; empty where no judge asks for them, or the log is not planned (`try`).
 
-    Args:
-        prepared: The job.
-        queries: Its log, where the job itself may not be planned yet; None: as it is planned.
-
-    Raises:
-        ConfigError: They cannot be read.
+    `queries` is the log of a job that may not be planned yet; None: as it is planned.
     """
     settings, judge = prepared.config.evaluate, prepared.config.judge
     if judge is None or judge.accuracy is None or settings.answers is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from cluster.errors import ClusterError
-from cluster.metrics.exporter import Exporter
-from cluster.metrics.tracked import LOOK_SECONDS, TrackedMetrics
+from cluster.metrics.tracked import LOOK_SECONDS, Exporter, TrackedMetrics
 from cluster.run.lease import HEARTBEAT_SECONDS, Lease
+from cluster.run.pulse import periodically
 from cluster.run.session import IN_PROCESS
 from cluster.storage import Storage
 from jobs.job.prepare import Prepared
@@ -26,31 +25,6 @@ _log = logging.getLogger(f"dmqr.{__name__}")
 
 PUT_SECONDS = HEARTBEAT_SECONDS  # on S3 a small PUT each
 _JOIN_SECONDS = 10.0  # seconds that a run's end waits for the last write
-
-
-@contextmanager
-def periodically(name: str, step: Callable[[], None], seconds: float, join_seconds: float | None = None) -> Iterator[None]:
-    """Takes a step every so many seconds while the `with` block runs, and once more at its end.
-
-    A thread of its own does so: unavailable storage, which may hold it, delays neither the run nor the lease's heartbeat.
-    """
-    ended = threading.Event()
-
-    def work() -> None:
-        last = False
-        while not last:
-            last = ended.is_set()
-            step()
-            if not last:
-                ended.wait(seconds)
-
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(join_seconds)
 
 
 @contextmanager

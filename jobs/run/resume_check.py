@@ -15,11 +15,7 @@ _MOST_TOLD = 4  # differences
 
 
 def check_indexes_unchanged(prepared: Prepared) -> None:
-    """Checks that no unfinished run of the same config and label used other indexes, or other commits of a hub's models.
-
-    Raises:
-        ClusterError: there is one; its folder is another, since the fingerprint is.
-    """
+    """Raises ClusterError if an unfinished run of the same config and label used other indexes or commits of a hub's models."""
     mine = json.loads(json.dumps(prepared.identity))
     start = prepared.run_id.rpartition("-")[0]
     for folder, record in find_runs(prepared.output, prepared.config.name):

@@ -12,8 +12,8 @@ from functools import partial
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, RewriterError, Stopped
 from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
-from cluster.run.outage_reports import outages_reported
 from cluster.run.progress import ProgressTracker
+from cluster.run.pulse import outages_reported
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
@@ -52,14 +52,14 @@ def run(
     """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
 
     Args:
-        job: the job.
-        progress: shows the state of the run.
-        resume_command: the command that resumes the run, for messages.
-        log: stored in the run's folder, as soon as the lease is held.
+        job: The job.
+        progress: Shows the state of the run.
+        resume_command: The command that resumes the run, for messages.
+        log: Stored in the run's folder, as soon as the lease is held.
 
     Raises:
-        Stopped: the run ended early; committed shards stay.
-        ClusterError, ConfigError, RewriterError, RetrieverError: the run was refused before it began.
+        Stopped: The run ended early; committed shards stay.
+        ClusterError, ConfigError, RewriterError, RetrieverError: The run was refused before it began.
     """
     prepared = job.prepared
     storage, where, driver_costs = prepared.storage, prepared.storage.root, DriverCosts()

@@ -35,13 +35,7 @@ class Bill:
         return self.prices.usd(self.spent) + sum(self.nodes.values())
 
     def of(self, stage: str, key: str, sums: Mapping[str, float]) -> float:
-        """Returns the USD of a component's quantities, its seconds' share of the nodes included.
-
-        Args:
-            stage: of `spent`.
-            key: component@model.
-            sums: its quantities, or a part of them.
-        """
+        """Returns the USD of quantities of a component (`key`: component@model), their seconds' share of the nodes included."""
         usd = self.prices.usd({stage: {key: dict(sums)}})
         name = _time(key)
         seconds = self._seconds.get((stage, name), 0.0)
@@ -75,11 +69,7 @@ class Bill:
 def bill(prices: Prices, starts: Sequence[Start], times: Sequence[Mapping[str, Any]], spent: Totals) -> Bill:
     """Returns the bill of a run.
 
-    Args:
-        prices: of the quantities.
-        starts: `jobs.runs.starts.known_starts`, or those of a finished run's record.
-        times: `jobs.runs.starts.node_time` of these starts.
-        spent: costs of the committed shards and of the drivers.
+    `times` are the `node_time` of these starts; `spent` are the costs of the committed shards and of the drivers.
     """
     nodes: dict[Share, float] = {}
     by_number = {one["start"]: one for one in times}

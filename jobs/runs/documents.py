@@ -71,8 +71,7 @@ class RunDocuments:
     def __init__(self, run: RunFolder) -> None:
         """Opens the index that has the texts.
 
-        Raises:
-            RetrieverError, ClusterError, OSError: it is gone or replaced.
+        Raises RetrieverError, ClusterError or OSError if it is gone or replaced.
         """
         self._run, name = run, run.config.retrieve.text_retriever
         retriever, index = run.config.retrieve.retrievers[name], run.record["indexes"].get(name, {})

@@ -37,12 +37,7 @@ def find_runs(output: Storage, name: str | None = None, label: str | None = None
     """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
 
     The record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a
-    name, or the name `a` and the label `b`) the record decides.
-
-    Args:
-        output: `output` of the config.
-        name: of the config; None: any.
-        label: the run's label or date; None: any.
+    name, or the name `a` and the label `b`) the record decides. `label` is a run's label or date.
     """
     start = name if label is None else f"{name}-{label}"
     folders = []
@@ -186,14 +181,9 @@ class RunFolder:
 
 
 def open_run(path: str) -> RunFolder:
-    """Opens a run.
+    """Opens a run by its folder (the last line of `run`), or by `<output>/<name>`, whose `latest.json` names one.
 
-    Args:
-        path: the run's folder (the last line of `run`), or `<output>/<name>`, whose `latest.json` names the newest
-            finished run.
-
-    Raises:
-        ConfigError: there is no run, or it is damaged.
+    Raises ConfigError if there is no run, or it is damaged.
     """
     try:
         storage = _latest_run(open_storage(path))
@@ -234,10 +224,7 @@ def is_run(path: str) -> bool:
 
 
 def _latest_run(storage: Storage) -> Storage:
-    """Returns the run that `latest.json` names, or `storage` without one.
-
-    It is looked for beside this folder first, since outputs may be moved, then at its recorded path.
-    """
+    """Returns the run that `latest.json` names, beside this folder (outputs may be moved), or at its path; or `storage`."""
     named = stored_json(storage, "latest.json")
     if not named:
         return storage
@@ -254,11 +241,7 @@ def _latest_run(storage: Storage) -> Storage:
 
 
 def stored_json(storage: Storage, key: str) -> dict[str, Any]:
-    """Returns an object of a run's folder; {} where there is none.
-
-    Raises:
-        ConfigError: It is damaged.
-    """
+    """Returns an object of a run's folder, {} where there is none; raises ConfigError if it is damaged."""
     try:
         values = json.loads(storage.get(key) or b"{}")
     except ValueError as error:

@@ -37,12 +37,9 @@ class GateSaving:
 
 
 def gate_saving(counts: Mapping[str, int], requests: float, usd: float | None) -> GateSaving | None:
-    """Returns what a gate has saved; None where no query came to one.
+    """Returns what a gate has saved, by the counts of a run or arm; None where no query came to one.
 
-    Args:
-        counts: Of the run or the arm.
-        requests: That its queries needed.
-        usd: That these cost.
+    `requests` are those that its queries needed, and `usd` is what these cost.
     """
     sure, unsure = (counts.get(GateQueries(verdict).key, 0) for verdict in ("sure", "unsure"))
     if not sure + unsure:

@@ -39,12 +39,8 @@ ORDER BY query_id
 def prepare_retry(prepared: Prepared, reason: str) -> Prepared:
     """Returns the next retry of a checked run, or the last one if that is not finished.
 
-    Args:
-        prepared: The run, as without a retry.
-        reason: A reason of its errors/, or `ALL`.
-
-    Raises:
-        ConfigError: There is no store, no run, no query with this reason, or another retry is not finished.
+    `reason` is one of its errors/, or `ALL`. Raises ConfigError without a store, a run or a query with this reason, or if
+    another retry is not finished.
     """
     config, parent, retry = prepared.config, prepared, prepared
     if config.store_folder is None:

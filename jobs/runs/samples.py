@@ -14,13 +14,7 @@ _LOG = re.compile(r"(?:.*/)?([^/]+-sample/log-[0-9a-f]{12}(?:-[0-9]+)?\.parquet)
 
 
 def sample_log(output: Storage, name: str, data: bytes) -> str:
-    """Returns the key of a sample's log, which is stored: that of an unfinished run of the same queries, or a new one.
-
-    Args:
-        output: Where the runs lie.
-        name: Of the sample.
-        data: The log.
-    """
+    """Stores the log `data` of a sample; returns its key, that of an unfinished run of the same queries, or a new one."""
     start = f"{name}/log-{sha256(data).hexdigest()[:12]}-"
     known = [entry.key for entry in output.list(name) if entry.key.startswith(start)]
     key = known[-1] if known else f"{start}{int(1000 * time.time())}.parquet"

@@ -23,8 +23,8 @@ Start = dict[str, Any]
 def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
     """Returns the starts of a record; of one that is recorded as running what is known of it.
 
-    That is its wall time by its last heartbeat, and what `progress.json` says if it is of this start. One that was killed
-    before its second heartbeat counts until that: nobody knows when.
+    That is its wall time by its last heartbeat (one killed before its second counts until that), and `progress.json` of this
+    start.
     """
     found = []
     for one in record.get("starts", []):
@@ -53,8 +53,8 @@ def waited_seconds(starts: Iterable[Start]) -> float:
 def unknown_losses(starts: Sequence[Start], root: str) -> bool:
     """Returns whether requests may be lost that nobody has counted.
 
-    A killed start's sends are in journals on its machine, which another start on another machine has not read; where the run's
-    folder is no object storage, they lie in it.
+    A killed start's sends are in journals on its machine, which a start on another machine has not read, unless the run's
+    folder, where they lie, is no object storage.
     """
     return remote(root) and any(one["status"] == "killed" for one in starts)
 

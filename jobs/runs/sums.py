@@ -95,10 +95,7 @@ def found_by_guards(counts: Mapping[str, int]) -> list[GuardCounts]:
 
 
 def searches_saved(counts: Mapping[str, int], config: Config) -> int:
-    """Returns the number of searches that were saved by leaving out near-duplicates.
-
-    A retriever with `together` saves none: it makes one search of all texts of a query, however many there are.
-    """
+    """Returns the number of searches that were saved by leaving out near-duplicates; a retriever with `together` saves none."""
     retrieve = config.retrieve
     searches = {name: len(one.search_names(name)) for name, one in retrieve.retrievers.items() if not one.together}
     saved = counts_of(counts, Unsearched)
@@ -145,11 +142,7 @@ def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> di
 class Need(NamedTuple):
     """A number of requests, searches or pairs of a component, `component@model` in the totals of costs.
 
-    Attributes:
-        quantity: Of the work.
-        component: Under which it was paid for.
-        amount: How much.
-        made_as: The quantity under which it was paid for, where an earlier stage has made it for other arms; None: the same.
+    `made_as` is the quantity under which it was paid for, where an earlier stage has made it for other arms; None: the same.
     """
 
     quantity: str
@@ -169,8 +162,8 @@ class ArmNeeds:
 def arm_needs(counts: Mapping[str, int], arms: Sequence[str]) -> dict[str, ArmNeeds]:
     """Returns what each arm needs, from the counts of the manifests.
 
-    An ablation without an arm makes (or takes from earlier ones) fewer requests, searches and pairs by just what the arm needs
-    alone. Two arms may share what no third needs: what leaving out both saves is more than the sum.
+    An ablation without an arm makes (or takes from earlier ones) fewer requests, searches and pairs by just what the arm
+    needs alone. Two arms may share what no third needs: what leaving out both saves is more than the sum.
     """
 
     def needs(own: Mapping[str, int], kind: type[Work | WorkAlone]) -> list[Need]:

@@ -9,12 +9,7 @@ from jobs.terminal.formats import percent
 
 
 def covered(plan: Plan, counts: Mapping[str, int]) -> float | None:
-    """Returns the share of the traffic whose queries are committed; None where nobody asked anything.
-
-    Args:
-        plan: of the run.
-        counts: sums over the committed shards.
-    """
+    """Returns the share of the traffic whose queries are committed; None where nobody asked anything."""
     traffic = plan.counts.get("traffic")
     return counts.get("log_rows", 0) / traffic if traffic else None
 

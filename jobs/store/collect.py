@@ -25,15 +25,12 @@ UNUSED, OLD = "unused", "too old"
 
 
 class Collected(NamedTuple):
-    """What goes of a space.
+    """What goes of a space: files, their rows and bytes.
 
     Attributes:
         space: Its kind and name.
         why: `UNUSED` or `OLD`.
         used: The last day on which a job has used the space; None: not known.
-        files: Their number.
-        rows: In them.
-        size: Their bytes.
     """
 
     space: Space
@@ -54,15 +51,8 @@ def collect(
 ) -> list[Collected]:
     """Removes spaces that no job has used for so many seconds, and files with rows of before `oldest` alone; returns what goes.
 
-    Args:
-        storage: Of the store.
-        unused: Seconds, of which whole days count: a job notes the day.
-        oldest: In milliseconds since the epoch; 0: rows of any age count.
-        dry_run: Only say what would go.
-        now: Returns seconds since the epoch.
-
-    Raises:
-        HeldError: Another process maintains the store.
+    Whole days of `unused` count: a job notes the day. `oldest` is in milliseconds since the epoch, 0: rows of any age count.
+    Raises HeldError if another process maintains the store.
     """
     last_day, found = day(now() - unused), list[Collected]()
     holding: AbstractContextManager[Check] = nullcontext(_unchecked) if dry_run else maintaining(storage)

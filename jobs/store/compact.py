@@ -34,14 +34,9 @@ _IDS = 32  # hex digits of a query_id
 
 
 class Compacted(NamedTuple):
-    """What became of a space.
+    """What became of a space: files and bytes before and now, and rows now.
 
-    Attributes:
-        space: Its kind and name.
-        files: Before, and now.
-        size: Bytes before, and now.
-        rows: Now.
-        dropped: Rows between the first and the newest of their key, and those that were too old or forgotten.
+    `dropped` are rows between the first and the newest of their key, and those that were too old or forgotten.
     """
 
     space: Space
@@ -70,9 +65,7 @@ def compact(
         now: Returns seconds since the epoch.
         on_begin: Is told of each space before it is compacted.
 
-    Raises:
-        HeldError: Another process maintains the store.
-        ClusterError: A file is damaged.
+    Raises HeldError if another process maintains the store, and ClusterError if a file is damaged.
     """
     done = []
     with maintaining(storage) as check:
@@ -94,9 +87,6 @@ def compact_crowded(storage: Storage, on_begin: Callable[[StoredSpace], object] 
 
     No row goes by its age: jobs of other configs, to which rows count for longer, have the same store. Files that others have
     replaced for long enough are removed. Where another process maintains the store nothing is done.
-
-    Raises:
-        HeldError, ClusterError: As of `compact`.
     """
     due, spaces = milliseconds(time.time() - GRACE_SECONDS), stored_spaces(storage)
     needed = any(one.most_together > MOST_TOGETHER or any(merge.at <= due for merge in one.merges) for one in spaces)
@@ -126,7 +116,7 @@ def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, chec
 
 
 def _put_counting(storage: Storage, space: Space, table: pa.Table, oldest: int) -> tuple[str | None, int]:
-    """Puts the rows that count, of each key two at most; returns the file's name, None where there are none, and their number.
+    """Puts the rows that count, two of each key at most; returns the file's name, None without rows, and their number.
 
     Where a query is forgotten meanwhile, the rows are chosen anew: one between the two of its key may be the first now.
     """

@@ -17,14 +17,7 @@ from jobs.chain.store.merges import Merge, most_together, read_merges, replaced
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """One space.
-
-    Attributes:
-        space: Its kind and name.
-        files: Name -> size in bytes of each file of rows, those that others replace included.
-        merges: The notes of what was merged, oldest first.
-        used: The days on which jobs have used it, in order.
-    """
+    """One space: name -> bytes of each file of rows (also of replaced ones), notes of merges, oldest first, and days of use."""
 
     space: Space
     files: Mapping[str, int]
@@ -78,11 +71,7 @@ def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, A
 
 
 def check_store(storage: Storage, given: str) -> None:
-    """Checks that a store lies there.
-
-    Raises:
-        ConfigError: None does.
-    """
+    """Raises ConfigError if no store lies there."""
     if VERSION not in storage.folders():
         words = f"no store lies there (no folder {VERSION}); give a config, or the folder that its `store` names"
         raise ConfigError("argument", f"{given}: {words}")

@@ -34,12 +34,9 @@ MOST_OTHERS = 100  # other queries that may go with one, unless it is said that 
 
 
 class WhatToForget(NamedTuple):
-    """A query, and how much goes with it.
+    """A query, in any form, after earlier turns (`context`), and how much goes with it.
 
-    Attributes:
-        query: In any form.
-        context: The earlier turns, if it is the query after them that is meant.
-        others: "some": other queries whose rows have its words go with it if they are few; "all": whatever they are; "none".
+    `others`: "some": other queries whose rows have its words go with it if they are few; "all": whatever they are; "none".
     """
 
     query: str
@@ -56,8 +53,7 @@ class Forgotten:
         others: The query_ids of others with rows that have its words.
         rows: Rows that go, by kind.
         files: Files that are written anew.
-        runs: Folders of runs, and logs of samples that were stopped, which still hold one of these queries; None: nobody said
-            where runs are.
+        runs: Folders of runs, and logs of stopped samples, which still hold one of these queries; None: not known.
     """
 
     query_id: str
@@ -80,14 +76,7 @@ def forget(
     dry_run: bool = False,
     now: Callable[[], float] = time.time,
 ) -> Forgotten:
-    """Forgets a query.
-
-    Args:
-        storage: Of the store.
-        what: Is forgotten.
-        output: Where runs are that may hold it; None: not known.
-        dry_run: Only say what would go.
-        now: Returns seconds since the epoch.
+    """Forgets a query, or with `dry_run` tells what would go; `output` is where runs are that may hold it.
 
     Raises:
         ConfigError: The query has no word, or many other queries have its words.

@@ -21,11 +21,7 @@ Check = Callable[[], None]
 
 @contextmanager
 def maintaining(store: Storage) -> Iterator[Check]:
-    """Holds the lease of a store's maintainer; yields a check for between two steps of the work.
-
-    Raises:
-        HeldError: Another process maintains the store.
-    """
+    """Holds the lease of a store's maintainer, or raises HeldError; yields a check for between two steps of the work."""
     place = open_storage(store.url(MAINTAINER))
     try:
         lease = Lease.acquire(place)

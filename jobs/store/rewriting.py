@@ -20,10 +20,7 @@ from jobs.store.maintainer import Check
 def drop_forgotten(
     storage: Storage, one: StoredSpace, forgotten: Mapping[str, int], check: Check = lambda: None
 ) -> tuple[int, int]:
-    """Drops the rows of forgotten queries that were made before; returns the files written anew, and the rows that went.
-
-    `forgotten` is what `forgotten_queries` returns.
-    """
+    """Drops the rows of `forgotten_queries` that were made before; returns the files written anew, and the rows that went."""
     ids, merges = sorted(name[:DIGITS] for name in forgotten), list(one.merges)
     files = rows = 0
     for name in one.files:

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from cluster.kuberay.settings import KubernetesSettings
+from cluster.run.settings import KubernetesSettings
 from tests.support.cluster.image_build import ROOT, environment, in_context, instructions
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics import tracked
-from cluster.metrics.exporter import Exporter
 from cluster.metrics.table import METRICS, RUN_LABELS
-from cluster.metrics.tracked import TrackedMetrics
+from cluster.metrics.tracked import Exporter, TrackedMetrics
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from tests.support.cluster.metric_names import exposed

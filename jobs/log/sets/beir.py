@@ -26,11 +26,7 @@ class BeirSplit(NamedTuple):
 
 
 def split_of(rest: str, where: str) -> BeirSplit:
-    """Returns the files of FOLDER/SPLIT; a folder alone is its split `test`, or the only one. `where` begins messages.
-
-    Raises:
-        ConfigError: There is no such folder or split.
-    """
+    """Returns the files of FOLDER/SPLIT; a folder alone is its split `test`, or the only one. `where` begins messages."""
     folder, split = _folder(rest, where)
     splits = _splits(folder)
     chosen = split or (splits[0] if len(splits) == 1 else DEFAULT_SPLIT)
@@ -69,12 +65,7 @@ def _splits(folder: str) -> list[str]:
 
 
 def judged_queries(files: BeirSplit) -> SetQueries:
-    """Returns the queries that a split judges, in the order of their file.
-
-    Raises:
-        LogError: The judgements are damaged, or a line is no query.
-        TableFault, OSError: As of `text_lines`.
-    """
+    """Returns the queries that a split judges, in the order of their file."""
     try:
         judged = {line.split("\t")[0].strip() for _, line in text_lines(files.qrels)} - {HEADER[0]}
     except TableFault as fault:  # of another file than that of the log's rows

@@ -20,11 +20,7 @@ _ROWS = 8192  # of documents, at a time
 
 
 def data_set(dataset_id: str, part: Part, where: str) -> Any:
-    """Returns a data set of `ir_datasets` that has a part; nothing is fetched yet. `where` begins messages.
-
-    Raises:
-        ConfigError: The package is missing, or knows no such set, or the set has no such part.
-    """
+    """Returns a data set of `ir_datasets` that has a part; nothing is fetched yet. `where` begins messages."""
     name = f"{where}: irds:{dataset_id}"
     try:
         import ir_datasets
@@ -58,13 +54,7 @@ def _fetching(dataset_id: str, where: str) -> Iterator[None]:
 
 
 def queries(dataset_id: str, where: str) -> pa.Table:
-    """Returns the queries: `query_id`, `text`, and the set's other fields as text.
-
-    `text` is what the set itself takes for the text of a query, such as the title of a topic.
-
-    Raises:
-        ConfigError: As of `data_set`, or it cannot be fetched.
-    """
+    """Returns the queries: `query_id`, `text` (what the set takes for it, such as a title), and the other fields as text."""
     found = data_set(dataset_id, "queries", where)
     with _fetching(dataset_id, where):
         return table_of([_query(one) for one in found.queries_iter()])
@@ -93,7 +83,7 @@ def judgements(dataset_id: str, where: str) -> Iterator[tuple[str, str, int]]:
 
 
 def documents(dataset_id: str, where: str, progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
-    """Yields the documents in batches of text, one at least, without fields that hold bytes; errors are those of `queries`.
+    """Yields the documents in batches of text, one at least, without fields that hold bytes.
 
     `progress` hears of documents read, and of all where the set knows their number, else of those read.
     """

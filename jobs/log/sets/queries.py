@@ -14,11 +14,7 @@ _WHERE = "log.path"
 
 
 def query_files(name: SetName) -> list[FoundFile]:
-    """Returns the files that decide which queries a set has, that of the queries first.
-
-    Raises:
-        ConfigError, LogError: There is no such set, or it cannot be fetched.
-    """
+    """Returns the files that decide which queries a set has, that of the queries first."""
     if name.kind == "irds":
         rows = irds.queries(name.rest, _WHERE)
         return [FoundFile(str(name), "", rows.nbytes, irds.content_hash(rows))]
@@ -32,7 +28,7 @@ def query_files(name: SetName) -> list[FoundFile]:
 
 
 def set_queries(name: SetName) -> SetQueries:
-    """Returns the queries of a set; errors are those of `query_files`, and TableFault if a file is damaged."""
+    """Returns the queries of a set."""
     if name.kind == "irds":
         return SetQueries(irds.queries(name.rest, _WHERE), 0)
     if name.kind == "topics":

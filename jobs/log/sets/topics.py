@@ -33,12 +33,7 @@ _TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^>]*>")
 
 
 def topics(path: str) -> pa.Table:
-    """Returns the topics of a file in its order.
-
-    Raises:
-        LogError: It holds no topics.
-        TableFault, OSError: As of `text_lines`.
-    """
+    """Returns the topics of a file in its order."""
     lines = list(text_lines(path))
     text = "\n".join(line for _, line in lines)
     if re.search(r"^\s*<top\s*>", text, re.IGNORECASE | re.MULTILINE):

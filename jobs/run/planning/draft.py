@@ -30,15 +30,10 @@ class Draft(NamedTuple):
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
-    """Returns the log reduced to distinct queries.
+    """Returns the log reduced to distinct queries; raises LogError if it cannot be read, or has none.
 
-    Args:
-        prepared: the job.
-        local: whether to work in this process and a temporary folder; else on the connected Ray and in the run's folder,
-            under names that count only after `store_plan`.
-
-    Raises:
-        LogError: the log has no usable query, or cannot be read.
+    Works in this process and a temporary folder if `local`, else on the connected Ray and in the run's folder, under names
+    that count only after `store_plan`.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(work_folder()) if local else None
@@ -48,15 +43,7 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
 
 
 def check_unfinished(plan: Plan | None, storage: Storage) -> None:
-    """Checks that an unfinished run can be continued: this version of dmqr has begun it.
-
-    Args:
-        plan: Its plan; None: it has none.
-        storage: Its folder.
-
-    Raises:
-        ClusterError, ConfigError: It cannot.
-    """
+    """Raises ClusterError if another version of dmqr has begun the unfinished run of this plan."""
     where = storage.root
     if plan is not None and plan.version != VERSION:
         words = (

@@ -16,14 +16,7 @@ VARYING = ("classified", "random_k", "column")
 
 
 class AskedStep(NamedTuple):
-    """A stage that asks LLMs about results.
-
-    Attributes:
-        kind: What its answers are.
-        stage: As in costs.
-        most: Requests for a query at most.
-        tasks: What is asked.
-    """
+    """A stage that asks LLMs about results: its kind of answers, its name in costs, and requests for a query at most."""
 
     kind: str
     stage: str

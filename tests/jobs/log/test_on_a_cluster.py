@@ -17,7 +17,7 @@ from cluster.run.shards import PLAN, read_plan
 from cluster.run.spread import spread
 from cluster.storage import open_storage
 from cluster.storage.copies import cache_folder
-from cluster.storage.traffic import count_request, take_traffic
+from cluster.storage.traffic import add_traffic, take_traffic
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.log import dedup as dedup_module
@@ -143,7 +143,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         if item == 3 and not died.exists():
             died.touch()
             os._exit(1)
-        count_request("PutObject", 10)
+        add_traffic({"put": 1, "sent_bytes": 10})
         return 2 * item, os.getpid()
 
     take_traffic()

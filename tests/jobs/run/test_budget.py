@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import Prices
-from cluster.run.grants import Budget
+from cluster.run.progress import ProgressTracker
 from cluster.run.stage import reporting_to
 from cluster.storage import open_storage
 from jobs.chain.allowance import Allowance
@@ -75,18 +75,18 @@ def night(tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_f
 
 
 def test_grants_never_exceed_the_limit() -> None:
-    budget = Budget(10.0)
+    budget = ProgressTracker({}, 1, 10.0)
     budget.spent_elsewhere(2.0)
     assert budget.reserve("a", 0.0, 5.0) == 5.0
     assert budget.reserve("b", 0.0, 5.0) == 3.0
     assert budget.reserve("a", 5.0, 5.0) == 5.0  # nothing is left
     budget.spent_elsewhere(1.0)
     assert budget.reserve("a", 6.0, 5.0) == 6.0  # spent more than it was granted
-    assert Budget(None).reserve("a", 100.0, 5.0) == float("inf")
+    assert ProgressTracker({}, 1).reserve("a", 100.0, 5.0) == float("inf")
 
 
 def test_requests_without_a_price_are_sent() -> None:
-    budget = Budget(1.0)
+    budget = ProgressTracker({}, 1, 1.0)
 
     async def take() -> bool:
         allowance = Allowance(lambda spent, wanted: budget.reserve("w", spent, wanted))

@@ -8,7 +8,7 @@ import pytest
 
 from cluster import outages
 from cluster.outages import Outage, answered, failed, merged
-from cluster.run.outage_reports import outages_reported
+from cluster.run.pulse import outages_reported
 from jobs.terminal.state import OutageLog, State
 
 
@@ -17,7 +17,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No outage is left of other tests, and none is too short."""
     monkeypatch.setattr(outages, "_failing", {})
     monkeypatch.setattr(outages, "SHORTEST", 0.0)
-    monkeypatch.setattr("cluster.run.outage_reports.SECONDS", 0.01)
+    monkeypatch.setattr("cluster.run.pulse.OUTAGE_SECONDS", 0.01)
 
 
 def test_an_outage_lasts_from_the_first_failure_to_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:

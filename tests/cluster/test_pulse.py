@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from cluster.building import reported_while_busy
+from cluster.run.pulse import reported_while_busy
 
 
 def test_one_that_computes_is_reported() -> None:
