@@ -1,7 +1,7 @@
 """Writes what is generated from the code: `python docs/generate.py`; with `--check` it only says which files are stale.
 
 config.md             from the models of a config
-errors.md             from `cluster/error_codes.py`
+errors.md             from `cluster/error_codes.toml`
 strategy-files.md     from the models of strategies, rules and demonstrations
 
 """
@@ -62,7 +62,7 @@ variable, a variant, or `name`, which replaces the long name.
 
 _ERRORS = """# What can go wrong
 
-Generated from `cluster/error_codes.py` by `docs/generate.py`. Whatever is refused or stops a run is one line, the
+Generated from `cluster/error_codes.toml` by `docs/generate.py`. Whatever is refused or stops a run is one line, the
 last on standard error, with its code at the end of the line:
 
     dmqr VERB: where: what was wrong; what to do [code]
