@@ -55,13 +55,13 @@ def collect(
     Raises HeldError if another process maintains the store.
     """
     last_day, found = day(now() - unused), list[Collected]()
-    holding: AbstractContextManager[Check] = nullcontext(_unchecked) if dry_run else maintaining(storage)
+    holding: AbstractContextManager[Check] = nullcontext(lambda: None) if dry_run else maintaining(storage)
     with holding as check:
         spaces = stored_spaces(storage)
         unknown = abouts(storage, [one.space for one in spaces if not one.used])
         for one in spaces:
             check()
-            used = one.last_used(unknown.get(one.space, {}))
+            used = one.used[-1] if one.used else unknown[one.space].get("made")  # else when it was begun
             why, names, rows = _due(storage, one, used, last_day, oldest)
             if why and not dry_run and not _remove(storage, one, why, names, last_day):
                 continue
@@ -73,10 +73,6 @@ def collect(
         if not dry_run and not remote(storage.root):
             storage.delete(*left_behind(storage.root, [one.space.folder for one in spaces]))
     return found
-
-
-def _unchecked() -> None:
-    pass
 
 
 def _due(storage: Storage, one: StoredSpace, used: str | None, last_day: str, oldest: int) -> tuple[str | None, list[str], int]:

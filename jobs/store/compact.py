@@ -1,4 +1,4 @@
-"""Compaction of the store: many files that hold one range of query_ids become one.
+"""Compaction of the store: many files that hold one range of query_ids become one, without rows that do not count.
 
 Each night puts a file per shard, so that a shard of a later night reads one file of every night before. Merged files are put
 first, then a note that names them and what they replace; what is replaced stays for `GRACE_SECONDS`, for jobs that have listed
@@ -8,7 +8,7 @@ it, and goes when the store is maintained next. A crash leaves rows that stand t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,14 +18,13 @@ import pyarrow.compute as pc
 
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
-from jobs.chain.store.files import CONCURRENT_READS, Space, put_file, read_range, within
+from jobs.chain.store.files import CONCURRENT_READS, Space, put_file, put_rows, read_range, within
 from jobs.chain.store.forgotten import counting, forgotten_queries
 from jobs.chain.store.kinds import KEYS
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
 from jobs.chain.store.merges import Merge, put_merge, replaced
 from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import Check, is_maintained, maintaining
-from jobs.store.rewriting import drop_forgotten
 
 GRACE_SECONDS = 48 * 3600.0  # longer than a night: a job reads the files that it listed when it started
 MERGED_BYTES = 4 << 20  # of a merged file; while it is made its rows take some fifty times as much, mostly prompts
@@ -130,19 +129,15 @@ def _put_counting(storage: Storage, space: Space, table: pa.Table, oldest: int) 
         storage.delete(*([] if name is None else [f"{space.folder}/{name}"]))
 
 
-def remove_replaced(storage: Storage, one: StoredSpace, before: int) -> int:
-    """Removes the files of a space that others have replaced before a time, in milliseconds; returns how many.
+def remove_replaced(storage: Storage, one: StoredSpace, before: int) -> None:
+    """Removes the files of a space that others have replaced before a time, in milliseconds.
 
     Of a note whose own files are gone only the note goes: what it names is read again.
     """
-    removed = 0
     for merge in one.merges:
         if merge.at <= before:
-            gone = sorted(replaced(one.files, [merge]))
-            storage.delete(*(f"{one.space.folder}/{name}" for name in gone))
+            storage.delete(*(f"{one.space.folder}/{name}" for name in sorted(replaced(one.files, [merge]))))
             storage.delete(merge.key)  # last: until then nobody reads what is left of them
-            removed += len(gone)
-    return removed
 
 
 def ends_of_keys(kind: str, rows: pa.Table) -> pa.Table:
@@ -179,3 +174,41 @@ def _merged(storage: Storage, space: Space, names: Sequence[str], first: str, la
     """Returns the rows of a range in all of these files, in the order of the files' names; None where there are no files."""
     tables = list(prefetch(lambda name: read_range(storage, f"{space.folder}/{name}", first, last), names, CONCURRENT_READS))
     return pa.concat_tables(tables, promote_options="default") if tables else None
+
+
+def drop_forgotten(
+    storage: Storage, one: StoredSpace, forgotten: Mapping[str, int], check: Check = lambda: None, *, dry_run: bool = False
+) -> tuple[int, int]:
+    """Drops the rows of `forgotten_queries` that were made before; returns the files written anew, and the rows that went.
+
+    Files that others replace are written anew, too; a job that has listed them finds them gone, and lists again.
+    """
+    merges, files, rows = list(one.merges), 0, 0
+    for name in one.holding(forgotten):
+        check()
+        dropped = _drop_of_file(storage, one.space, name, merges, forgotten, dry_run)
+        files, rows = files + bool(dropped), rows + dropped
+    return files, rows
+
+
+def _drop_of_file(
+    storage: Storage, space: Space, name: str, merges: list[Merge], forgotten: Mapping[str, int], dry_run: bool
+) -> int:
+    """Returns how many rows of a file went; the notes that name it name the new one."""
+    key = f"{space.folder}/{name}"
+    try:
+        known = read_range(storage, key, columns=["query_id", MADE])
+        dropped: int = known.num_rows - counting(known, forgotten).num_rows
+        if not dropped or dry_run:
+            return dropped
+        kept = counting(read_range(storage, key), forgotten)
+    except FileNotFoundError:  # it was merged with others, and is removed
+        return 0
+    new = put_rows(storage, space, kept, name)
+    for place, merge in enumerate(merges):
+        if name in merge.by or name in merge.files:  # else what it replaces, or what is left of it, would be read again
+            by, files = ([new if other == name else other for other in of] for of in (merge.by, merge.files))
+            merges[place] = Merge(merge.key, merge.at, frozenset(filter(None, files)), tuple(filter(None, by)))
+            put_merge(storage, merges[place])
+    storage.delete(key)
+    return dropped

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from cluster.errors import ConfigError
 from cluster.storage import Entry, Storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.files import CONCURRENT_READS, Space
-from jobs.chain.store.layout import ABOUT, APART, MERGED, USED, VERSION, is_rows
+from jobs.chain.store.layout import ABOUT, APART, DIGITS, MERGED, USED, VERSION, is_rows, range_of
 from jobs.chain.store.merges import Merge, most_together, read_merges, replaced
 
 
@@ -30,9 +31,11 @@ class StoredSpace:
         gone = replaced(self.files, self.merges)
         return [name for name in self.files if name not in gone]
 
-    def last_used(self, about: Mapping[str, Any]) -> str | None:
-        """Returns the last day on which it was used: by its notes, else the day on which it was begun, as `about` has it."""
-        return self.used[-1] if self.used else about.get("made")
+    def holding(self, query_ids: Iterable[str]) -> list[str]:
+        """Returns the files, replaced ones too, whose range of query_ids has one of these."""
+        starts = sorted(query_id[:DIGITS] for query_id in query_ids)
+        places = {name: bisect_left(starts, range_of(name)[0]) for name in self.files}
+        return [name for name, place in places.items() if place < len(starts) and starts[place] <= range_of(name)[1]]
 
     @property
     def most_together(self) -> int:

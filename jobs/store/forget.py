@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,12 +23,12 @@ from cluster.storage import Storage, open_storage
 from jobs.chain.store.files import read_range
 from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.chain.store.kinds import TEXTS
-from jobs.chain.store.layout import DIGITS, milliseconds, range_of
+from jobs.chain.store.layout import milliseconds
 from jobs.runs.folder import find_runs, query_files
 from jobs.runs.samples import sample_logs
-from jobs.store.contents import StoredSpace, stored_spaces
+from jobs.store.compact import drop_forgotten
+from jobs.store.contents import stored_spaces
 from jobs.store.maintainer import Check, maintaining
-from jobs.store.rewriting import drop_forgotten
 from jobs.store.words import QueryWords
 from rewriters.normalise import query_id
 
@@ -85,60 +87,52 @@ def forget(
     words = QueryWords(what.query)
     if not words.normal:
         raise ConfigError("argument", "QUERY: has no word; give the query that shall be forgotten, in quotes")
-    if dry_run:
-        found = _found(storage, what, words, set())
-        found.rows, found.files = _counted(storage, found.query_ids)
-    else:
-        with maintaining(storage) as check:
-            found = _forgotten(storage, what, words, now, check)
+    gone = Forgotten(query_id(what.query, what.context))
+    holding: AbstractContextManager[Check] = nullcontext(lambda: None) if dry_run else maintaining(storage)
+    with holding as check:
+        look = partial(_others, storage, what, words, set[str](), check)
+        gone.others = look() - {gone.query_id}
+        marks = dict.fromkeys(gone.query_ids, milliseconds(now())) if dry_run else _marked(storage, what, gone, look, now)
+        for one in stored_spaces(storage):
+            files, rows = drop_forgotten(storage, one, marks, check, dry_run=dry_run)
+            gone.files += files
+            gone.rows[one.space.kind] += rows
+        if not dry_run:
+            remove_earlier_marks(storage)
     if output is not None:
-        found.runs = list(runs_with(output, found.query_ids, words))
-    return found
+        gone.runs = list(runs_with(output, gone.query_ids, words))
+    return gone
 
 
-def _forgotten(storage: Storage, what: WhatToForget, words: QueryWords, now: Callable[[], float], check: Check) -> Forgotten:
-    seen: set[str] = set()
-    found = _found(storage, what, words, seen, check)
-    if what.others == "some" and len(found.others) > MOST_OTHERS:
+def _marked(
+    storage: Storage, what: WhatToForget, gone: Forgotten, look: Callable[[], set[str]], now: Callable[[], float]
+) -> dict[str, int]:
+    """Marks the queries as forgotten, with those of files that jobs put meanwhile; returns query_id -> when."""
+    if what.others == "some" and len(gone.others) > MOST_OTHERS:
         raise ConfigError(
             "argument",
-            f"QUERY: rows of {len(found.others):,} other queries have these words, too; give --own to leave those, or "
+            f"QUERY: rows of {len(gone.others):,} other queries have these words, too; give --own to leave those, or "
             "--all to forget them all",
         )
     marked: set[str] = set()
-    while marked != found.query_ids:  # what jobs have put since the files were looked through is looked through, too
-        mark_forgotten(storage, found.query_ids - marked, milliseconds(now()))
-        marked = found.query_ids
-        found.others |= _found(storage, what, words, seen, check).others
-    forgotten = {name: at for name, at in forgotten_queries(storage).items() if name in marked}
-    for one in stored_spaces(storage):
-        files, rows = drop_forgotten(storage, one, forgotten, check)
-        found.files += files
-        found.rows[one.space.kind] += rows
-    remove_earlier_marks(storage)
-    return found
+    while marked != gone.query_ids:
+        mark_forgotten(storage, gone.query_ids - marked, milliseconds(now()))
+        marked = gone.query_ids
+        gone.others |= look() - {gone.query_id}
+    return {name: at for name, at in forgotten_queries(storage).items() if name in marked}
 
 
-def _found(
-    storage: Storage,
-    what: WhatToForget,
-    words: QueryWords,
-    seen: set[str],
-    check: Check = lambda: None,
-) -> Forgotten:
+def _others(storage: Storage, what: WhatToForget, words: QueryWords, seen: set[str], check: Check) -> set[str]:
     """Returns the queries of which files that were not `seen` yet hold the words; adds the files to those."""
-    found = Forgotten(query_id(what.query, what.context))
+    query_ids: set[str] = set()
     for one in stored_spaces(storage) if what.others != "none" else ():
         texts = TEXTS.get(one.space.kind, ())
-        for name in one.files if texts else ():
-            key = f"{one.space.folder}/{name}"
-            if key in seen:
-                continue
-            check()
-            seen.add(key)
-            found.others |= _with_words(storage, key, words, texts)
-    found.others -= {found.query_id}
-    return found
+        for key in (f"{one.space.folder}/{name}" for name in one.files if texts):
+            if key not in seen:
+                check()
+                seen.add(key)
+                query_ids |= _with_words(storage, key, words, texts)
+    return query_ids
 
 
 def _with_words(storage: Storage, key: str, words: QueryWords, texts: Collection[str]) -> set[str]:
@@ -147,24 +141,6 @@ def _with_words(storage: Storage, key: str, words: QueryWords, texts: Collection
     except FileNotFoundError:  # merged with others since, and removed
         return set()
     return set(rows.column("query_id").filter(pa.array(words.held_by(rows, list(texts)))).to_pylist())
-
-
-def _counted(storage: Storage, query_ids: Collection[str]) -> tuple[Counter[str], int]:
-    """Returns how many rows queries have, by kind, and in how many files."""
-    rows: Counter[str] = Counter()
-    files = 0
-    for one in stored_spaces(storage):
-        for name in _with_range(one, query_ids):
-            ids = read_range(storage, f"{one.space.folder}/{name}", columns=["query_id"]).column("query_id")
-            count = pc.sum(pc.is_in(ids, pa.array(sorted(query_ids), pa.string()))).as_py() or 0
-            rows[one.space.kind] += count
-            files += bool(count)
-    return rows, files
-
-
-def _with_range(one: StoredSpace, query_ids: Iterable[str]) -> list[str]:
-    starts = [query_id[:DIGITS] for query_id in query_ids]
-    return [name for name in one.files if any(range_of(name)[0] <= start <= range_of(name)[1] for start in starts)]
 
 
 def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) -> Iterable[str]:

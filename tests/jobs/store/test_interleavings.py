@@ -24,10 +24,9 @@ from jobs.chain.store.facts import EngineRequest, put_completions, stored_comple
 from jobs.chain.store.files import StoreFiles, open_store
 from jobs.chain.store.forgotten import forgotten_queries
 from jobs.chain.store.layout import milliseconds
-from jobs.store.compact import compact_space, remove_replaced
+from jobs.store.compact import compact_space, drop_forgotten, remove_replaced
 from jobs.store.contents import stored_spaces
 from jobs.store.forget import WhatToForget, forget
-from jobs.store.rewriting import drop_forgotten
 from rewriters.engines import Completion
 from rewriters.normalise import query_id
 from tests.support.jobs.stored import ABOUT, asked
