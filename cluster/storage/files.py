@@ -46,16 +46,12 @@ class FileStorage:
 
     def put(self, key: str, data: bytes) -> None:
         """Writes a temporary file and renames it."""
-        target = self._target(key)
-        self._write_temporary(target, io.BytesIO(data)).replace(target)
-        _sync_folder(target.parent)
+        self._replace(key, io.BytesIO(data))
 
     def upload(self, path: Path, key: str) -> None:
         """Copies a local file to a temporary one and renames that."""
-        target = self._target(key)
         with path.open("rb") as source:
-            self._write_temporary(target, source).replace(target)
-        _sync_folder(target.parent)
+            self._replace(key, source)
 
     def get(self, key: str) -> bytes | None:
         """Returns the file's bytes, or None."""
@@ -101,17 +97,18 @@ class FileStorage:
         """Returns the file's path."""
         return str(self._folder / key)
 
+    def _replace(self, key: str, source: BinaryIO) -> None:
+        target = self._target(key)
+        self._write_temporary(target, source).replace(target)
+        _sync_folder(target.parent)
+
     def _target(self, key: str) -> Path:
         """Returns the file's path; makes its folders, and makes their names durable."""
         target = self._folder / key
-        missing = []
-        folder = target.parent
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
+        missing = [folder for folder in target.parents if not folder.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            _sync_folder(made.parent)
+        for folder in missing:
+            _sync_folder(folder.parent)
         return target
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +16,6 @@ from jobs.tables import SHARD
 
 Runner = RayRunner | LocalRunner
 Results = queue.Queue[dict[str, Any] | BaseException | None]
-
-
 _THREAD = "stream"
 
 
@@ -45,12 +43,9 @@ def next_result(results: Results) -> dict[str, Any] | None:
 
 
 def _stream(runner: Runner, pending: Sequence[Shard], results: Results) -> None:
-    def shard_rows() -> Iterator[pa.Table]:
-        for shard in pending:
-            yield pa.table({"shard": [shard.number], "key": [shard.key], "row_group": [shard.row_group]}, schema=SHARD)
-
+    shards = ({"shard": shard.number, "key": shard.key, "row_group": shard.row_group} for shard in pending)
     try:
-        for row in runner.run(shard_rows()):
+        for row in runner.run(pa.Table.from_pylist([shard], SHARD) for shard in shards):
             results.put(row)
         results.put(None)
     except BaseException as error:  # the main thread raises it

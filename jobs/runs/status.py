@@ -12,6 +12,7 @@ from cluster.storage import Storage, open_storage
 from jobs.runs.folder import stored_json
 from jobs.runs.starts import PROGRESS
 
+RunState = Literal["running", "stale", "finished", "stopped", "interrupted", "failed"]
 _AS_OF = ("work_done", "traffic_covered", "queries", "stages", "outages", "errors", "usd", "quantities")
 
 
@@ -20,7 +21,7 @@ class Status:
     """The status of a run."""
 
     folder: str
-    state: Literal["running", "stale", "finished", "stopped", "interrupted", "failed"]
+    state: RunState
     """stale: the driver died without ending the run; the same command resumes it."""
     reason: str | None
     """Why the run stopped or failed."""
@@ -79,9 +80,7 @@ def status_values(status: Status) -> dict[str, Any]:
     } | ({} if status.queries is None or not progress else {"queries": progress["queries"] | {"committed": status.queries}})
 
 
-def _state(
-    storage: Storage, last: Holder, progress: dict[str, Any]
-) -> tuple[Literal["running", "stale", "finished", "stopped", "interrupted", "failed"], str | None]:
+def _state(storage: Storage, last: Holder, progress: dict[str, Any]) -> tuple[RunState, str | None]:
     if storage.stat(SUCCESS) is not None:
         return "finished", None
     if last.alive:
