@@ -151,13 +151,6 @@ def test_money(sums: dict[str, float], model: str, usd: float) -> None:
     assert PRICES.usd({"rewrite": {f"dmqr@{model}": sums}}) == pytest.approx(usd)
 
 
-def test_money_of_some_stages() -> None:
-    spent = {"rewrite": {"a@": {"seconds": 100.0}}, "retrieve": {"b@": {"seconds": 200.0}}}
-    assert PRICES.usd(spent, ["retrieve"]) == pytest.approx(0.02)
-    assert PRICES.usd(spent, ["rerank"]) == 0
-    assert PRICES.usd(spent) == pytest.approx(0.03)
-
-
 def test_searches_requests_to_s3_and_the_driver_have_prices() -> None:
     prices = Prices(searches={"bm25": 20.0}, storage_requests={"put": 5.0, "get": 0.4}, driver_hour=3.6)
     assert prices.usd({"retrieve": {"bm25@": {"searches": 1000}, "dense@m": {"searches": 1000}}}) == pytest.approx(0.02)

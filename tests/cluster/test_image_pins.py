@@ -7,10 +7,8 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -29,15 +27,6 @@ def pins(name: str) -> dict[str, Version]:
 
 
 PINS, WITHOUT_GPUS = pins("constraints.txt"), pins("constraints-cpu.txt")
-STOP = "RAY_JOB_STOP_WAIT_TIME_S"
-
-
-def services() -> dict[str, Any]:
-    return dict(yaml.safe_load((ROOT / "cluster/compose.yaml").read_text(encoding="utf-8"))["services"])
-
-
-def tag(service: str) -> str:
-    return str(services()[service]["image"].rpartition(":")[2])
 
 
 @pytest.mark.parametrize(
@@ -90,22 +79,6 @@ def test_images_fit_the_manifests(file: Path) -> None:
         assert set(re.findall(rf"name: {name}, value: '?([^'}}]+)", template)) == {environment(own)[name]}
 
 
-def test_a_stopped_job_has_as_long_everywhere() -> None:
-    heads = yaml.safe_load((ROOT / "cluster/ray-cluster.yaml").read_text(encoding="utf-8"))["head_start_ray_commands"]
-    seconds = environment(instructions(DOCKERFILES[0]))[STOP]
-    assert any(f"{STOP}={seconds} " in command for command in heads)
-
-
-@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
-def test_no_cache_and_no_compiler_of_the_build_remain(file: Path) -> None:
-    own = instructions(file)
-    final = own[max(place for place, one in enumerate(own) if one.name == "FROM") :]
-    assert not [one for one in final if "pip " in one.text]
-    assert [one.text for one in final if one.name == "COPY" and "--from=" in one.text] == ["--from=build /opt/dmqr /opt/dmqr"]
-    installed = {word for one in final for word in one.text.split() if one.name == "RUN" and "apt-get" in one.text}
-    assert ("gcc" in installed) == (file.name == "Dockerfile.gpu"), "Triton needs one where models run on GPUs"
-
-
 def test_linted() -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("hadolint"), *DOCKERFILES], capture_output=True, text=True, check=False
@@ -118,8 +91,3 @@ def test_the_context_has_no_secrets_and_nothing_that_was_made_here() -> None:
         assert not in_context(ROOT / path), path
     for one in (one for file in DOCKERFILES for one in instructions(file) if one.name == "COPY" and "--from" not in one.text):
         assert all(in_context(ROOT / source) and (ROOT / source).exists() for source in one.text.split()[:-1]), one.text
-
-
-def test_servers_are_of_the_clients_versions() -> None:
-    assert Version(tag("elasticsearch")).major == PINS["elasticsearch"].major
-    assert Version(tag("vllm")) == PINS["vllm"]

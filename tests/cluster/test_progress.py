@@ -92,15 +92,6 @@ def test_a_commit_that_is_told_twice_makes_room_once(tracker: ProgressTracker) -
     assert tracker.admit(3, 0) is None
 
 
-def test_a_closed_gate_admits_none(tracker: ProgressTracker) -> None:
-    tracker.admit(0, 0)
-    tracker.close()
-    assert tracker.admit(1, 0) is False
-    tracker.mark_committed(0)
-    assert tracker.admit(2, 0) is False
-    assert tracker.in_flight() == 0
-
-
 # ---------------------------------------------------------------- where shards are
 
 
@@ -172,18 +163,6 @@ def test_an_attempt_that_ends_after_the_commit_changes_nothing(tracker: Progress
     tracker.block_finished("rewrite", 1, 10, attempt, NOTHING)
     tracker.block_started("rerank", 1, 10, "w")
     assert rows(tracker) == dict.fromkeys(STAGES, (0, 0, 0))
-
-
-def test_what_is_not_committed_is_summed(tracker: ProgressTracker) -> None:
-    for shard, tokens in ((1, 30), (2, 12), (3, 100)):
-        passed(tracker, "read", shard, 10)
-        spent = BlockTotals({"rewrite": {"dmqr@m": {"prompt_tokens": tokens}}}, {"x": shard})
-        passed(tracker, "rewrite", shard, 10, "w", spent)
-    tracker.mark_committed(3)
-    stage = tracker.progress().stages["rewrite"]
-    assert stage.spent == {"rewrite": {"dmqr@m": {"prompt_tokens": 42}}}
-    assert stage.counts == {"x": 3}
-    assert tracker.progress().stages["rewrite"].spent == stage.spent  # reading changes nothing
 
 
 def test_busy_seconds_are_those_in_which_a_worker_has_a_block(tracker: ProgressTracker, now: list[float]) -> None:
@@ -322,25 +301,6 @@ def test_with_few_shards_fewer_are_in_flight(shards: int, limit: int) -> None:
 
 
 # ---------------------------------------------------------------- shards that wait for a worker
-
-
-def queued(tracker: ProgressTracker) -> dict[str, float]:
-    return {name: stage.queued_seconds for name, stage in tracker.progress().stages.items()}
-
-
-def test_a_shard_waits_from_the_end_of_a_stage_to_the_begin_of_the_next(tracker: ProgressTracker, now: list[float]) -> None:
-    passed(tracker, "read", 0, 10)
-    now[0] += 3
-    assert queued(tracker) == {"read": 0, "rewrite": 3, "rerank": 0}  # it waits still
-    attempt = tracker.block_started("rewrite", 0, 10, "a")
-    now[0] += 5
-    assert queued(tracker) == {"read": 0, "rewrite": 3, "rerank": 0}  # it is worked on
-    tracker.block_finished("rewrite", 0, 10, attempt, NOTHING)
-    now[0] += 2
-    passed(tracker, "rerank", 0, 10)
-    now[0] += 7
-    tracker.mark_committed(0)
-    assert queued(tracker) == {"read": 0, "rewrite": 3, "rerank": 2}  # nothing waits behind the last stage
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -252,17 +252,6 @@ def test_a_caller_that_takes_no_more_leaves_no_thread() -> None:
     assert sorted(world.closed) == sorted(world.built)
 
 
-def test_no_more_shards_are_in_flight_than_keep_the_workers_busy() -> None:
-    world = World(7)
-    runner = LocalRunner(stages(world), start=1)
-    most = 0
-    for row in runner.run(places(9)):
-        most = max(most, runner.tracker.in_flight())
-        runner.tracker.mark_committed(row["shard"])
-    pooled = [stage for stage in stages(world) if stage.pool]
-    assert 1 <= most <= max(2, sum(stage.concurrent_blocks + 1 for stage in pooled))
-
-
 def test_a_run_that_is_dropped_begins_nothing_more() -> None:
     world = World(4, delay=0.02, faults=False)
     runner = LocalRunner(stages(world), start=1)

@@ -149,23 +149,6 @@ def test_the_same_stages_in_one_process(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("worker-*"))) == 1
 
 
-def test_in_one_process_too_no_shard_begins_behind_a_closed_gate(tmp_path: Path) -> None:
-    (tmp_path / "gate").touch()
-    runner = LocalRunner(stages(tmp_path, POOL), start=1)
-    rows = runner.run(places(SHARDS))
-    assert next(rows) == {"shard": 0}
-    runner.tracker.close()
-    runner.tracker.mark_committed(0)
-    assert list(rows) in ([], [{"shard": 1}])
-    assert (tmp_path / "closed").exists()
-
-
 def test_a_stage_whose_needs_nobody_adds_is_refused() -> None:
     with pytest.raises(ClusterError, match=r"stage fold needs \['seen'\], which no stage before it adds"):
         link([Stage("grow", few_stages.Grow, {}), Stage("fold", few_stages.Fold, {})], few_stages.PLACE)
-
-
-def test_what_stages_add_and_give_is_derived() -> None:
-    linked = stages(Path(), POOL)
-    assert [stage.produces.names for stage in linked] == [["shard", "costs"], ["shard", "costs", "seen"], ["shard"]]
-    assert [stage.consumes for stage in linked] == [few_stages.PLACE, *(stage.produces for stage in linked[:-1])]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ClusterError, UnavailableError
-from cluster.storage import check_writable, open_file, open_storage, s3, s3_client
+from cluster.storage import check_writable, open_storage, s3, s3_client
 from cluster.storage.s3 import PART, S3Storage
 from cluster.storage.traffic import take_traffic
 from tests.support.cluster.clock import Clock
@@ -322,14 +322,6 @@ def test_a_file_that_is_replaced_while_it_is_read_is_an_error(store: S3Storage) 
         store.put("big", b"b" * 10_000_000)
         with pytest.raises(OSError, match="was replaced while it was read"):
             file.read_at(10, 6_000_000)
-
-
-def test_open_file_reads_lines(store: S3Storage) -> None:
-    store.put("lines", b"one\ntwo\nthree")
-    with open_file(store.url("lines")) as stream:
-        assert list(stream) == [b"one\n", b"two\n", b"three"]
-    with pytest.raises(FileNotFoundError):
-        open_file(store.url("none"))
 
 
 # ---------------------------------------------------------------- refused at the start

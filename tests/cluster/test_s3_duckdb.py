@@ -91,12 +91,6 @@ def test_the_same_rows_as_from_files(connection: duckdb.DuckDBPyConnection, stor
 
 
 @pytest.mark.slow
-def test_file_names_are_those_that_were_given(connection: duckdb.DuckDBPyConnection, store: Storage) -> None:
-    url = store.url("results/b.parquet")
-    assert connection.execute("SELECT any_value(filename) FROM read_parquet(?, filename = true)", [[url]]).fetchone() == (url,)
-
-
-@pytest.mark.slow
 def test_faults_on_the_way_change_nothing(
     connection: duckdb.DuckDBPyConnection, store: Storage, s3: S3Server, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
 from jobs.log.rows import contexts, values
-from jobs.tables import OPTIONAL_QUERIES, STORED
+from jobs.tables import STORED
 from rewriters.normalise import query_id
 
 Row = dict[str, Any]
@@ -87,25 +87,6 @@ def test_a_row_with_a_context_that_is_not_utf8_is_rejected(tmp_path: Path) -> No
 
 
 # ---------------------------------------------------------------- values
-
-
-def test_a_query_has_the_value_that_its_rows_have_most_often(tmp_path: Path) -> None:
-    rows = {
-        "query": ["a", "A", "a", "b", "b", "c", None],
-        "market": ["de", "de", "is", None, "is", None, "de"],
-        "tier": [1, 2, None, 3, 3, None, 4],
-        "n": [1, 1, 3, 9, 0, 1, 100],
-    }
-    columns = LogColumns("query", None, "n", values=("tier", "market"))
-    summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", columns)
-    assert {row["query"]: row["values"] for row in found["queries"]} == {
-        "a": {"tier": "1", "market": "is"},  # 1 and 2 once each
-        "b": {"tier": "3", "market": "is"},  # nothing weighs more than no market
-        "c": {"tier": None, "market": None},
-    }
-    schema = pq.read_schema(tmp_path / "out" / summary.tables["queries"][0].key)
-    assert schema.names == [*STORED["queries"].names, "values"]
-    assert schema.field("values").type == OPTIONAL_QUERIES.field("values").type
 
 
 def test_values_of_every_kind_become_text(tmp_path: Path) -> None:

@@ -132,18 +132,6 @@ def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatc
     assert str(no_room("it failed", full, "1MB", "-")).endswith("; free space there")
 
 
-def test_ranges_of_ids_are_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(1000)]})
-    whole, expected = run(log, tmp_path / "whole", shard_size=50)
-    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 300)
-    summary, tables = run(log, tmp_path / "out", shard_size=50)
-    assert len(summary.tables["queries"]) == 4
-    assert tables == expected
-    assert sum(shard.rows for shard in summary.shards) == summary.queries == whole.queries
-    short = [shard for shard in summary.shards if shard.rows < 50]
-    assert len(short) <= 4
-
-
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.log.dedup.PART_ROWS", 7000)
     rng = np.random.default_rng(7)
@@ -190,31 +178,6 @@ def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path) -> None:
             ("empty", "the query is null", None),
         ]
         assert {q["query"] for q in tables["queries"]} == {"fine", "also 😀"}
-
-
-def test_shown_form_is_the_most_frequent_then_the_smallest(tmp_path: Path) -> None:
-    rows = [
-        "Berlin",
-        "berlin",
-        "BERLIN",
-        "berlin",
-        "Rom",
-        "ROM",
-        "rom",
-        "\U0001f600 A",
-        "\U0001f600 a",
-        "\uff21\U0001f600",
-    ]
-    _, tables = run(write(tmp_path / "log.parquet", {"query": rows}), tmp_path / "out")
-    assert {q["query"]: q["log_count"] for q in tables["queries"]} == {
-        "berlin": 4,
-        "ROM": 3,
-        "\U0001f600 A": 2,
-        "\uff21\U0001f600": 1,
-    }
-    weighed = {"query": ["Berlin", "berlin", "berlin", "Rom", "rom"], "n": [9, 1, None, 0, 0]}
-    _, tables = run(write(tmp_path / "n.parquet", weighed), tmp_path / "out", LogColumns("query", None, "n"))
-    assert {q["query"]: q["log_count"] for q in tables["queries"]} == {"Berlin": 11, "Rom": 0}
 
 
 @pytest.mark.slow
@@ -289,14 +252,6 @@ def shared_logs() -> Path:
     if not folder:
         pytest.skip("DMQR_SHARED names no folder with logs/")
     return Path(folder) / "logs"
-
-
-@pytest.mark.slow
-def test_terabyte_log_has_42169_queries(shared_logs: Path, tmp_path: Path) -> None:
-    summary, tables = run(shared_logs / "terabyte05_50k", tmp_path / "out")
-    assert (summary.rows, summary.queries, summary.rejected) == (50000, 42169, {})
-    assert sum(row["log_count"] for row in tables["queries"]) == 50000
-    assert {row["query_id"] for row in tables["query_map"]} == {row["query_id"] for row in tables["queries"]}
 
 
 @pytest.mark.slow

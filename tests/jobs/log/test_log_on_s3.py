@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import ClusterError, ConfigError, LogError, UnavailableError
-from cluster.run.shards import Plan, check_inputs
+from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import Storage, files_at, open_file, open_storage, s3_client, s3_duckdb
 from cluster.storage.traffic import take_traffic
 from jobs.index import sources
@@ -160,14 +159,6 @@ def test_a_range_of_ids_fetches_little_of_each_part(s3: S3Server, tmp_path: Path
     assert taken["get"] < 2 * pairs * 20
 
 
-def test_nothing_is_left_on_s3_of_a_log_that_is_refused(both: tuple[Path, Storage], s3: S3Server) -> None:
-    _, there = both
-    out = open_storage(s3.fresh("out"))
-    with pytest.raises(LogError, match="is not unique"):
-        dedup(find_log_files(there.root), LogColumns("query", "date"), out, 100)
-    assert list(out.list()) == []
-
-
 def test_a_file_of_the_log_is_opened_once_to_be_checked(
     both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,20 +168,6 @@ def test_a_file_of_the_log_is_opened_once_to_be_checked(
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         check_log(files, COLUMNS)
         assert len(proxy.requests) == len(files)
-
-
-def test_another_version_is_a_changed_log(both: tuple[Path, Storage]) -> None:
-    _, there = both
-    planned = [file.version for file in find_log_files(there.root)]
-    assert all(version.keys() == {"path", "size", "etag"} for version in planned)
-    plan = Plan(planned, {}, 1, {}, [])
-    check_inputs(plan, [file.version for file in find_log_files(there.root)], "run")
-    key = "date=2026-01-31/tld=%2Eorg/part-0.parquet"
-    data = bytearray(there.get(key) or b"")
-    data[100] ^= 1
-    there.put(key, bytes(data))
-    with pytest.raises(ClusterError, match=r"part-0\.parquet has changed since run was started"):
-        check_inputs(plan, [file.version for file in find_log_files(there.root)], "run")
 
 
 def test_judgements_on_s3(s3: S3Server) -> None:

@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.__main__ import main
 from jobs.chain.stages.write import Write
 from jobs.pages.summary import closing_table
 from jobs.run.job import Job
-from jobs.run.watch import Watch
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, prepared_job, prepared_work, run_in_process
 from tests.support.jobs.report_runs import page
@@ -71,62 +69,9 @@ def test_a_run_that_ends_early_leaves_what_is_asked_least(job: str, monkeypatch:
     assert "73.7 % of the traffic" in " ".join(" ".join(page(folder).sections.values()).split())
 
 
-def test_status_says_how_much_of_the_traffic_is_covered(
-    job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    covered = list[float | None]()
-    look = Watch.look
-
-    def looked(self: Watch, *values: Any) -> None:
-        look(self, *values)
-        covered.append(self.state.values(0.0)["traffic_covered"])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Watch, "look", looked)
-        fail_at_the_second(patch)
-        root = begun(job, "cluster.shard_size=2").prepared.storage.root
-    assert covered[-1] == pytest.approx(14 / 19, abs=1e-6)
-    assert main(["runs", root, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["traffic_covered"] == pytest.approx(14 / 19, abs=1e-6)
-    assert main(["runs", root]) == 0
-    assert "traffic 73.7 % covered" in " ".join(capfd.readouterr().out.split())
-    run_in_process(prepared_job(job, "cluster.shard_size=2"))
-    assert main(["runs", root, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["traffic_covered"] == 1
-    assert main(["runs", root]) == 0
-    assert "covered" not in capfd.readouterr().out
-
-
-def test_of_a_finished_run_the_traffic_is_not_told(job: str) -> None:
-    folder = open_run(str(run_in_process(prepared_job(job))))
-    assert "of the traffic" not in shown(folder) + "".join(page(folder).sections.values())
-
-
 def shown(folder: Any) -> str:
     table = closing_table(folder, None).renderables[0]  # type: ignore[attr-defined]
     return "\n".join(str(cell) for cell in table.columns[1].cells)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 50])
-def test_each_tier_is_in_order_of_the_ids_whatever_the_shards(job: str, size: int) -> None:
-    folder = run_in_process(prepared_job(job, f"cluster.shard_size={size}"))
-    plan = json.loads((folder / "shards.json").read_text())
-    tiers: list[list[dict[str, Any]]] = [[], []]
-    for number, key, group, count in plan["shards"]:
-        part = pq.ParquetFile(folder / key).read_row_group(group).to_pylist()
-        assert len(part) == count <= size
-        tiers[number >= plan["head"]] += part
-    assert {one["query"] for one in tiers[0]} == HEAD
-    for tier in tiers:
-        assert [one["query_id"] for one in tier] == sorted(one["query_id"] for one in tier)
-    assert plan["counts"]["traffic"] == sum(ASKED.values())
-
-
-def test_where_all_are_asked_equally_often_there_is_one_tier(job: str) -> None:
-    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
-    folder = run_in_process(prepared_job(job))
-    plan = json.loads((folder / "shards.json").read_text())
-    assert (plan["head"], len(plan["shards"]), len(list((folder / "queries").iterdir()))) == (0, 2, 1)
 
 
 @pytest.mark.slow

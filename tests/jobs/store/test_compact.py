@@ -68,14 +68,6 @@ def test_what_others_replace_stays_for_jobs_that_have_listed_it(tmp_path: Path) 
     assert len(early.names[SPACE]) == 1
 
 
-def test_without_grace_they_go_at_once(tmp_path: Path) -> None:
-    five_nights(tmp_path)
-    early = opened(tmp_path)
-    compacted(tmp_path, grace=0.0)
-    assert len(names(tmp_path)) == 1
-    assert len(found(early, QUERIES)) == 10
-
-
 @pytest.mark.parametrize("kept", range(8))
 def test_a_crash_leaves_duplicates_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
     """The process is killed after so many changes of the store; the next one goes on."""

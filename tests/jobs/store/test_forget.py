@@ -21,7 +21,7 @@ from jobs.store.compact import GRACE_SECONDS, compact
 from jobs.store.forget import Forgotten, WhatToForget, forget
 from rewriters.normalise import normalise, query_id
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.nights import QUERIES, Nights, log, results
+from tests.support.jobs.nights import QUERIES, Nights
 from tests.support.jobs.stored import SPACE, all_rows, found, names, opened, put, put_into, texts
 from tests.support.jobs.whole_runs import rows
 
@@ -206,26 +206,6 @@ def test_a_query_after_turns(tmp_path: Path) -> None:
 def test_no_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="QUERY: has no word"):
         forgotten(tmp_path, "  ")
-
-
-@pytest.mark.slow
-def test_runs_that_hold_it_are_named_and_a_night_makes_it_anew(nights: Nights) -> None:
-    first = nights.run("one")[0]
-    log(QUERIES[1:])
-    second = nights.run("two")[0]
-    output, store = first.parent, first.parent / "store"
-    told = forgotten(store, QUERIES[0].upper(), output=open_storage(str(output)))
-    assert told.runs == [str(first)]
-    assert set(told.rows) == {"completions", "scores"}
-    assert held_words(store, QUERIES[0]) == []
-    log(QUERIES)
-    time.sleep(0.002)  # a job that began in the same millisecond began before
-    third, sent, scored = nights.run("three")
-    assert sent == 1
-    assert scored == sum(one["query_id"] == query_id(QUERIES[0]) for one in rows(third, "scores")) > 0
-    assert len(results(third)) == len(results(first))
-    assert nights.run("four")[1:] == (0, 0)
-    assert second.is_dir()
 
 
 def test_a_night_that_is_resumed_does_not_bring_it_back(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
