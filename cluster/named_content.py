@@ -57,10 +57,7 @@ def content_of(what: Names | None, value: Any) -> Any:
         files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
         if not all(map(Path.is_file, files)):
             return value
-        return f"sha256:{hash_of_files((_place(one, path), one) for one in files)}"
+        named = [("" if file == path else file.relative_to(path).as_posix(), file) for file in files]
+        return f"sha256:{hash_of_files(named)}"
     except OSError:  # whoever opens it says why it cannot be read
         return value
-
-
-def _place(file: Path, named: Path) -> str:
-    return "" if file == named else file.relative_to(named).as_posix()

@@ -58,11 +58,13 @@ class Lease:
         seen = wait_until_free(storage, now(), before)
         if _elsewhere(seen.body):
             _watch(storage, seen, OBSERVED_SECONDS)  # this machine's clock may be ahead
-        number = seen.number
-        body = {**_this_process(), "began": now(), "beat": now(), "released": False}
-        if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
+        pid = os.getpid()
+        process = {"host": socket.gethostname(), "machine": _machine(), "pid": pid, "pid_began": _pid_began(pid)}
+        body = {**process, "began": now(), "beat": now(), "released": False}
+        number = seen.number + 1
+        if not storage.put_if_absent(_key(number), json.dumps(body).encode()):
             raise HeldError("run-held", f"{storage.root}: another driver has just started on this run; wait for it")
-        return cls(storage, number + 1, body)
+        return cls(storage, number, body)
 
     def taken_over(self) -> bool:
         """Returns whether a lease with a higher number was found."""
@@ -194,10 +196,6 @@ def _latest(storage: Storage) -> tuple[int, dict[str, Any] | None]:
     if not keys:
         return 0, None
     return int(Path(keys[-1]).stem), json.loads(storage.get(keys[-1]) or b"null")
-
-
-def _this_process() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid(), "pid_began": _pid_began(os.getpid())}
 
 
 def _machine() -> str:

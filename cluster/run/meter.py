@@ -74,10 +74,10 @@ class Meter:
         name = stage.cost_stage or stage.name
         settled, charged = costs.settle(result, seconds, devices, self._start)
         start_up = next(self._start_up, {}).items()
-        parts = [costs.entry(name, p, s, device_seconds=s * devices, start=self._start) for p, s in start_up]
+        start_costs = [costs.entry(name, p, s, device_seconds=s * devices, start=self._start) for p, s in start_up]
         overhead = ({} if charged else {"seconds": seconds}) | take_traffic()  # no row has caused the seconds
         amounts = [{"stage": name, "quantity": quantity, "amount": amount} for quantity, amount in overhead.items()]
-        return _append_to_first(_append_to_first(settled, "costs", parts), "overhead", amounts)
+        return _append_to_first(_append_to_first(settled, "costs", start_costs), "overhead", amounts)
 
     def close(self) -> None:
         """Releases the worker's resources."""

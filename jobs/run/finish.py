@@ -16,7 +16,6 @@ from jobs.chain.journal import remove_journals
 from jobs.counts import ErrorCount, by_arm, counts_of
 from jobs.job.prepare import Prepared
 from jobs.log.parts import PLAN
-from jobs.tables import STORED
 
 Balance = tuple[str, int, str, int]
 """A count after its name, and another after its own: they must be equal."""
@@ -31,7 +30,8 @@ def finish(
     record: Callable[[], None] = lambda: None,
 ) -> None:
     """Finishes a job whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`."""
-    tables = committed_files(storage, plan, schemas)
+    committed = committed_tables(plan, (one.files for one in manifests(storage)))
+    tables = {name: committed.get(name, []) for name in schemas}
     check_balances(storage, balances(tables))
     for table, files in tables.items():
         if not files:  # a table without rows still has one file
@@ -53,12 +53,6 @@ def put_latest(prepared: Prepared) -> None:
         named = {"run_id": prepared.run_id, "label": prepared.config.shown_label, "date": prepared.config.log.date}
         body = named | {"path": prepared.storage.root, "finished_at": finished}
         prepared.output.put(latest, json.dumps(body).encode())
-
-
-def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED) -> dict[str, list[File]]:
-    """Returns the committed files of each table; an empty list for a table without rows."""
-    found = committed_tables(plan, (one.files for one in manifests(storage)))
-    return {name: found.get(name, []) for name in tables}
 
 
 def _common_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:

@@ -17,7 +17,6 @@ from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan
 from cluster.storage import open_storage
-from jobs.config.config import Config
 from jobs.job.indexes import States, noted_changes, read_states
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
@@ -89,7 +88,7 @@ class Record:
         prepared, session = self._prepared, self._session
         start = {
             "start": self._number,
-            "began": _iso(self._began),
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
             "wall_seconds": round(time.time() - self._began, 3),
             "status": status,
             "worker_seconds": round(self._state.worker_seconds, 3),
@@ -110,6 +109,8 @@ class Record:
             if one["over"] > max(1.0, _MOST_OVER * one["worker_seconds"]):
                 words = f"start {one['start']}: its stages were busy {one['over']:.0f} s longer than their workers were there"
                 event("warning", f"{words}; its bill is not right", logging.WARNING)
+        store = prepared.config.own_store  # by its whole path: who reads the record may be in another folder
+        absolute = {} if store is None else {"store": open_storage(store).root}
         body = {
             "schema_version": SCHEMA_VERSION,
             "run_id": prepared.run_id,
@@ -117,7 +118,7 @@ class Record:
             "date": prepared.config.log.date,
             "status": status,
             "config_file": prepared.config_file,
-            "config": prepared.config.model_dump() | _absolute_store(prepared.config),
+            "config": prepared.config.model_dump() | absolute,
             "identity": prepared.identity,
             "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
             "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
@@ -138,12 +139,3 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _absolute_store(config: Config) -> dict[str, str]:
-    """Returns the store that has a place of its own by its whole path: who reads the record may be in another folder."""
-    return {} if config.own_store is None else {"store": open_storage(config.own_store).root}
-
-
-def _iso(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

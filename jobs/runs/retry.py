@@ -46,7 +46,9 @@ def prepare_retry(prepared: Prepared, reason: str) -> Prepared:
     if config.store_folder is None:
         raise ConfigError("argument", "--retry: `store` is null, and a retry takes all other queries from there; set a folder")
     for number in count(1):
-        labelled = config.model_copy(update={"label": _label(config.shown_label, number)})
+        own, shown = f"{RETRY}-{number}", config.shown_label
+        label = own if shown is None else f"{shown[: MOST_LABEL - len(own) - 1]}-{own}"
+        labelled = config.model_copy(update={"label": label})
         retry = replace(prepared, config=labelled, run_id=run_id(labelled, prepared.identity))
         if retry.storage.stat(SUCCESS) is None:
             break
@@ -68,12 +70,6 @@ def retry_words(run: RunFolder) -> str | None:
     now = by_reason(run.counts, notes=True)
     changes = ", ".join(f"{reason} {before:,}, now {now.get(reason, 0):,}" for reason, before in noted["reasons"].items())
     return f"{queries(noted['queries'])} of {noted['of']}: {changes}"
-
-
-def _label(shown: str | None, number: int) -> str:
-    """Returns the label of a retry; `shown`: the label of the run, or the date of its log."""
-    own = f"{RETRY}-{number}"
-    return own if shown is None else f"{shown[: MOST_LABEL - len(own) - 1]}-{own}"
 
 
 def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:

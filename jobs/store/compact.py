@@ -8,7 +8,8 @@ it, and goes when the store is maintained next. A crash leaves rows that stand t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -102,8 +103,11 @@ def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, chec
     rows = dropped = 0
     for first, last in _parts(before):
         check()
-        table = _merged(storage, one.space, list(within(names, first, last)), first, last)
-        if table is not None:
+        keys = [f"{one.space.folder}/{name}" for name in within(names, first, last)]
+        read = partial(read_range, storage, first=first, last=last)
+        tables = list(prefetch(read, keys, CONCURRENT_READS))
+        if tables:
+            table = pa.concat_tables(tables, promote_options="default")
             name, kept = _put_counting(storage, one.space, table, oldest)
             rows, dropped = rows + kept, dropped + table.num_rows - kept
             merged += [] if name is None else [name]
@@ -168,12 +172,6 @@ def _parts(size: int) -> Iterator[tuple[str, str]]:
     borders = [whole * number // count for number in range(count + 1)]
     for first, following in pairwise(borders):
         yield f"{first:012x}".ljust(_IDS, "0"), f"{following - 1:012x}".ljust(_IDS, "f")
-
-
-def _merged(storage: Storage, space: Space, names: Sequence[str], first: str, last: str) -> pa.Table | None:
-    """Returns the rows of a range in all of these files, in the order of the files' names; None where there are no files."""
-    tables = list(prefetch(lambda name: read_range(storage, f"{space.folder}/{name}", first, last), names, CONCURRENT_READS))
-    return pa.concat_tables(tables, promote_options="default") if tables else None
 
 
 def drop_forgotten(
