@@ -14,7 +14,7 @@ from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
 from tests.support.cluster import few_stages
-from tests.support.cluster.few_stages import begin, stages, two_pools
+from tests.support.cluster.few_stages import begin, stages
 
 pytestmark = pytest.mark.slow
 
@@ -70,48 +70,6 @@ def test_a_worker_whose_node_dies_comes_back_elsewhere(nodes: Any, tmp_path: Pat
     reader.join(240)
     assert sorted(set(found)) == list(range(8))
     assert len(found) == 8
-    session.close()
-
-
-def test_a_node_that_is_about_to_be_taken_away_gets_no_more_work_and_the_rest_is_done_elsewhere(
-    nodes: Any, tmp_path: Path
-) -> None:
-    """What a cloud's notice becomes: the node drains with a deadline, and then it is gone."""
-    import ray
-    from ray.core.generated import autoscaler_pb2
-
-    lost = nodes.add_node(num_cpus=1)
-    session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1)})
-    runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
-    reader, found = begin(runner, 8, committing=True)
-    until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].ready_workers == 2)
-    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-    deadline = (time.time_ns() // 1_000_000) + 5_000
-    accepted, why = ray._raylet.GcsClient(address=nodes.address).drain_node(lost.node_id, reason, "notice", deadline)
-    assert accepted, why
-    nodes.add_node(num_cpus=1)
-    time.sleep(5)
-    nodes.remove_node(lost)
-    until(lambda: len(list(tmp_path.glob("worker-*"))) >= 3)  # one more was built
-    (tmp_path / "gate").touch()
-    reader.join(240)
-    assert sorted(found) == list(range(8))
-    session.close()
-
-
-def test_two_stages_share_a_gpu(nodes: Any, tmp_path: Path) -> None:
-    nodes.add_node(num_cpus=2, num_gpus=1)
-    halves = {name: PoolRequest(workers=1, cpus=1, gpus=0.5) for name in ("slow", "again")}
-    with pytest.raises(ClusterError, match=r"the pools want 1\.5 GPUs, the cluster has 1"):
-        Session(nodes.address, halves | {"again": PoolRequest(workers=2, cpus=0.5, gpus=0.5)})
-    session = Session(nodes.address, halves)
-    pools = session.pools
-    runner = RayRunner(two_pools(tmp_path, pools["slow"], pools["again"]), start=1)
-    (tmp_path / "gate").touch()
-    reader, found = begin(runner, 3, committing=True)
-    reader.join(180)
-    assert sorted(found) == [0, 1, 2]
-    assert {path.read_text() for path in tmp_path.glob("gpus-*")} == {"0"}
     session.close()
 
 

@@ -142,21 +142,6 @@ def test_rows_do_not_depend_on_the_shards(make: Make, calm: Path, size: int) -> 
 
 
 @pytest.mark.slow
-def test_a_run_that_is_too_dear_stops_and_goes_on_with_more_money(make: Make, calm: Path) -> None:
-    Path("prices.yaml").write_text("cpu_worker_hour: 3600\n")
-    prepared = make("limits.max_cost_usd=0")
-    said = stopped(prepared)
-    left = commits(prepared)
-    assert 0 < left < SHARDS
-    assert f"limits.max_cost_usd is $0.00; {left} of {SHARDS} shards are committed, {covered(prepared)}; to pay" in str(said)
-    assert (said.exit_code, said.graceful, status(prepared)) == (1, True, ["stopped"])
-    folder = done(make("limits.max_cost_usd=1000"))
-    assert (folder, status(prepared)) == (Path(prepared.storage.root), ["stopped", "finished"])
-    check_same_rows(folder, calm)
-    check_files(folder, SHARDS)
-
-
-@pytest.mark.slow
 def test_too_many_errors_stop_a_run_that_is_closed_once_they_are_accepted(make: Make, calm: Path) -> None:
     prepared = make("limits.error_rate=0", "cluster.shard_size=50")  # of the tail there is one: it stops at the end alone
     assert "1 of 12 queries have errors (8.3%, limits.error_rate is 0.0%), most often" in str(stopped(prepared))

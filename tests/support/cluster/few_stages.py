@@ -57,16 +57,6 @@ class Slow:
         (self._folder / "closed").touch()
 
 
-class Again(Slow):
-    """The same once more, as another stage; each worker tells which GPUs it sees."""
-
-    NEEDS, ADDS = ("seen",), pa.schema([("again", pa.int32())])
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder, deaths=0)
-        (self._folder / f"gpus-{os.getpid()}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-
-
 class Fold:
     """Rows -> one row."""
 
@@ -104,13 +94,6 @@ def stages(folder: Path, pool: Pool, deaths: int = 0, blocks: int = 1, retries: 
         ],
         PLACE,
     )
-
-
-def two_pools(folder: Path, first: Pool, second: Pool) -> list[Stage]:
-    """The three and one more with a pool, linked."""
-    both = [Stage("slow", Slow, {"folder": str(folder), "deaths": 0}, pool=first)]
-    both.append(Stage("again", Again, {"folder": str(folder)}, pool=second))
-    return link([Stage("grow", Grow, {}), *both, Stage("fold", Fold, {})], PLACE)
 
 
 def places(shards: int) -> list[pa.Table]:
