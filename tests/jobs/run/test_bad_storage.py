@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,21 +26,13 @@ Make = Callable[..., Prepared]
 
 
 @pytest.fixture
-def make(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Make:  # fmt: skip
+def make(small_job: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """A small job, with settings."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(copies.FOLDER, str(tmp_path / "cache"))
-    queries = [f"lamp {number}" for number in range(QUERIES)]
+    path, queries = small_job(cluster={"shard_size": 20}), [f"lamp {number}" for number in range(QUERIES)]
     pq.write_table(pa.table({"query": queries}), "log.parquet")
     lines = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in queries]
-    (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    values["rewrite"]["strategies"] = ["general"]
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": 20}}
-    path = config_file(values)
+    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return lambda *settings: prepare(load_config(path, list(settings)), path)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,23 +13,14 @@ import pytest
 from jobs.runs.folder import open_run
 from tests.support.cluster.s3_proxy import kind, proxied
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 
 FEW, MANY = 10, 30
 BY_TIME = ("/lease/", "/progress.json", "/logs/")  # written every few seconds, however many shards there are
 
 
 @pytest.mark.slow
-def test_requests_per_shard_by_kind(
-    tmp_path: Path,
-    values: dict[str, Any],
-    bm25: dict[str, Any],
-    config_file: Callable[[Any], str],
-    s3: S3Server,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = job_in_process(tmp_path, values, bm25, config_file)
+def test_requests_per_shard_by_kind(bm25_job: str, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
@@ -41,7 +30,7 @@ def test_requests_per_shard_by_kind(
             answers = [{"query": one, "completions": {"dmqr": json.dumps({"general": f"about {one}"})}} for one in queries]
             (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
             proxy.requests.clear()
-            job = prepared_job(path, f"output={s3.fresh('runs')}", "cluster.shard_size=1", f"label=of-{shards}")
+            job = prepared_job(bm25_job, f"output={s3.fresh('runs')}", "cluster.shard_size=1", f"label=of-{shards}")
             run_in_process(job)
             open_run(job.prepared.storage.root)
             sent = [one for one in proxy.requests if not any(part in one[1] for part in BY_TIME)]

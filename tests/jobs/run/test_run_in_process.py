@@ -39,26 +39,15 @@ Make = Callable[..., Prepared]
 
 
 @pytest.fixture
-def make(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Make:  # fmt: skip
+def make(small_job: Callable[..., str]) -> Make:
     """A small job, with settings; one query has no recorded answer, one no hits."""
-    monkeypatch.chdir(tmp_path)
+    path = small_job(rewrite={"strategies": ["general", "keyword"]})
     asked = [query for place, query in enumerate(QUERIES) for _ in range(1 + place % 3)]
     pq.write_table(pa.table({"query": [*asked, " ", None]}), "log.parquet")
     answers = {query: {"general": f"about {query}", "keyword": " ".join(query.split()[:2])} for query in QUERIES[1:]}
     lines = [{"query": query, "completions": {"dmqr": json.dumps(answer)}} for query, answer in answers.items()]
-    (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    values["rewrite"]["strategies"] = ["general", "keyword"]
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
-    path = config_file(values)
-
-    def prepared(*settings: str) -> Prepared:
-        return prepare(load_config(path, list(settings)), path)
-
-    return prepared
+    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return lambda *settings: prepare(load_config(path, list(settings)), path)
 
 
 @pytest.fixture

@@ -57,25 +57,18 @@ Make = Callable[..., Prepared]
 
 
 @pytest.fixture
-def make(
-    tmp_path: Path,
-    values: dict[str, Any],
-    bm25: dict[str, Any],
-    config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Make:
+def make(small_job: Callable[..., str], values: dict[str, Any], config_file: Callable[[Any], str]) -> Make:
     """A small job in one process, with prices beside it."""
-    monkeypatch.chdir(tmp_path)
+    small_job()
     queries = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "rye", "beer", "harbour"]
     pq.write_table(pa.table({"query": queries}), "log.parquet")
     lines = [{"query": query, "completions": {"keyword": query.split()[0]}} for query in queries]
-    (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     values["rewrite"] |= {"strategies": ["keyword"], "calls": "separate"}
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}
+    values["cluster"]["shard_size"] = 2
 
     def prepared(prices: dict[str, Any], **changes: Any) -> Prepared:
-        (tmp_path / "prices.yaml").write_text(yaml.safe_dump(prices))
+        Path("prices.yaml").write_text(yaml.safe_dump(prices))
         path = config_file(values | changes)
         return prepare(load_config(path, []), path)
 

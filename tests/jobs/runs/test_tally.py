@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,7 @@ from cluster.costs import QUANTITIES, Totals, work_seconds
 from cluster.run.shards import File, Manifest, read_manifest
 from cluster.storage.files import FileStorage
 from jobs.runs.tally import kept, summed
-from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 
 COMPONENTS = {"rewrite": ("dmqr@model", "general@model"), "retrieve": ("bm25@", "dense@encoder"), "rerank": ("rerank@model",)}
 STAGES = ("read", "rewrite", "retrieve", "fuse", "rerank", "order", "write")
@@ -71,15 +68,8 @@ def test_a_shard_of_an_opened_run_takes_little_memory() -> None:
     assert (of_many - of_few) / (many - few) < 6000  # bytes: a hundred thousand in 600 MB
 
 
-def test_a_run_is_closed_by_one_reading_of_its_manifests(
-    tmp_path: Path,
-    values: dict[str, Any],
-    bm25: dict[str, Any],
-    config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    job = prepared_job(job_in_process(tmp_path, values, bm25, config_file), "rewrite.strategies=[]")
+def test_a_run_is_closed_by_one_reading_of_its_manifests(bm25_job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = prepared_job(bm25_job, "rewrite.strategies=[]")
     read: Counter[str] = Counter()
     get = FileStorage.get
 
