@@ -22,7 +22,7 @@ from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
 from jobs.counts import FAILED_BY_OUTAGES, ErrorQueries
-from jobs.job.prepare import Prepared, check_shared_store
+from jobs.job.prepare import check_shared_store
 from jobs.job.shipping import package_folders
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
@@ -75,8 +75,7 @@ def run(
         Watch(prepared.prices, progress.state, spent_around(prepared)).still(tally.counts, tally.spent)
         return plan, tally
     check_unfinished(plan, storage)
-    waiting = partial(event, "lease")
-    before = wait_until_free(storage, time.time(), on_wait=waiting)
+    before = wait_until_free(storage, time.time(), on_wait=partial(event, "lease"))
     if plan is None:
         check_indexes_unchanged(prepared)
     try:
@@ -132,10 +131,7 @@ def run(
                     assert plan is not None
                     event("plan", plan_words(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number)
                     tally = tally_of(storage)
-                    driver = Driver(
-                        job, session, lease, record, plan, tally, progress, signals, outages,
-                        resume_command,
-                    )  # fmt: skip
+                    driver = Driver(job, session, lease, record, plan, tally, progress, signals, outages, resume_command)
                     driver.run()
                     return plan, driver.tally
             except Stopped:
@@ -175,10 +171,10 @@ class Driver:
     outages: OutageLog
     resume_command: str
 
-    @property
-    def prepared(self) -> Prepared:
-        """Returns the checked job without its arms."""
-        return self.job.prepared
+    def __post_init__(self) -> None:
+        self.prepared = self.job.prepared
+        self.spending = RunMoney(self.prepared, self.record.before, self.record.driver_costs)
+        self.watch = Watch(self.prepared.prices, self.progress.state, self.spending.around)
 
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
@@ -203,31 +199,28 @@ class Driver:
     def work(self) -> None:
         """Streams the pending shards through the stages; raises Stopped unless all are committed within the limits."""
         self._reopen()
-        pending = self._pending
-        state = self.progress.state
+        pending, state, spending = self._pending, self.progress.state, self.spending
         show_committed(state, self.plan, self.tally)
-        spending = RunMoney(self.prepared, self.record.before, self.record.driver_costs)
-        watch = Watch(self.prepared.prices, state, spending.around)
-        watch.still(self.tally.counts, self.tally.spent)
-        if (stop := self._limit(watch, spending)) is not None:
+        self.watch.still(self.tally.counts, self.tally.spent)
+        if (stop := self._limit()) is not None:
             raise stop
         if not pending:
             return
         if state.done:
             event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
         self.progress.phase(STARTING)
-        runner = self._runner(len(pending), watch)
+        runner = self._runner(len(pending))
         spending.renew(self.tally)  # this runner grants anew
         tracker = runner.tracker
         tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
         results = stream(runner, pending)
         self.signals.working = True
         try:
-            stopped = self._collect(tracker, results, watch, spending)
+            stopped = self._collect(tracker, results)
         finally:  # a stop that waits for nothing: the lease is not given back before the work ends
             runner.drop()
         self.outages.end()
-        self._check_complete(stopped, watch, spending, watch.last(tracker).halted > 0)
+        self._check_complete(stopped, self.watch.last(tracker).halted > 0)
 
     def _reopen(self) -> None:
         """Takes back shards in which queries failed as a server was away, where only these exceed `limits.error_rate`."""
@@ -238,10 +231,8 @@ class Driver:
             return
         storage = self.prepared.storage
         shards = [one.shard for one in manifests(storage) if one.counts.get(FAILED_BY_OUTAGES)]
-        words = (
-            f"done again, as a server was away for {queries(away)} of them: shards {len(shards):,} of {len(self.plan.shards):,}"
-        )
-        event("resume", words, shards=shards)
+        number = f"{len(shards):,} of {len(self.plan.shards):,}"
+        event("resume", f"done again, as a server was away for {queries(away)} of them: shards {number}", shards=shards)
         reopen(storage, shards)
         self.tally = tally_of(storage)
 
@@ -249,20 +240,19 @@ class Driver:
     def _pending(self) -> list[Shard]:
         return [shard for shard in self.plan.shards if shard.number not in self.tally.shards]
 
-    def _runner(self, shards: int, watch: Watch) -> Runner:
+    def _runner(self, shards: int) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
         chain = self.job.stages(self.session.pools, start, self.job.open_store())
-        watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
+        self.watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, shards, budget)
         return RayRunner(chain, start, shards, budget, tracked_metrics(self.prepared))
 
-    def _collect(self, tracker: ProgressTracker, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
+    def _collect(self, tracker: ProgressTracker, results: Results) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""
         stop: Stopped | None = None
-        closing = False
-        retries = 0
-        stall = Stall(tracker, self.job.prepared.config.limits.stall_minutes, self.resume_command)
+        closing, retries = False, 0
+        stall = Stall(tracker, self.prepared.config.limits.stall_minutes, self.resume_command)
         while (row := next_result(results)) is not None:
             if row:
                 stall.restart()
@@ -272,7 +262,7 @@ class Driver:
                 add_traffic(json.loads(row["traffic"]))
             elif closing and not tracker.in_flight():
                 break  # the other shards would pass through the stages empty
-            if stop is None and (stop := self._limit(watch, spending)) is not None:
+            if stop is None and (stop := self._limit()) is not None:
                 event("limit", str(stop), logging.WARNING)
                 self.progress.phase("stopping")
             if not closing and self.signals.received is not None:
@@ -284,14 +274,14 @@ class Driver:
                 self.signals.check_grace(self._left(tracker))
             if row:
                 tracker.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
-            self._show(tracker, watch, bool(row))
-            if spending.limited:
-                tracker.spent_elsewhere(spending.elsewhere(watch.spent))
-            self.outages.update("workers", watch.snapshot.outages)
-            for stage, shard, attempt in watch.snapshot.retries[retries:]:
+            self._show(tracker, bool(row))
+            if self.spending.limited:
+                tracker.spent_elsewhere(self.spending.elsewhere(self.watch.spent))
+            self.outages.update("workers", self.watch.snapshot.outages)
+            for stage, shard, attempt in self.watch.snapshot.retries[retries:]:
                 words = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"
                 event("retry", words, logging.WARNING, stage=stage, shard=shard, attempt=attempt)
-            retries = len(watch.snapshot.retries)
+            retries = len(self.watch.snapshot.retries)
             self._check_lease()
             stall.check()
         return stop
@@ -304,12 +294,12 @@ class Driver:
         shards, rows = tracker.in_flight(), tracker.progress().queries
         return f"{shards} shard{'s' * (shards != 1)} in flight ({queries(rows)}) {'is' if shards == 1 else 'are'}"
 
-    def _show(self, tracker: ProgressTracker, watch: Watch, committed: bool) -> None:
+    def _show(self, tracker: ProgressTracker, committed: bool) -> None:
         state = self.progress.state
         show_committed(state, self.plan, self.tally)
         if committed and not state.began:
             state.began, state.before = time.monotonic(), state.done
-        watch.look(tracker, self.tally.counts, self.tally.spent)
+        self.watch.look(tracker, self.tally.counts, self.tally.spent)
         if state.began and not state.marks and state.stages:
             state.marked, state.marks = time.monotonic(), {stage.name: stage.done for stage in state.stages}
         if state.phase == STARTING and (committed or any(stage.at_work for stage in state.stages)):
@@ -320,17 +310,16 @@ class Driver:
         if not self.lease.lost():
             return
         words = (
-            "another driver has taken this run over; leave it to that one"
-            if self.lease.taken_over()
-            else f"another driver may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; "
-            f"go on with: {self.resume_command}"
+            f"may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; go on with: {self.resume_command}"
         )
-        raise Stopped("run-held", f"{self.prepared.storage.root}: {words}", graceful=False)
+        if self.lease.taken_over():
+            words = "has taken this run over; leave it to that one"
+        raise Stopped("run-held", f"{self.prepared.storage.root}: another driver {words}", graceful=False)
 
-    def _check_complete(self, stop: Stopped | None, watch: Watch, spending: RunMoney, halted: bool) -> None:
+    def _check_complete(self, stop: Stopped | None, halted: bool) -> None:
         """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""
         committed, planned = len(self.tally.shards), len(self.plan.shards)
-        watch.still(self.tally.counts, spending.total(self.tally))
+        self.watch.still(self.tally.counts, self.spending.total(self.tally))
         if self.signals.received is not None and committed < planned:
             raise Stopped(
                 "interrupted",
@@ -338,26 +327,23 @@ class Driver:
                 f"go on with: {self.resume_command}",
                 128 + self.signals.received,
             )
-        if last := self._limit(watch, spending, halted=halted):
+        if last := self._limit(halted=halted):
             raise last
         if stop and committed < planned:
             raise stop
         if committed < planned:
             left = planned - committed
-            raise Stopped(
-                "stopped-failure",
-                f"{left} of {planned} shards came to no end; go on with: {self.resume_command}",
-                graceful=False,
-            )
+            words = f"{left} of {planned} shards came to no end; go on with: {self.resume_command}"
+            raise Stopped("stopped-failure", words, graceful=False)
 
-    def _limit(self, watch: Watch, spending: RunMoney, *, halted: bool = False) -> Stopped | None:
-        total = max(1, self.plan.counts["queries"])
+    def _limit(self, *, halted: bool = False) -> Stopped | None:
+        watch, total = self.watch, max(1, self.plan.counts["queries"])
         asked = [costs.stage_sums(watch.spent, stage) for stage in ASKING]
         requests = sum(one.get("requests", 0) + one.get("reused", 0) for one in asked)
         planned = self.job.most_requests
         paid = min(1.0, requests / (total * planned)) if planned else watch.judged / total
         halted = halted or watch.snapshot.halted > 0
-        sums = Sums(watch.judged, watch.counts, watch.spent, paid, halted, spending.around())
+        sums = Sums(watch.judged, watch.counts, watch.spent, paid, halted, self.spending.around())
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:
