@@ -7,12 +7,14 @@ where no stage has several threads shards end in the order in which they began. 
 
 from __future__ import annotations
 
-import heapq
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import count, pairwise
+from queue import PriorityQueue
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +42,8 @@ class LocalRunner:
         self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
         """Of the shards in flight."""
         self._groups = [(group, group[0].concurrent_blocks if group[0].pool else 1) for group in groups(self._stages)]
-        self._queues = [_BlockQueue(writers) for writers in (1, *(threads for _, threads in self._groups))]
+        ends = [1, *(threads for _, threads in self._groups), 1]  # threads that admit, those of each group, and the caller
+        self._queues = [_BlockQueue(writers, readers) for writers, readers in pairwise(ends)]
         self._built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
         self._threads: list[threading.Thread] = []
         self._meters: list[Meter] | None = []  # to be closed at the end; None: it has ended
@@ -54,6 +57,7 @@ class LocalRunner:
         worker is raised when the others have dropped what they have in hand, at their next heartbeat.
         """
         first, *_, ended = self._queues
+        complete = False
         try:
             self._begin(self._admit, shards, first)
             for (group, threads), queue, following in zip(self._groups, self._queues, self._queues[1:], strict=False):
@@ -61,8 +65,9 @@ class LocalRunner:
                     self._begin(self._pass_on, [self._built[stage.name] for stage in group], queue, following)
             while (block := ended.take()) is not None:
                 yield from block[1].to_pylist()
+            complete = True
         finally:
-            if not ended.over:  # the caller takes no more
+            if not complete:  # the caller takes no more
                 self._drop()
             self._end()
             self._ended.set()
@@ -157,7 +162,7 @@ class LocalRunner:
         """Has the threads end: at the next heartbeat, or with the block that they have in hand."""
         self.tracker.dropped = True
         for queue in self._queues:
-            queue.drop()
+            queue.end(-1)
 
     def _end(self) -> None:
         """Waits for the threads to end, and closes the workers; where a thread is still inside one, none is closed.
@@ -200,40 +205,27 @@ class _Tracker(ProgressTracker):
 
 
 class _BlockQueue:
-    """The blocks that wait for one group of stages; thread-safe."""
+    """The blocks that wait for one group of stages, by their place in the order of admission; thread-safe."""
 
-    def __init__(self, writers: int) -> None:
-        self._waiting: list[tuple[int, pa.Table]] = []
-        self._writers = writers
-        self._changed = threading.Condition()
+    def __init__(self, writers: int, readers: int) -> None:
+        self._waiting: PriorityQueue[tuple[float, int, pa.Table | None]] = PriorityQueue()
+        self._others, self._readers, self._number = iter(range(writers - 1)), readers, count()
 
-    @property
-    def over(self) -> bool:
-        """Returns whether nothing is left, and nothing more can come."""
-        with self._changed:
-            return not self._waiting and self._writers <= 0
+    def put(self, place: float, table: pa.Table | None) -> None:
+        """Adds a block, or None: one of the readers is to end."""
+        self._waiting.put((place, next(self._number), table))
 
-    def put(self, place: int, table: pa.Table) -> None:
-        """Adds a block, with its place in the order of admission."""
-        with self._changed:
-            heapq.heappush(self._waiting, (place, table))
-            self._changed.notify()
-
-    def take(self) -> tuple[int, pa.Table] | None:
+    def take(self) -> tuple[float, pa.Table] | None:
         """Returns the first block by place; waits for one; None: there are no more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._writers <= 0)
-            return heapq.heappop(self._waiting) if self._waiting else None
+        place, _, table = self._waiting.get()
+        return None if table is None else (place, table)
 
     def close(self) -> None:
-        """Records that one of the writers puts no more."""
-        with self._changed:
-            self._writers -= 1
-            self._changed.notify_all()
+        """Records that one of the writers puts no more; the last one ends the queue."""
+        if next(self._others, None) is None:
+            self.end(math.inf)
 
-    def drop(self) -> None:
-        """Removes what waits, and ends the queue."""
-        with self._changed:
-            self._waiting.clear()
-            self._writers = 0
-            self._changed.notify_all()
+    def end(self, place: float) -> None:
+        """Has the readers end when they come to a place."""
+        for _ in range(self._readers):
+            self.put(place, None)

@@ -187,11 +187,11 @@ def open_run(path: str) -> RunFolder:
     """
     try:
         storage = _latest_run(open_storage(path))
-        values, plan = stored_json(storage, "run.json"), read_plan(storage)
+        record, plan = storage.get("run.json"), read_plan(storage)
     except NotADirectoryError as error:
         raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
     finished = storage.stat(SUCCESS) is not None
-    if not values:
+    if record is None:
         raise ConfigError(
             "run-missing",
             f"{storage.root}: no run lies there (no run.json); give a run's folder, the last line that `run` prints, or "
@@ -202,6 +202,7 @@ def open_run(path: str) -> RunFolder:
             "run-missing",
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
         )
+    values = stored_json(storage, "run.json")
     run = RunFolder.of(storage, values, plan, manifests(storage), finished=finished)
     try:
         _ = run.config, values["run_id"], values["status"]
