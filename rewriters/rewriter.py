@@ -13,18 +13,16 @@ from typing import Any
 
 from cluster.errors import RewriterError, nearest
 from rewriters import adaptive, classifier
-from rewriters.calls import Call, calls_of, in_prompt_order
+from rewriters.calls import JOINT_PROMPT, Call, calls_of, in_prompt_order
 from rewriters.engines import Completion, Request
 from rewriters.guards.guards import Guards
 from rewriters.guards.mask import Mask, unmasked
-from rewriters.joint import JOINT_PROMPT
-from rewriters.outcome.notes import failures_of, notes_on_sends
-from rewriters.outcome.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_call
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
+from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, failures_of, notes_on_sends, settled
 from rewriters.selection import Choice, all_of, by_chance, by_column
 from rewriters.settings import (
     GuardSettings,
@@ -54,7 +52,7 @@ class Rewriting:
     rules: classifier.Rules | None = None  # of a selection by type
     demonstrations: tuple[adaptive.Demonstration, ...] = ()  # of adaptive selection
     guards: GuardSettings = field(default_factory=GuardSettings)  # what is masked, checked and left out
-    retries: int = 0  # tries of a request, after the first, whose answer does not serve (`outcome/retries.py`)
+    retries: int = 0  # tries of a request, after the first, whose answer does not serve (`retries.py`)
     answer_once: frozenset[str] = frozenset()  # values of `Request.engine` of recordings, whose answers are not tried again
 
     @property

@@ -21,7 +21,7 @@ from jobs.job.engine import open_worker_engine
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request, errors_of_engine
 from rewriters.engines.settings import EngineSettings
-from rewriters.outcome.retries import tries_so_far
+from rewriters.retries import tries_so_far
 
 KeyOf = Callable[[Request], Key]
 Answered = dict[Key, CompletionRecord]

@@ -33,10 +33,10 @@ from retrievers.rerankers.kinds import AnyRerankerSettings
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.settings import AnyCorpusSettings, AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
 from rewriters.pool import named
-from rewriters.steps.rounds import IterateSettings
 from rewriters.steps.settings import (
     AnswerSettings,
     GradeSettings,
+    IterateSettings,
     JudgeSettings,
     LlmStepSettings,
     RelevanceSettings,

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
+from rewriters.gate import GateSettings
 from rewriters.pool import named
-from rewriters.scores.gate import GateSettings
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
 
 
@@ -48,7 +48,7 @@ class RewriteSettings(Settings):
     language: Annotated[str, Field(min_length=1)] | None = None
     """That rewrites are written in, in words such as German; null: the query's."""
     joint_prompt: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
-    """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
+    """A text file that replaces our joint prompt (`rewriters/prompts.yaml`); its text counts for the fingerprint."""
     retries: Annotated[int, Field(ge=0, le=3)] = 0
     """More tries of a request whose answer cannot be read, refuses or was cut: other seed and temperature, or more tokens."""
     guards: GuardSettings = GuardSettings()

@@ -18,8 +18,8 @@ from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import DIVIDE_VERSION, FUSION_VERSION, JOINING
 from retrievers.joined import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
+from rewriters.gate import GATE_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.scores.gate import GATE_VERSION
 from rewriters.settings import identity_fields
 
 __all__ = ["SCHEMA_VERSION", "VERSIONS", "fingerprint", "identity", "identity_fields", "run_id", "settings_fingerprint"]

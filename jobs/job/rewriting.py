@@ -8,8 +8,8 @@ from cluster.errors import ConfigError, RewriterError, UnavailableError
 from cluster.storage import open_file
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
+from rewriters.calls import check_joint_prompt
 from rewriters.classifier import load_rules
-from rewriters.joint import check_joint_prompt
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
 from rewriters.settings import SelectAdaptive, SelectClassified

@@ -36,7 +36,7 @@ from jobs.measure.judged import judge_asked
 from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
-from rewriters.guards.leakage import has_answer
+from rewriters.guards.words import has_answer
 
 CLOSED = frozenset(("yes", "no", "noanswer"))  # answers of which a word in a longer text is no part
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -18,7 +18,7 @@ from jobs.runs.reading import database, files, portions, spread
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import sentence
 from retrievers.lists import TOGETHER
-from rewriters.guards.leakage import copies
+from rewriters.guards.words import copies
 
 MOST_QUERIES = 50_000
 TOP = 10

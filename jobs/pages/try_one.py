@@ -17,7 +17,7 @@ from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, text_names
 from retrievers.lists import TOGETHER
-from rewriters.outcome.retries import FIRST_TRY
+from rewriters.retries import FIRST_TRY
 from rewriters.steps.settings import HIGHEST_GRADES
 
 RESULTS, IN_LISTS = 10, 3  # that are shown: results, and documents of a list

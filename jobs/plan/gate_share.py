@@ -8,7 +8,7 @@ from jobs.chain.store.files import NO_STORE
 from jobs.job.opening import open_retriever
 from jobs.run.planning.sample import PlannedQueries, read_sample
 from retrievers.retriever import SearchText
-from rewriters.scores.gate import decide
+from rewriters.gate import decide
 
 SAMPLE = 200  # queries
 

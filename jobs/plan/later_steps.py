@@ -20,8 +20,7 @@ from jobs.job.opening import open_documents
 from jobs.job.prepare import Prepared
 from jobs.job.steps import ReadyStep
 from rewriters.engines.openai.token_count import TokenCounter
-from rewriters.steps.rounds import LabelGradeSettings
-from rewriters.steps.settings import DocumentStepSettings
+from rewriters.steps.settings import DocumentStepSettings, LabelGradeSettings
 from rewriters.strategy import render
 
 DOCUMENTS = 100  # of each index, whose lengths stand for those of all

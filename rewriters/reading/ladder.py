@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
-from rewriters.reading.checks import clean, invalid_reason, is_respelled
+from rewriters.reading.checks import clean, invalid_reason, is_repetitive, is_respelled
 from rewriters.reading.markup import final_box, is_page
-from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
-from rewriters.reading.thinking import strip_thinking
-from rewriters.reading.turns import without_next_turns
+from rewriters.reading.thinking import strip_thinking, without_next_turns
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.sentences import whole_sentences
-from rewriters.reading.words.thoughts import is_thought
+from rewriters.reading.words.talk import is_thought
 from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 

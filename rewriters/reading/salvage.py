@@ -8,9 +8,31 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from rewriters.lengths import length
+from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
 from rewriters.reading.json_object import decode, value, whole
-from rewriters.reading.plain import read_plain
+from rewriters.reading.lines import has_text, leading_value, list_items, opens_with
+from rewriters.reading.markup import code_lines, elements, has_tags, is_most_of, is_table_row, without_wrapper
+from rewriters.reading.words.refusals import without_questions
+from rewriters.reading.words.sentences import sentences
+from rewriters.reading.words.talk import (
+    ends_as_sentence,
+    ends_in_colon,
+    given_in,
+    is_about_query,
+    is_comment,
+    is_heading,
+    is_introduction,
+    is_label,
+    is_more_thought,
+    is_only_talk,
+    is_rule,
+    is_thought,
+    is_working,
+    repeats_query,
+    without_label,
+)
 from rewriters.strategy import Strategy
 
 PARSED_AS = "salvage"
@@ -96,3 +118,194 @@ def _unescaped(segment: str, ended: bool) -> Value:
     inside = segment[1:-1].replace("\\" + mark, mark)
     decoded = decode('"' + inside.replace('"', '\\"') + '"', 0)
     return Value(decoded[0] if decoded and isinstance(decoded[0], str) else None)
+
+
+_RUN_IN = re.compile(r"\s*\*\*[^*\n]{1,100}(?:\*\*\s?[:：]|[:：]\*\*)\s*")  # a heading on the passage's line
+_SPOKEN = re.compile(r"^\s*(?P<who>[QA]) ?[:：]\s", re.MULTILINE)
+_MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
+_MOST_TITLE = 12  # words of a heading without marks
+_NAMES = set("rewrite rewrittenquery rewritten query answer passage text output result response final".split())  # noqa: SIM905
+_MOST_TERM, _MOST_LONGER = 8, 1.5  # words of a list without commas; times the query's words, of sentences that rewrite it
+
+
+def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
+    """Returns the text of an answer that is neither JSON nor labelled; nothing if it is not clear which line it is."""
+    text = answer.text
+    if has_tags(text, answer.query):
+        text = without_wrapper(text)
+        parts = [one for one in elements(text) if is_most_of(one, text)]
+        wanted = _NAMES | set(map(label_key, strategy.names))
+        named = [one for one in elements(text) if set(one.names) & wanted]
+        if len(parts) == 1 or len(named) == 1:
+            return {strategy.name: [Value((named or parts)[0].content)]}
+    lines = text.split("\n", _MAX_LINES)
+    lines = ["" if line[:1] in "[【" and is_label(line, answer.query) else line for line in lines]
+    first = next((line.lstrip() for line in lines if has_text(line)), "")
+    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not _is_prose(first)):
+        return {}
+    spoken = _SPOKEN.search(text, text.index(first) + len(first)) if first in text else None
+    if spoken is not None and spoken["who"] == "A":
+        return {}  # what stands before is a question that the model answers itself
+    return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
+
+
+def _is_prose(line: str) -> bool:
+    """Returns whether a line begins with something in square brackets and goes on as a sentence ("[1] This study ...")."""
+    return re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", line) is not None and ends_as_sentence(line)
+
+
+def _paragraph(lines: list[str], at: int) -> str:
+    end = at
+    while end < min(len(lines), at + _MOST_LINES) and has_text(lines[end]):
+        end += 1
+    return " ".join(line.strip() for line in lines[at:end])
+
+
+def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
+    """Returns the number of the next line with text from `at` on, fences and code left out; None without one."""
+    kept = (n for n in range(at, len(lines)) if n not in skipped and has_text(lines[n]) and not is_rule(lines[n]))
+    return next(kept, None)
+
+
+def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> bool:
+    line, query = lines[at], answer.query
+    after = _follows(lines, at + 1, skipped)
+    if after is None:
+        return False
+    if is_introduction(line, query):
+        is_about_code = at + 1 not in skipped and any(n in skipped for n in range(at + 1, after))
+        return not (is_about_code and strategy.is_passage and not is_label(line, query))
+    if is_label(line, query) or is_table_row(line) or is_about_query(line):
+        return True
+    if is_comment(lines[after], query):
+        return False  # and so the line before is the text
+    return is_heading(line) or repeats_query(line, query)
+
+
+def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:
+    """Returns the number of the first line that may be the text, and whether thoughts stand before it."""
+    at, thought = _follows(lines, 0, skipped), False
+    if at is not None and (is_working(lines[at]) or is_thought(_paragraph(lines, at), answer.query)):
+        at = _labelled_answer(lines, at, answer.query) or at
+    while at is not None:
+        follows = _follows(lines, at + 1, skipped)
+        introduces = follows is not None and is_introduction(lines[at], answer.query)
+        if not introduces and (is_more_thought if thought else is_thought)(_paragraph(lines, at), answer.query):
+            thought = True
+            while at < len(lines) and lines[at].strip():
+                at += 1
+            at = _follows(lines, at, skipped)
+        elif _is_talk(lines, at, answer, strategy, skipped):
+            at = follows
+        else:
+            return None if follows is None and is_only_talk(lines[at], answer.query) else at, thought
+    return None, thought
+
+
+def _labelled_answer(lines: list[str], at: int, query: str) -> int | None:
+    """Returns the number of the last line that gives the text a label ("Answer: ..."), behind a derivation."""
+    found = None
+    for n in range(at + 1, len(lines)):
+        label = lines[n].partition(":" if ":" in lines[n] else "：")[0]
+        if (is_label(label, query) and without_label(lines[n], query) != lines[n]) or (
+            is_label(lines[n], query) and (is_heading(lines[n]) or ends_in_colon(lines[n]))
+        ):
+            found = n
+    return found
+
+
+def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
+    skipped = code_lines(lines)
+    at, thought = _start(lines, answer, strategy, skipped)
+    if at is None or (thought and answer.truncated):
+        return {}
+    text = without_label(lines[at], answer.query)
+    again = normalise(text)  # a small model writes its line again and again
+    lines = [*lines[:at], text, *(one for one in lines[at + 1 :] if normalise(without_label(one, answer.query)) != again)]
+    if strategy.list_separator is not None:
+        together = [line for line in lines[at:] if has_text(line)]
+        if len(list_items(together, strategy)) == len(together):
+            lines = [*lines[:at], *together]
+    listed = list_items(lines[at:], strategy)
+    if len(listed) > 1 and strategy.list_separator is None and _offers(lines[:at]):
+        lines = [*lines[:at], without_label(listed[0], answer.query), *lines[at + len(listed) :]]
+        listed = []
+    if listed and strategy.list_separator is not None:
+        behind, value = at + len(listed), leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
+    else:
+        behind, value = at + 1, leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
+    after = _follows(lines, behind, set())
+    if after is not None and not _comments(lines, at, after, answer.query):
+        return {}
+    if thought and not (value.text and not ends_as_sentence(value.text)):
+        return {}
+    return {} if _answers(value.text or "", strategy, answer.query) else {strategy.name: [value]}
+
+
+def _answers(text: str, strategy: Strategy, query: str) -> bool:
+    """Returns whether a text answers its query: several sentences that are longer than it, or one in place of a list."""
+    words = length(text)
+    if strategy.list_separator is not None and not re.search(r"[,;，、；،]", text):
+        return ends_as_sentence(text) and words > _MOST_TERM
+    return sentences(text) > 1 >= sentences(query) and words > _MOST_LONGER * length(query)
+
+
+def _offers(before: list[str]) -> bool:
+    """Returns whether the last of some lines announces rewrites, of which the first below is as good as any."""
+    line = next((line for line in reversed(before) if line.strip()), "")
+    return ends_in_colon(line) and given_in(line) and without_questions(line) == line
+
+
+def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
+    """Returns whether the line `after` comments on the text at `at`; what stands behind a comment is one, too."""
+    line, apart = lines[after], after > at + 1
+    if is_comment(line, query):
+        return True
+    if apart and (is_heading(line) or is_introduction(line, query)) and _follows(lines, after + 1, set()) is not None:
+        return True
+    return apart and _ends(line) and not _ends(lines[at])
+
+
+def _ends(line: str) -> bool:
+    """Returns whether a line ends as a sentence or a question, such as the offer to do more."""
+    return ends_as_sentence(line) or line.rstrip(' *_"')[-1:] in ("?", "？")
+
+
+def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
+    skipped = code_lines(lines)
+    at, thought = _start(lines, answer, strategy, skipped)
+    if at is None or (thought and answer.truncated):
+        return {}
+    following = _follows(lines, at + 1, skipped)
+    if following is not None and _is_title(lines, at, following):
+        at = following
+    if thought:
+        at = _last_clean(lines, at, answer.query)
+        if at is None:
+            return {}
+    text = _RUN_IN.sub("", without_label(lines[at], answer.query))
+    lines = [*lines[:at], text or lines[at], *lines[at + 1 :]]
+    value = leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
+    before = next((line for line in reversed(lines[:at]) if line.strip()), "")
+    if value.text and list_items(lines[at:], strategy) and ends_in_colon(before) and not given_in(before):
+        value = value._replace(text=f"{before.strip()} {value.text}")  # what a list is a list of
+    return {strategy.name: [value]}
+
+
+def _is_title(lines: list[str], at: int, following: int) -> bool:
+    """Returns whether a line is a heading without marks: short, no sentence, and a paragraph of sentences behind it."""
+    line, after = lines[at].strip(), _paragraph(lines, following)
+    if ends_as_sentence(line) or line[-1:] in "?？,，;；" or ends_in_colon(line) or not ends_as_sentence(after):
+        return False
+    apart = following > at + 1
+    short = length(line) <= (_MOST_TITLE if apart else _MOST_TITLE // 2) and 2 * len(line) < len(after)
+    return short and (apart or not after[:1].islower())
+
+
+def _last_clean(lines: list[str], at: int, query: str) -> int | None:
+    """Returns the number of the first line of the last paragraph behind thoughts, if that is none and ends as a sentence."""
+    starts = [n for n in range(at, len(lines)) if has_text(lines[n]) and (n == at or not lines[n - 1].strip())]
+    is_talk = (is_comment, is_introduction, lambda line, _: is_heading(line))
+    starts = [n for n in starts if not any(one(lines[n], query) for one in is_talk)]
+    paragraph = _paragraph(lines, starts[-1]) if starts else ""
+    return starts[-1] if starts and ends_as_sentence(paragraph) and not is_more_thought(paragraph, query) else None

@@ -20,7 +20,7 @@ from rewriters.reading.json_object import PARSED_AS as JSON
 from rewriters.reading.json_object import Pairs, decode, is_about, text_of
 from rewriters.reading.listed import LINES, read_listed
 from rewriters.reading.markup import elements, has_tags, without_wrapper
-from rewriters.reading.words.thoughts import is_thought
+from rewriters.reading.words.talk import is_thought
 from rewriters.strategy import Strategy
 
 ELEMENTS, MARKED = "labelled", "marked"

@@ -12,21 +12,20 @@ import yaml
 from rewriters.adaptive import reason_in
 from rewriters.classifier import Rules, load_rules
 from rewriters.engines import Completion
-from rewriters.guards.leakage import has_answer
+from rewriters.gate import decide
+from rewriters.guards.guards import compared, near_duplicates
 from rewriters.guards.mask import Mask, has_check_digit, unmasked
-from rewriters.guards.near_duplicates import compared, near_duplicates
 from rewriters.guards.preserve import lost, parts
+from rewriters.guards.words import has_answer
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.pool import load, load_pool, named
 from rewriters.reading.checks import is_in_wrong_language
 from rewriters.reading.thinking import strip_thinking
-from rewriters.reading.words.function_words import language_of
+from rewriters.reading.words.languages import is_foreign, language_of, scripts
 from rewriters.reading.words.romanised import is_romanised
-from rewriters.reading.words.scripts import is_foreign, scripts
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.scores.gate import decide
 from rewriters.steps.reading import StepResult, read_step
 from rewriters.steps.step import LlmStep
 from tests.support.rewriters.pools import TRAINED, a_file, answered, cut, said, texts_of

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from rewriters.lengths import UNSPACED, length, longer_cores
 from rewriters.reading import repetition
-from rewriters.reading.checks import is_in_wrong_language
-from rewriters.reading.repetition import is_repetitive
-from rewriters.reading.words.function_words import folded, language_of
-from rewriters.reading.words.scripts import is_foreign, language_scripts, scripts
+from rewriters.reading.checks import is_in_wrong_language, is_repetitive
+from rewriters.reading.words.languages import folded, is_foreign, language_of, language_scripts, scripts
 from rewriters.reading.words.sentences import whole_sentences
 
 PASSAGE = (

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rewriters.engines.vllm import child_processes
+from rewriters.engines.vllm import processes
 
 PARENT = """
 import subprocess, sys, time
-from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
+from rewriters.engines.vllm.processes import ChildProcessWatchdog
 
 watchdog = ChildProcessWatchdog()
 before = subprocess.Popen(["sleep", "600"])
@@ -32,7 +32,7 @@ time.sleep(600)
 def run(end: str) -> tuple[subprocess.Popen[str], dict[str, psutil.Process]]:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, end], stdout=subprocess.PIPE, text=True,
-        env={"PYTHONPATH": str(Path(child_processes.__file__).parents[2]), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(Path(processes.__file__).parents[2]), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert parent.stdout is not None
     assert parent.stdout.readline() == "ready\n"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from rewriters.engines.vllm.cores import Cores
+from rewriters.engines.vllm.processes import Cores
 
 if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
     pytest.skip("needs two cores, and a system that binds processes to them", allow_module_level=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriters.guards.leakage import copies
+from rewriters.guards.guards import compared, near_duplicates
 from rewriters.guards.mask import Mask, unmasked
-from rewriters.guards.near_duplicates import compared, near_duplicates
 from rewriters.guards.preserve import lost, parts, repaired
+from rewriters.guards.words import copies
 
 ALL = ("mail", "phone", "card")
 PERSONAL = ["a@b.io", "+49 30 1234567", "4111111111111111", "x-y.z@q.example"]

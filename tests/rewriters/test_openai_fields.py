@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
-from rewriters.calls import calls_of
+from rewriters.calls import JOINT_PROMPT, calls_of
 from rewriters.engines import Request
 from rewriters.engines.openai import fields
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.openai.protocol import request_body
 from rewriters.engines.schemas import without_keywords
-from rewriters.joint import JOINT_PROMPT
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting

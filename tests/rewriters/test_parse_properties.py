@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rewriters.calls import joint_template
 from rewriters.engines import Completion
-from rewriters.joint import joint_template
 from rewriters.pool import load, load_pool
 from rewriters.reading.ladder import Parsed, Unread, parse
 from rewriters.reasons import CUT, MESSAGES

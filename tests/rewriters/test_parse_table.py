@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rewriters.joint import joint_template
+from rewriters.calls import joint_template
 from rewriters.pool import load_pool
 from rewriters.reading.ladder import Parsed, parse
 from rewriters.reasons import MESSAGES

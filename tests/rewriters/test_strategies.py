@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rewriters.adaptive import adaptive_template
+from rewriters.calls import joint_schema, joint_template
 from rewriters.files import read_local
-from rewriters.joint import joint_schema, joint_template
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.pool import OF_THE_QUERY, load, load_pool, shipped

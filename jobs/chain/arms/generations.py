@@ -12,8 +12,7 @@ from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.opened import AnsweredBy, digest
 from jobs.config.config import Config
 from jobs.job.steps import LABEL_GRADES, ReadyStep, ReadySteps
-from rewriters.steps.rounds import IterateSettings, LabelGradeSettings
-from rewriters.steps.settings import DocumentStepSettings, LlmStepSettings
+from rewriters.steps.settings import DocumentStepSettings, IterateSettings, LabelGradeSettings, LlmStepSettings
 from rewriters.steps.step import LlmStep
 
 Settings = TypeVar("Settings", bound=LlmStepSettings)

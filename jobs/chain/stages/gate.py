@@ -25,7 +25,7 @@ from jobs.tables import HIT, nested, unnested, with_appended, with_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.ranking import offsets_of
 from retrievers.retriever import RankedList, Retriever, SearchText, joined_lists
-from rewriters.scores.gate import Gated, decide
+from rewriters.gate import Gated, decide
 
 
 class Gating:

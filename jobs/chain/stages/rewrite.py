@@ -22,11 +22,11 @@ from jobs.counts import GateQueries
 from jobs.tables import with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
+from rewriters.gate import Gated
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
 from rewriters.results import RewriteFailure, Rewritten
 from rewriters.rewriter import Rewriter
-from rewriters.scores.gate import Gated
 from rewriters.selection import Choice
 
 _NO_MASK = Mask(())  # the rewriter puts back what it masks

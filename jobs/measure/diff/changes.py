@@ -10,7 +10,7 @@ from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import masked
 from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
-from rewriters.joint import REQUEST_NAME as JOINT
+from rewriters.calls import REQUEST_NAME as JOINT
 from rewriters.pool import named
 from rewriters.strategy import template_hash
 

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from rewriters.reading.words import pattern, word_lists
-from rewriters.reading.words.function_words import folded, language_of
+from rewriters.reading.words.languages import folded, language_of
 
 _LIKE = 0.8  # of two words' consonants
 _LEAST_WHOLE = 3  # consonants of a text that is compared as a whole

@@ -16,7 +16,7 @@ from cluster.run.pool_sizes import NodeGroup, size_pools
 from cluster.run.session import InProcessSession
 from jobs.config.config import Config
 from jobs.job.pools import device, requested_pools, with_precisions
-from rewriters.engines.vllm.cores import visible
+from rewriters.engines.vllm.processes import visible
 
 DENSE = {"kind": "local", "index": "i", "encoder": {"model": "m"}}
 

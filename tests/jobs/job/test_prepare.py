@@ -24,7 +24,7 @@ from jobs.plan.missing.kinds import Missing
 from jobs.run.resume_check import check_indexes_unchanged
 from retrievers import models
 from retrievers.local.build import build_local_index
-from rewriters.joint import JOINT_PROMPT
+from rewriters.calls import JOINT_PROMPT
 from tests.support.retrievers.blocks import index_fields
 
 Values = dict[str, Any]

@@ -28,7 +28,7 @@ from jobs.terminal.formats import money
 from rewriters.engines import Request, anthropic
 from rewriters.engines.openai import protocol as openai
 from rewriters.engines.settings import AnthropicSettings, OpenaiSettings
-from rewriters.outcome.retries import FIRST_TRY
+from rewriters.retries import FIRST_TRY
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import FAULTS, Body, FakeServer, Reply, completion

@@ -14,8 +14,7 @@ from rewriters.engines import Completion
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
 from rewriters.steps.reading import MESSAGES, read_step
-from rewriters.steps.rounds import RoundLabelSettings
-from rewriters.steps.settings import AnswerSettings, LabelSettings
+from rewriters.steps.settings import AnswerSettings, LabelSettings, RoundLabelSettings
 from rewriters.steps.step import LlmStep, load_step, shipped_steps
 from rewriters.strategy import told_hash
 

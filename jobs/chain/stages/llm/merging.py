@@ -17,7 +17,7 @@ from retrievers.corpora.duplicates import as_compared
 from retrievers.ranking import encode, offsets_of, ranges, ranks
 from retrievers.retriever import distinct
 from retrievers.web.hits import WebHit, indexed_text
-from rewriters.steps.rounds import IterateSettings
+from rewriters.steps.settings import IterateSettings
 
 
 class _Merged(NamedTuple):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.chain.stages.candidates import ArmCandidates, BlockCandidates
 from jobs.chain.stages.llm.merging import merged
 from retrievers.web.hits import WebHit
-from rewriters.steps.rounds import IterateSettings
+from rewriters.steps.settings import IterateSettings
 
 K = 60
 ROWS = 3  # of which the second has candidates

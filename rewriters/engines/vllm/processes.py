@@ -1,18 +1,80 @@
-"""Cores for those who compute: vLLM's CPU build binds its workers to cores, and what stands around them keeps off these.
+"""vLLM's child processes: a watchdog that kills them when this process ends, and the cores and accelerators they may use.
 
-The workers take all cores but one (`VLLM_CPU_OMP_THREADS_BIND`, `VLLM_CPU_NUM_OF_RESERVED_CPU`) and their threads meet at
-every layer, so that whatever takes a turn on one of their cores stops them all. vLLM leaves it to the system where its
-front end and its scheduler run: 1.1 to 1.2 times as many steps a second with both kept off (two cores, vllm_rate.py).
+A process that is killed (SIGKILL, out of memory) leaves its children behind: an orphaned engine core would keep the
+accelerator's memory, and the next worker could not start. The watchdog is a small shell that reads process ids from a
+pipe; when this process ends, so does the pipe, and the shell kills the processes.
+
+vLLM's CPU build binds its workers to cores: all but one (`VLLM_CPU_OMP_THREADS_BIND`, `VLLM_CPU_NUM_OF_RESERVED_CPU`). Their
+threads meet at every layer, so that whatever takes a turn on one of their cores stops them all. vLLM leaves it to the system
+where its front end and its scheduler run: 1.1 to 1.2 times as many steps a second with both kept off (two cores, vllm_rate.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 
 import psutil
+
+_SHELL = """
+while read -r pid; do
+  case $pid in new) pids= ;; *) pids="$pids $pid" ;; esac
+done
+[ -z "$pids" ] || kill -9 $pids 2>/dev/null
+"""
+_POLL_INTERVAL = 0.5  # seconds
+
+
+class ChildProcessWatchdog:
+    """Kills the child processes that started inside `registering()`, and their children, when this process ends."""
+
+    def __init__(self) -> None:
+        """Starts the watchdog's shell."""
+        # In a session of its own: a signal to this process's group must not end the shell first.
+        self._shell = subprocess.Popen(["/bin/sh", "-c", _SHELL], stdin=subprocess.PIPE, start_new_session=True)
+        self._registered: set[int] = set()
+
+    @contextlib.contextmanager
+    def registering(self) -> Iterator[None]:
+        """Registers every process that starts inside the `with` block."""
+        before = _descendants()
+        done = threading.Event()
+
+        def poll() -> None:
+            while not done.wait(_POLL_INTERVAL):
+                self._register(_descendants() - before - self._registered)
+
+        poller = threading.Thread(target=poll, daemon=True)
+        poller.start()
+        try:
+            yield
+        finally:
+            done.set()
+            poller.join()
+            self._write("new")  # forgets processes that have ended: their ids may be used again
+            self._register(_descendants() - before)
+
+    def close(self) -> None:
+        """Ends the watchdog without killing anything; a second call does nothing."""
+        self._shell.kill()
+        self._shell.wait()
+
+    def _register(self, pids: set[int]) -> None:
+        self._registered |= pids
+        self._write(*map(str, sorted(pids)))
+
+    def _write(self, *words: str) -> None:
+        assert self._shell.stdin is not None
+        self._shell.stdin.write("".join(f"{word}\n" for word in words).encode())
+        self._shell.stdin.flush()
+
+
+def _descendants() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _lock = threading.Lock()  # the environment is the process's: one engine starts at a time

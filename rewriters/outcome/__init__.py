@@ -1,1 +1,0 @@
-"""What the answers of a query lead to: failures and notes, and another try."""
