@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from cluster.errors import RewriterError, nearest
-from rewriters.engines.schemas import object_schema
+from rewriters.engines import object_schema
 from rewriters.files import prompt
 from rewriters.pool import OF_THE_QUERY, with_context
 from rewriters.settings import SelectionOfStrategies
@@ -76,7 +76,7 @@ def _values(strategies: Sequence[Strategy], language: str | None) -> dict[str, s
 def joint_schema(strategies: Sequence[Strategy]) -> dict[str, object]:
     """Returns the JSON schema of the joint answer: one string per strategy, all required, no other keys.
 
-    `maxLength` is `max_chars` + 1. It is part of what the answer is known by and is not sent (`engines/schemas.py`); the
+    `maxLength` is `max_chars` + 1. It is part of what the answer is known by and is not sent (`Request.sent_schema`); the
     reader tells a text that is too long.
     """
     return object_schema({s.recorded_as: {"type": "string", "maxLength": s.max_chars + 1} for s in strategies})

@@ -14,7 +14,6 @@ from jobs.chain.pipeline import ASKING
 from jobs.chain.steps.asked_about import asked_about
 from jobs.config.config import Config
 from jobs.tables import LOST
-from rewriters.engines.schemas import without_keywords
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 
@@ -71,7 +70,7 @@ def _of_rewriting(rewriter: Rewriter, work: SharedWork, store: Completions, row:
     for request in requests:
         made, cost = answered.get(key_of(request)), spent[request.name].pop(0)
         values: Row = {"request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash}
-        values |= {"schema": without_keywords(request.schema), "decoding": dict(request.decoding), "sample": request.sample}
+        values |= {"schema": request.sent_schema, "decoding": dict(request.decoding), "sample": request.sample}
         values |= {"answer": None, "finish_reason": None, "error": cost["error"], "message": None, "document": None}
         if made is not None:
             values |= {"answer": made.completion.text, "finish_reason": made.completion.finish_reason}

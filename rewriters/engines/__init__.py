@@ -42,6 +42,22 @@ class Request:
     marks: tuple[str, ...] = ()  # texts that stay in the answer though they be special tokens
 
     @property
+    def sent_schema(self) -> dict[str, Any] | None:
+        """Returns the schema without the lengths of texts, which the reader checks.
+
+        A grammar that counts characters costs more than the model: the joint schema with them takes xgrammar 10 s to compile
+        and 0.77 ms a token, without 0.03 s and 0.05 ms, and bare vLLM with a model of 8B on an H200 answers 62 joint requests a
+        second in place of 16. OpenAI's own servers refuse them.
+        """
+        if self.schema is None:
+            return None
+        properties = {
+            name: {word: part for word, part in value.items() if word != "maxLength"}
+            for name, value in self.schema["properties"].items()
+        }
+        return self.schema | {"properties": properties}
+
+    @property
     def form(self) -> dict[str, Any]:
         """Returns what decides the answer beside prompt, decoding and schema; empty of messages whose answers have no marks."""
         return ({"as_text": True} if self.as_text else {}) | ({"marks": list(self.marks)} if self.marks else {})
@@ -66,6 +82,11 @@ class Completion:
     left_out: str | None = None  # what it was sent without, since the server does not take it, between commas
     cache_write_tokens: int = 0  # those that were written to a prefix cache, where the server says so
     tier: str | None = None  # of prices: the one that the server reports ("standard": its default), else the one asked for
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the schema of an object with exactly these properties."""
+    return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
 
 
 class SendGate(Protocol):

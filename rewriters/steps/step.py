@@ -15,8 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from cluster.errors import RewriterError, nearest
 from cluster.settings import FROZEN
-from rewriters.engines import Request
-from rewriters.engines.schemas import object_schema
+from rewriters.engines import Request, object_schema
 from rewriters.files import Read, checked, read_fields, read_local
 from rewriters.guards.mask import Mask
 from rewriters.pool import OF_THE_QUERY

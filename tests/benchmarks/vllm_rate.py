@@ -41,7 +41,6 @@ from cluster.run.pool_sizes import Pool
 from cluster.run.runner_local import LocalRunner
 from cluster.run.stage import Stage, link
 from rewriters.engines import Request
-from rewriters.engines.schemas import without_keywords
 from rewriters.engines.settings import LocatedVllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
@@ -120,7 +119,7 @@ def bare(task: Task) -> Done:
 
     llm = LLM(model=task.model, **task.engine)
     (one,) = requests(task, ["one"])
-    guided = StructuredOutputsParams(json=without_keywords(one.schema)) if one.schema else None
+    guided = StructuredOutputsParams(json=one.sent_schema) if one.schema else None
     sampling = SamplingParams(temperature=0.0, max_tokens=task.tokens, structured_outputs=guided)
     llm.generate(rendered(task, queries(WARM, 1)), sampling, use_tqdm=False)
     texts = rendered(task, queries(task.count, 2))

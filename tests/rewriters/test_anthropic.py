@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cluster.errors import RewriterError
-from rewriters.engines import Request
-from rewriters.engines.anthropic import parse_response, request_body
+from rewriters.engines import Request, object_schema
+from rewriters.engines.anthropic import MessagesProtocol
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
 from rewriters.engines.settings import AnthropicSettings
@@ -21,6 +21,7 @@ from tests.support.rewriters.requests import one
 KEY = "sk-ant-very-secret-0123456789"
 SHARED = "Rewrite the query at the end, and reply with nothing else. "
 Opened = Callable[..., OpenaiEngine]
+PROTOCOL = MessagesProtocol()
 CLAUDE = {"model": "claude-a", "api_key_env": "ANTHROPIC_API_KEY"}
 
 
@@ -59,13 +60,7 @@ def test_a_completion_with_its_usage(server: MessagesServer, opened: Opened) -> 
 
 
 def test_decoding_schema_and_thinking_in_its_words() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "maxLength": {"type": "string", "maxLength": 9},
-            "n": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-        },
-    }
+    schema = object_schema({"maxLength": {"type": "string", "maxLength": 9}})
     decoding = {
         "temperature": 0.5,
         "top_p": 0.9,
@@ -74,7 +69,9 @@ def test_decoding_schema_and_thinking_in_its_words() -> None:
         "stop": ["\n"],
         "chat_template_kwargs": {"x": 1},
     }
-    body, left_out = request_body("m", asked(decoding=decoding, schema=schema), {"output_config": {"effort": "low"}}, ())
+    body, left_out = PROTOCOL.request_body(
+        "m", asked(decoding=decoding, schema=schema), {"output_config": {"effort": "low"}}, ()
+    )
     assert (body["temperature"], body["top_p"], body["max_tokens"], body["stop_sequences"]) == (0.5, 0.9, 300, ["\n"])
     assert {"seed", "stop", "response_format"}.isdisjoint(body)
     assert left_out == ()
@@ -82,15 +79,11 @@ def test_decoding_schema_and_thinking_in_its_words() -> None:
         "effort": "low",
         "format": {
             "type": "json_schema",
-            "schema": {
-                "type": "object",
-                "additionalProperties": False,
-                "properties": {"maxLength": {"type": "string"}, "n": {"type": "array", "items": {"type": "integer"}}},
-            },
+            "schema": object_schema({"maxLength": {"type": "string"}}),
         },
     }
     thinking = {"type": "enabled", "budget_tokens": 2000}
-    body, left_out = request_body("m", asked(decoding=decoding), {"thinking": thinking}, ())
+    body, left_out = PROTOCOL.request_body("m", asked(decoding=decoding), {"thinking": thinking}, ())
     assert (body["max_tokens"], body["thinking"]) == (2300, thinking)
     assert left_out == ("temperature 0.5", "top_p 0.9")
     assert not {"temperature", "top_p"} & body.keys()
@@ -104,14 +97,14 @@ def test_decoding_schema_and_thinking_in_its_words() -> None:
     ],
 )  # fmt: skip
 def test_how_it_ended(said: str, reason: str) -> None:
-    found = parse_response(200, {}, json.dumps(message("so", stop_reason=said, thought="hm")).encode())
+    found = PROTOCOL.parse_response(200, {}, json.dumps(message("so", stop_reason=said, thought="hm")).encode())
     assert isinstance(found, ChatResponse)
     assert (found.text, found.finish_reason) == ("so", reason)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"content": "x"}', b'{"content": [{"type": "text"}]}', b"\xff", b"{" * 5000])
 def test_what_is_no_message_is_a_bad_answer(content: bytes) -> None:
-    found = parse_response(200, {}, content)
+    found = PROTOCOL.parse_response(200, {}, content)
     assert isinstance(found, RequestFailure)
     assert found.reason == "bad_answer"
 
@@ -129,13 +122,13 @@ def test_a_field_that_a_model_refuses_is_left_out(
 ) -> None:
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
     server.answer = lambda body: Reply(400, json.dumps(error).encode()) if field in body else None
-    schema = {"type": "object", "properties": {}}
+    schema = object_schema({})
     found = one(opened(server, **CLAUDE), asked(decoding={"temperature": 0.0}, schema=schema))
     assert (found.text is None, found.left_out) == (False, left_out)
 
 
 def test_a_null_in_args_leaves_the_schema_out() -> None:
-    body, left_out = request_body("m", asked(schema={"type": "object"}), {"output_config": None}, ())
+    body, left_out = PROTOCOL.request_body("m", asked(schema=object_schema({})), {"output_config": None}, ())
     assert ("output_config" in body, left_out) == (False, ())
 
 

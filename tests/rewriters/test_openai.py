@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from cluster import http
 from cluster.errors import RewriterError
+from rewriters.engines import object_schema
 from rewriters.engines.openai.aimd import AimdLimit
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.settings import OpenaiSettings
@@ -226,7 +227,7 @@ def test_the_younger_name_of_max_tokens(server: FakeServer, opened: Opened) -> N
 
 
 def test_a_field_that_was_taken_once_is_left_out_of_no_other_request(server: FakeServer, opened: Opened) -> None:
-    strange = {"type": "strange"}
+    strange = object_schema({"strange": {"type": "string"}})
     server.answer = lambda body: refusal(400, "bad schema") if "strange" in json.dumps(body) else None
     engine = opened(server)
     assert [one(engine, ask("tea", schema)).attempts for schema in (SCHEMA, strange, SCHEMA, strange)] == [1, 2, 1, 2]

@@ -94,14 +94,17 @@ def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None
             refusal(404, "Not Found"),
             "/v1/chat/completions is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
         ),
-        (Reply(307, b"", {"Location": "/login"}), "/v1/chat/completions is not there (HTTP 307: no more words)"),
+        (Reply(307, b"", {"Location": "/login"}), "/v1/chat/completions is not there (HTTP 307: Temporary Redirect)"),
         (
             refusal(418, "short and stout"),
             "completions answers HTTP 418: short and stout; correct base_url, which usually ends",
         ),
-        (Reply(content=b"<html>hello</html>"), "completions answers HTTP 200: <html>hello</html>; correct base_url"),
-        (Reply(content=b'{"data": [1]}'), "/v1/chat/completions answers HTTP 200: "),
-        (Reply(content=b'{"data": [{"id": 1}]}'), "/v1/chat/completions answers HTTP 200: "),
+        (
+            Reply(content=b"<html>hello</html>"),
+            "answers HTTP 200, but the body is not JSON: <html>hello</html>; correct base_url",
+        ),
+        (Reply(content=b'{"data": [1]}'), "/v1/chat/completions answers HTTP 200, but it has no choices: "),
+        (Reply(content=b'{"data": [{"id": 1}]}'), "/v1/chat/completions answers HTTP 200, but it has no choices: "),
         (
             Reply(content=b'{"error": {"code": 401, "message": "no key"}}'),
             "/v1/chat/completions wants a key (HTTP 401: no key)",

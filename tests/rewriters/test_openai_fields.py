@@ -16,8 +16,7 @@ from rewriters.calls import JOINT_PROMPT, calls_of
 from rewriters.engines import Request
 from rewriters.engines.openai import fields
 from rewriters.engines.openai.engine import OpenaiEngine
-from rewriters.engines.openai.protocol import request_body
-from rewriters.engines.schemas import without_keywords
+from rewriters.engines.openai.protocol import ChatProtocol
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -213,7 +212,7 @@ def test_the_shipped_schemas_are_sent_without_lengths() -> None:
     pool = load_pool(["general", "keyword", "pseudo_answer", "core_content"])
     (call,) = calls_of(pool, "joint", {}, JOINT_PROMPT, None, False)
     request = Request("q", "q", "dmqr", "tea", "0", call.schema)
-    body, left_out = request_body("model", request, {}, ())
+    body, left_out = ChatProtocol().request_body("model", request, {}, ())
     assert left_out == ()
     sent = body["response_format"]["json_schema"]["schema"]
     assert "maxLength" in json.dumps(call.schema)
@@ -268,13 +267,6 @@ def test_what_is_no_answer_is_a_failure_with_its_raw_text(
     found = rewriter.read(query, list(opened(server).complete(rewriter.requests(query))))
     assert found.rewrites == []
     assert [(one.strategy, one.reason, one.raw) for one in found.failures] == [(strategy, reason, raw)]
-
-
-def test_only_keywords_of_a_schema_are_left_out() -> None:
-    value = {"maxLength": 3}
-    schema = {"properties": {"maxLength": {"type": "string", "maxLength": 3}}, "const": value, "anyOf": [{"maxLength": 3}]}
-    assert without_keywords(schema) == {"properties": {"maxLength": {"type": "string"}}, "const": value, "anyOf": [{}]}
-    assert without_keywords(None) is None
 
 
 # ---------------------------------------------------------------- prompts that are texts to go on with

@@ -15,19 +15,19 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from cluster.errors import RewriterError
 from cluster.http import OF_ONE, Refusals, may_repeat
 from cluster.outages import answered, failed, pause
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
-from rewriters.engines.openai import fields, protocol
+from rewriters.engines.openai import fields
 from rewriters.engines.openai.aimd import LONGEST_BACKOFF, AimdLimit, Outcome, PatienceExceededError
-from rewriters.engines.openai.protocol import CHAT_COMPLETIONS, ChatProtocol, ChatResponse, RequestFailure, Usage
+from rewriters.engines.openai.protocol import FIELD_REJECTIONS, ChatProtocol, ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import ServerEngineSettings
@@ -64,7 +64,7 @@ class OpenaiEngine:
     """The engine of one server and one model."""
 
     kind = "openai"
-    protocol: ClassVar[ChatProtocol] = CHAT_COMPLETIONS
+    protocol = ChatProtocol()
 
     def __init__(self, settings: ServerEngineSettings) -> None:
         """Checks the settings; sends nothing.
@@ -151,10 +151,9 @@ class OpenaiEngine:
                     body, state.left_out = self.protocol.request_body(self._model, request, self._args, omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
-                    status, headers, content = await self._server.send(protocol.encode(body), path)
+                    result = await self._server.send(body, path)
                     state.latency = time.monotonic() - sent
                     state.seconds += state.latency
-                    result = self.protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
                     place.outcome = _outcome(result)
             except PatienceExceededError:
                 suffix = f"; nothing else came for {self._patience / 60:g} minutes"
@@ -166,42 +165,35 @@ class OpenaiEngine:
                 return await self._completed(request, result, state)
             if result.usage is not None:
                 state.add(result.usage, result.tier)
-            if isinstance(content, bytes) and self._omit_refused(status, content, body, state):
-                continue
-            if protocol.is_fatal(status) and not await self._refused_alone(status, result.message):
-                raise self._server.fatal_error(status, result.message, self._server.base + path)
+            if result.details is not None and result.status in FIELD_REJECTIONS:
+                refused = fields.refused(result.details, body, self._args.keys())
+                state.omitted |= refused
+                if refused:
+                    continue
+            if result.is_fatal and not await self._refused_alone(result):
+                raise self._server.fatal_error(result, path)
             delay = self._retry_delay(result, state)
             if delay is None:
                 return self._failed(result, state)
             await asyncio.sleep(delay)
 
-    async def _refused_alone(self, status: int, message: str) -> bool:
+    async def _refused_alone(self, failure: RequestFailure) -> bool:
         """Returns whether the server refuses this request, and not all of them; where that is open, another one is sent."""
-        if self._refusals.refused(status):
+        if self._refusals.refused(failure.status):
             return True
-        if status not in OF_ONE:
+        if failure.status not in OF_ONE:
             return False
         async with self._probing:
             if self._refusals.others_answered():  # another refused request has asked meanwhile
                 return True
             body = self.protocol.probe_body(self._model, self._args, self._omitted)
-            status, headers, content = await self._server.send(protocol.encode(body))
-            result = self.protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
-            if protocol.is_fatal(status):
-                return False
-            if isinstance(result, ChatResponse):
-                self._refusals.answered()
-                words = "%s refuses single requests (%s), and answers others: the queries of those fail"
-                _log.warning(words, self._server.base, self._server.redact(message))
+            result = await self._server.send(body, self.protocol.path)
+            if isinstance(result, RequestFailure):
+                return not result.is_fatal
+            self._refusals.answered()
+            words = "%s refuses single requests (%s), and answers others: the queries of those fail"
+            _log.warning(words, self._server.base, self._server.redact(failure.message))
         return True
-
-    def _omit_refused(self, status: int, content: bytes, body: Mapping[str, Any], state: _RequestState) -> bool:
-        """Omits what the server refuses of a request. Returns whether there is anything, so that a retry is worth it."""
-        if status not in protocol.FIELD_REJECTIONS:
-            return False
-        found = fields.refused(fields.error_details(content), body, self._args.keys())
-        state.omitted |= found
-        return bool(found)
 
     def _learn(self, omitted: Collection[str], sent: frozenset[str]) -> None:
         """Omits for all requests what helped this one, unless the server has taken it before."""

@@ -49,15 +49,11 @@ class ErrorDetails(NamedTuple):
 
 
 def error_details(content: bytes, depth: int = 2) -> ErrorDetails:
-    """Returns the content of an error response, whatever its form: OpenAI's, Anthropic's, FastAPI's, or text.
-
-    OpenRouter wraps the error of the provider, as a text, in one of its own; `depth` such errors are opened.
-    """
+    """Returns the content of an error response; `depth` and JSON as of `details_of`."""
     try:
-        found = parsed_json(content[:100_000])
+        return details_of(parsed_json(content[:100_000]), depth)
     except (ValueError, RecursionError):
         return ErrorDetails(content[:2_000].decode("utf-8", "replace"))
-    return _details(found, depth)
 
 
 def refused(error: ErrorDetails, body: Mapping[str, Any], fixed: Collection[str]) -> frozenset[str]:
@@ -96,16 +92,15 @@ def without(fields: Mapping[str, Any], omitted: Collection[str]) -> tuple[dict[s
     return left, tuple(sorted(found.intersection(omitted) - {RENAMED}))
 
 
-def schema_name(name: str) -> str:
-    """Returns a schema's name as OpenAI takes it: letters, digits, _ and -, at most 64."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "answer"
-
-
 def _key(name: str, body: Mapping[str, Any]) -> str:
     return f"{name} {body[name]}" if name in _BY_VALUE else name
 
 
-def _details(found: Any, depth: int) -> ErrorDetails:
+def details_of(found: Any, depth: int = 2) -> ErrorDetails:
+    """Returns what an error says, whatever its form: OpenAI's, Anthropic's, Mistral's, FastAPI's, or text.
+
+    OpenRouter wraps the error of the provider, as a text, in one of its own; `depth` such errors are opened.
+    """
     error = found.get("error", found) if isinstance(found, dict) else found
     if isinstance(error, dict) and isinstance(error.get("message"), dict):  # Mistral
         error = error["message"]

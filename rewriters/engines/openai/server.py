@@ -7,11 +7,12 @@ is not read, since its passwords are not meant for this server.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import ssl
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -20,15 +21,7 @@ from cluster.cause import redacted
 from cluster.errors import RewriterError, nearest
 from cluster.http import ApiKey, fatal_status, meant_status, parsed_json, proxy_of, retry_after, server_address
 from rewriters.engines.openai import fields
-from rewriters.engines.openai.protocol import (
-    FIELD_REJECTIONS,
-    ChatProtocol,
-    ChatResponse,
-    RequestFailure,
-    encode,
-    error_text,
-    is_fatal,
-)
+from rewriters.engines.openai.protocol import FIELD_REJECTIONS, ChatProtocol, ChatResponse, RequestFailure
 from rewriters.engines.settings import ServerEngineSettings
 
 _log = logging.getLogger(f"dmqr.{__name__}")
@@ -67,37 +60,26 @@ class ChatServer:
         except ValueError as problem:
             raise self.error("engine-setting", str(problem)) from None
         self._session: aiohttp.ClientSession | None = None
-        self._completions_url = self.base + protocol.path
 
     async def open(self) -> None:
         """Opens the session that `send` uses, on the running event loop."""
-        self._session = self._new_session(self._seconds)
+        self._session = self._new_session()
 
     async def close(self) -> None:
         """Closes the session; a second call does nothing."""
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, content: bytes, path: str | None = None) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
-        """Sends one request, to a path behind the base URL (None: that of messages), and waits for the answer.
-
-        Returns:
-            The status that it means (0: none came), the headers, and the body or why there is none.
+    async def send(self, body: Mapping[str, Any], path: str) -> ChatResponse | RequestFailure:
+        """Sends one request, to a path behind the base URL, and returns the answer.
 
         Raises:
             RewriterError: The session is closed.
         """
         if self._session is None or self._session.closed:
             raise RewriterError("worker-died", f"engine {self._kind!r} is closed; run the same command again")
-        return await self._exchange(
-            self._session.post(
-                self._completions_url if path is None else self.base + path,
-                data=content,
-                headers=self._protocol.headers(self.key.value),
-                allow_redirects=False,
-                timeout=_timeout(self._seconds),
-            )
-        )
+        status, headers, content = await self._exchange(self._session, path, body, self._seconds)
+        return self._protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
 
     async def check(self, model: str, args: Mapping[str, Any]) -> None:
         """Looks for a model in the server's list; where it is not there, or there is no list, one completion decides.
@@ -105,45 +87,35 @@ class ChatServer:
         Raises:
             RewriterError: The server does not have the model, or does not answer.
         """
-        status, content = await self._asked(f"{self.base}/models")
-        names = _models(content) if status == 200 and isinstance(content, bytes) else None
-        if names is not None and model in names:
-            return
-        if isinstance(content, bytes):
+        async with self._new_session() as session:
+            status, content = await self._asked(session, "/models", None)
+            names = _models(content) if status == 200 and isinstance(content, bytes) else None
+            if names is not None and model in names:
+                return
             body = self._protocol.probe_body(model, args, ())
-            status, content = await self._asked(self._completions_url, encode(body))
+            if isinstance(content, bytes):
+                status, content = await self._asked(session, self._protocol.path, body)
         if isinstance(content, RequestFailure):
             raise self.error("server-away", f"{content.message}; {_remedy(content.message)}")
+        result = self._protocol.parse_response(status, {}, content)
         listed = nearest(model, names or ())
-        answered = isinstance(self._protocol.parse_response(status, {}, content), ChatResponse)
-        if answered or fields.refused(fields.error_details(content), body, args.keys()):  # which other requests go without
-            if names:
+        if isinstance(result, ChatResponse) or fields.refused(fields.error_details(content), body, args.keys()):
+            if names:  # other requests go without what is refused
                 _log.warning("%s does not list the model %r, and answers for it%s", self.base, model, listed)
             return
-        url, said = self._completions_url, f"HTTP {status}: {error_text(content) or 'no more words'}"
         if names is not None and status in FIELD_REJECTIONS:
-            raise self.error("model", f"no model {model!r} at {self.base}{listed} ({said}); name one of them")
-        if is_fatal(status):
-            raise self.fatal_error(status, said)
-        if status == 429 or status >= 500:
-            raise self.error("server-away", f"{url} does not work now ({said}); try again when the server does")
-        raise self.error("server-away", f"{url} answers {said}; correct base_url, which usually ends in /v1, or the model")
+            raise self.error("model", f"no model {model!r} at {self.base}{listed} ({result.message}); name one of them")
+        if result.is_fatal:
+            raise self.fatal_error(result, self._protocol.path)
+        url = self.base + self._protocol.path
+        if _is_busy(status):
+            raise self.error("server-away", f"{url} does not work now ({result.message}); try again when the server does")
+        remedy = "correct base_url, which usually ends in /v1, or the model"
+        raise self.error("server-away", f"{url} answers {result.message}; {remedy}")
 
-    async def _asked(self, url: str, body: bytes | None = None) -> tuple[int, bytes | RequestFailure]:
-        """Returns the status and the content of an answer, or why there is none; asks a busy server again."""
-        async with self._new_session(self._seconds if body else min(_CHECK_TIMEOUT, self._seconds)) as session:
-            for attempt in range(1, _CHECK_ATTEMPTS + 1):
-                key = self._protocol.headers(self.key.value)
-                call = session.request("POST" if body else "GET", url, data=body, headers=key, allow_redirects=False)
-                status, headers, content = await self._exchange(call)
-                if not (status == 429 or status >= 500) or attempt == _CHECK_ATTEMPTS:
-                    break
-                await asyncio.sleep(min(retry_after(headers) or 0.5 * attempt, 2.0))
-        return status, content
-
-    def fatal_error(self, status: int, said: str, url: str | None = None) -> RewriterError:
-        """Returns the error for a fatal status. said: the status and the server's words."""
-        code, message = fatal_status(status, url or self._completions_url, said, self.key)
+    def fatal_error(self, failure: RequestFailure, path: str) -> RewriterError:
+        """Returns the error for a failure that every request would get."""
+        code, message = fatal_status(failure.status, self.base + path, failure.message, self.key)
         return self.error(code, message)
 
     def error(self, code: str, message: str) -> RewriterError:
@@ -154,44 +126,59 @@ class ChatServer:
         """Returns the text in one line, with the key replaced by ***."""
         return redacted(text, self.key.sent)
 
-    def _new_session(self, seconds: float) -> aiohttp.ClientSession:
+    def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
-            headers={"Content-Type": "application/json"},
-            timeout=_timeout(seconds),
+            headers={"Content-Type": "application/json"} | self._protocol.headers(self.key.value),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=self._proxy,
         )
 
+    async def _asked(
+        self, session: aiohttp.ClientSession, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes | RequestFailure]:
+        """Returns the status and the content of an answer, or why there is none; asks a busy server again."""
+        seconds = self._seconds if body else min(_CHECK_TIMEOUT, self._seconds)
+        for attempt in range(1, _CHECK_ATTEMPTS + 1):
+            status, headers, content = await self._exchange(session, path, body, seconds)
+            if not _is_busy(status):
+                break
+            await asyncio.sleep(min(retry_after(headers) or 0.5 * attempt, 2.0) if attempt < _CHECK_ATTEMPTS else 0)
+        return status, content
+
     async def _exchange(
-        self, call: AbstractAsyncContextManager[aiohttp.ClientResponse]
+        self, session: aiohttp.ClientSession, path: str, body: Mapping[str, Any] | None, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
+        """Returns the status that an answer means (0: none came), its headers, and its content or why there is none."""
         status = 0
         headers: Mapping[str, str] = {}
+        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace") if body else None  # without lone surrogates
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_TIMEOUT, seconds))
+        method = "POST" if body else "GET"
         try:
-            async with call as response:
+            async with session.request(method, self.base + path, data=data, allow_redirects=False, timeout=timeout) as response:
                 status, headers = response.status, response.headers
                 content = await _read(response)
                 return meant_status(status, content), headers, content
         except aiohttp.ConnectionTimeoutError:
-            failure = RequestFailure("unavailable", f"no connection to {self.base}: timed out", uses_attempt=False)
+            reason, words = "unavailable", f"no connection to {self.base}: timed out"
         except TimeoutError:
-            failure = RequestFailure("timeout", f"no answer from {self.base} in time")
+            reason, words = "timeout", f"no answer from {self.base} in time"
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, _ResponseTooLong) as error:
             broken = f"HTTP {status}, but its body is broken" if status else f"the answer from {self.base} is no HTTP"
-            failure = RequestFailure("bad_answer", f"{broken}: {_reason(error)}")
+            reason, words = "bad_answer", f"{broken}: {_reason(error)}"
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            failure = RequestFailure("unavailable", f"no TLS with {self.base}: {_reason(error)}", uses_attempt=False)
+            reason, words = "unavailable", f"no TLS with {self.base}: {_reason(error)}"
         except (aiohttp.ClientError, OSError) as error:
             if status:
-                failure = RequestFailure("bad_answer", f"HTTP {status}, but its body is cut off: {_reason(error)}")
+                reason, words = "bad_answer", f"HTTP {status}, but its body is cut off: {_reason(error)}"
             else:
-                failure = RequestFailure("unavailable", f"no answer from {self.base}: {_reason(error)}", uses_attempt=False)
-        return status, headers, failure
+                reason, words = "unavailable", f"no answer from {self.base}: {_reason(error)}"
+        return status, headers, RequestFailure(reason, words, status, uses_attempt=reason != "unavailable")
 
 
-def _timeout(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_TIMEOUT, seconds))
+def _is_busy(status: int) -> bool:
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500
 
 
 def _remedy(message: str) -> str:

@@ -25,7 +25,6 @@ from cluster.errors import RewriterError, nearest
 from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
-from rewriters.engines.schemas import without_keywords
 from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
 from rewriters.engines.vllm.arguments import adapter_folder, argument_names, parser_names, rank_for
 from rewriters.engines.vllm.chat import Chat, guessed_parser
@@ -306,7 +305,7 @@ def sampling(request: Request, chat: Chat) -> Any:
         decoding.pop("seed", None)  # greedy; a seed would only cost a generator per request
     # Harmony has channels around the answer, which the grammar of a schema knows nothing of.
     guided = request.schema is not None and not chat.is_harmony
-    schema = StructuredOutputsParams(json=without_keywords(request.schema)) if guided else None
+    schema = StructuredOutputsParams(json=request.sent_schema) if guided else None
     # Only stop texts need the text while it grows; without them it is made once, at the end.
     return SamplingParams(
         **decoding,
