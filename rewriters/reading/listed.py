@@ -113,7 +113,6 @@ _NUMBER = re.compile(
 )
 _BULLET = re.compile(r"(?P<indent>\s{0,12})(?:(?:[-*+]|" + SIGNS + r")(?=\s)|・)\s{0,4}(?P<text>\S.*)")
 _QUOTED_LIST = re.compile(r"\s*(?:[\"“][^\"“”]{3,}[\"”]\s?[,，;、]?\s*){2,}$")
-_LEAST_INLINE = 2  # texts in a line with numbers
 _SENTENCES = re.compile(r"[.。](?:\s+\S|[^\x00-\u024f])")
 
 
@@ -156,7 +155,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
         chosen = inline or _of_numbers(_blocks(numbered)[-1 if thought else 0], bullets, lines, query)
         return Listed(tidied(chosen, query), NUMBERED)
     if bullets:
-        return Listed(tidied(_of_bullets(bullets, lines, query), query), NUMBERED)
+        return Listed(tidied(_of_bullets(bullets, lines), query), NUMBERED)
     bare = [MarkedLine(at, text, indented=False) for at, text in _bare(lines, answer, most)]
     return Listed(tidied(bare, query), LINES)
 
@@ -202,7 +201,7 @@ def _inline(one: MarkedLine) -> list[MarkedLine]:
     """Returns the texts of a line with more numbers within it ("1. x 2. y"); empty if they do not count from 1."""
     parts = re.split(r"\s\(?(\d{1,2})[.)]\s+", f" 1. {one.text}")[1:]
     counts, texts = parts[::2], parts[1::2]
-    if len(texts) < _LEAST_INLINE or counts != [str(n) for n in range(1, len(texts) + 1)] or one.number != 1:
+    if counts != [str(n) for n in range(1, len(texts) + 1)]:
         return []
     return [one._replace(text=text.strip(" ;,")) for text in texts]
 
@@ -253,23 +252,17 @@ def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: li
     return found
 
 
-def _of_bullets(bullets: list[MarkedLine], lines: list[str], query: str) -> list[MarkedLine]:
-    """Returns the bullets of the first list; of all lists where each has a heading that is no comment."""
+def _of_bullets(bullets: list[MarkedLine], lines: list[str]) -> list[MarkedLine]:
+    """Returns the bullets of the first list; of all lists where each has a heading."""
     least = min(one.indented for one in bullets)
     groups: list[tuple[str, list[MarkedLine]]] = []
     for one in bullets:
         between = [line for line in lines[groups[-1][1][-1].at + 1 if groups else 0 : one.at] if has_text(line)]
-        between = [line for line in between if not line.startswith(" ") or not groups]
         if not groups or between:
             groups.append((between[-1] if between else "", []))
         groups[-1][1].append(one)
-    if len(groups) == 1:
-        return _with_heads(groups[0][1], least)
-    headed = [bool(head) and (is_heading(head) or ends_in_colon(head)) and not is_comment(head, query) for head, _ in groups]
-    marked = [is_heading(head) for head, _ in groups]
-    if all(marked) or (all(headed) and (len(groups[0][1]) == 1)):
-        return [one for _, group in groups for one in _with_heads(group, least)]
-    return _with_heads(groups[0][1], least)
+    chosen = groups if all(is_heading(head) for head, _ in groups) else groups[:1]
+    return [one for _, group in chosen for one in _with_heads(group, least)]
 
 
 def _with_heads(group: list[MarkedLine], least: bool) -> list[MarkedLine]:

@@ -22,7 +22,6 @@ _EMPHASIS = re.compile(r"(?<![\w*])\*\*(?=\S)([^*\n]{1,300}?)(?<=\S)\*\*(?![\w*]
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*(?P<language>[\w+#.-]*)\s*$")
 _PROSE = {"", "text", "txt", "markdown", "md", "plaintext", "plain", "query", "queries", "json", "xml"}
 _PAGE = re.compile(r"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
-_MOST_ELEMENTS = 100
 
 
 class Element(NamedTuple):
@@ -39,15 +38,11 @@ def has_tags(text: str, query: str) -> bool:
 
 def elements(text: str) -> list[Element]:
     """Returns the innermost XML elements that have text, in order."""
-    found = []
-    for element in _ELEMENT.finditer(text):
-        content = " ".join(element["content"].split())
-        if content:
-            names = (label_key(element["tag"]), *map(label_key, _ATTRIBUTE.findall(element["attributes"])))
-            found.append(Element(names, content))
-        if len(found) == _MOST_ELEMENTS:
-            break
-    return found
+    return [
+        Element((label_key(found["tag"]), *map(label_key, _ATTRIBUTE.findall(found["attributes"]))), content)
+        for found in _ELEMENT.finditer(text)
+        if (content := " ".join(found["content"].split()))
+    ]
 
 
 def is_most_of(element: Element, text: str) -> bool:
@@ -78,8 +73,8 @@ def final_box(text: str, query: str) -> str:
 
 
 def is_table_row(line: str) -> bool:
-    """Returns whether a line is a row of a Markdown table, or the line under its head."""
-    return _ROW.match(line) is not None or (_SEPARATOR.match(line) is not None and "|" in line)
+    """Returns whether a line is a row of a Markdown table."""
+    return _ROW.match(line) is not None
 
 
 def table(lines: list[str]) -> list[list[str]]:
@@ -87,11 +82,11 @@ def table(lines: list[str]) -> list[list[str]]:
     rows: list[list[str]] = []
     ruled = False
     for line in lines:
-        if _SEPARATOR.match(line) and "|" in line and rows:
+        if rows and _SEPARATOR.match(line):
             ruled = True
         elif row := _ROW.match(line):
             rows.append([cell.strip(" *_`") for cell in row["cells"].split("|")])
-        elif (rows and line.strip()) or (rows and ruled):
+        elif rows:
             break
     return rows if ruled and len(rows) > 1 else []
 
@@ -103,7 +98,7 @@ def code_lines(lines: list[str]) -> set[int]:
     for at, line in enumerate(lines):
         fence = _FENCE.match(line)
         if fence is None:
-            if inside and code:
+            if code:
                 found.add(at)
             continue
         inside = not inside
@@ -113,4 +108,4 @@ def code_lines(lines: list[str]) -> set[int]:
 
 def without_emphasis(text: str) -> str:
     """Returns a text without the marks of bold words."""
-    return _EMPHASIS.sub(r"\1", text) if "**" in text else text
+    return _EMPHASIS.sub(r"\1", text)
