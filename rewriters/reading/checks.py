@@ -33,20 +33,20 @@ def is_repetitive(text: str) -> bool:
     data = tail.encode("utf-8", "replace")
     if len(data) < _MIN_BYTES:
         return False
+    longest = max(_MIN_BYTES, _MIN_SHARE * len(data))
+    if len(data) < _RATIO_MIN_BYTES and tail.isascii():
+        # A loop has a fifth of its length in different substrings at most: the others repeat these (0.1 ms a search).
+        repeated = len(tail) - 7 - len({tail[at : at + 8] for at in range(len(tail) - 7)})
+        if repeated < 0.8 * longest - 7:
+            return False
     compressed = len(zlib.compress(data, 1))
     # A text with a loop of 40 % compresses to 0.6 + 0.4 / 5 of its length and 15 bytes at most; others need no search.
     if compressed < 0.8 * len(data) + 15:
-        runs = _repeated_unit(min(_MAX_UNIT_CHARS, len(tail) // _MIN_REPEATS)).finditer(tail)
-        longest = max((len(run.group().encode("utf-8", "replace")) for run in runs), default=0)
-        if longest >= max(_MIN_BYTES, _MIN_SHARE * len(data)):
+        unit = min(_MAX_UNIT_CHARS, len(tail) // _MIN_REPEATS)  # it needs no spaces, so it works for CJK
+        runs = re.finditer(rf"(.{{1,{unit}}}?)\1{{{_MIN_REPEATS - 1},}}", tail, re.DOTALL)
+        if any(len(run.group().encode("utf-8", "replace")) >= longest for run in runs):
             return True
     return len(data) >= _RATIO_MIN_BYTES and len(data) / compressed >= _LOOP_COMPRESSION
-
-
-@lru_cache
-def _repeated_unit(longest: int) -> re.Pattern[str]:
-    """Returns a pattern of a repeated unit of up to `longest` characters; it needs no spaces, so it works for CJK."""
-    return re.compile(rf"(.{{1,{longest}}}?)\1{{{_MIN_REPEATS - 1},}}", re.DOTALL)
 
 
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“", "「": "」", "『": "』", "`": "`"}
@@ -115,8 +115,11 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
     rewrite, normal_query = normalise(text), normalise(query)
     if not rewrite or rewrite == normal_query:
         return None if rewrite else "empty"
+    is_nothing = any(map(str.isalnum, normal_query)) and not _DOTS.fullmatch(rewrite)
+    if any(map(str.isalnum, rewrite)):
+        is_nothing = rewrite in _NOTHING and not _in_words(rewrite, normal_query)
     checks: dict[Reason, bool] = {
-        "empty": _is_nothing(rewrite, normal_query),
+        "empty": is_nothing,
         "repetition": is_repetitive(rewrite) and not is_repetitive(normal_query),
         "echo": _is_echo(rewrite, normal_query, strategy, instructions),
         "refusal": is_refusal(text, query),
@@ -131,23 +134,17 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
         return "too_long"
     if words < bounds.least:
         return "too_short"
-    return "banned" if any(_bans(phrase, rewrite, normal_query) for phrase in strategy.banned) else None
+    banned = (any_of((phrase,)) for phrase in strategy.banned)
+    return "banned" if any(one.search(rewrite) and not one.search(normal_query) for one in banned) else None
 
 
 def is_in_wrong_language(text: str, query: str) -> bool:
-    """Returns whether a rewrite is a translation of its query.
-
-    It is in another script and does not respell the query, or in the same and surely in another language.
-    """
-    if is_foreign(query, text):
-        return not is_respelled(query, text)
-    return translated(query, text)
+    """Returns whether a rewrite is in another script and does not respell its query, or surely in another language."""
+    return not is_respelled(query, text) if is_foreign(query, text) else translated(query, text)
 
 
 def is_respelled(query: str, text: str) -> bool:
     """Returns whether a rewrite in another script than its query may be the query in the letters of its language."""
-    if not is_foreign(query, text):
-        return False
     mine, new = language_scripts(query), " ".join(new_words(query, text))
     if mine == {"latin"}:
         return is_romanised(query, text, scripts(text) - mine)
@@ -156,18 +153,6 @@ def is_respelled(query: str, text: str) -> bool:
 
 def _in_words(phrase: str, text: str) -> bool:
     return f" {phrase} " in f" {text} "
-
-
-def _bans(phrase: str, rewrite: str, normal_query: str) -> bool:
-    """Returns whether a banned phrase stands in a rewrite as whole words, and not in the query."""
-    whole = any_of((phrase,))
-    return whole.search(rewrite) is not None and whole.search(normal_query) is None
-
-
-def _is_nothing(rewrite: str, normal_query: str) -> bool:
-    if any(map(str.isalnum, rewrite)):
-        return rewrite in _NOTHING and not _in_words(rewrite, normal_query)
-    return any(map(str.isalnum, normal_query)) and not _DOTS.fullmatch(rewrite)
 
 
 def _is_echo(rewrite: str, normal_query: str, strategy: Strategy, instructions: str) -> bool:

@@ -125,18 +125,13 @@ def value(content: Any, strategy: Strategy) -> Value:
     return Value(None)
 
 
-_ABOUT, _TEXT = pattern("about"), word_lists()["text_keys"]
-
-
-def is_about(key: str) -> bool:
-    """Returns whether a key is that of what is said about a text."""
-    return _ABOUT.match(label_key(key)) is not None
+ABOUT, _TEXT = pattern("about"), word_lists()["text_keys"]  # keys of what is said about a text, and of the text
 
 
 def text_of(content: Pairs) -> str | None:
     """Returns the one text of an object: the only string that is not about another, or that with the surest key."""
     strings = [(label_key(key), part) for key, part in content if isinstance(part, str) and part.strip()]
-    strings = [(key, part) for key, part in strings if not _ABOUT.match(key)]
+    strings = [(key, part) for key, part in strings if not ABOUT.match(key)]
     if len(strings) == 1:
         return strings[0][1]
     named = (part for word in _TEXT for key, part in strings if key.startswith(word))
@@ -203,7 +198,7 @@ def _single_strategy(answer: LlmAnswer, strategy: Strategy) -> Found:
     named = [part for word, part in content if label_key(word).startswith("rewrit")]
     others = [
         part for word, part in content
-        if not _ABOUT.match(label_key(word)) and not (isinstance(part, str) and normalise(part) == query)
+        if not ABOUT.match(label_key(word)) and not (isinstance(part, str) and normalise(part) == query)
     ]  # fmt: skip
     candidates = named if len(named) == 1 else others if len(others) == 1 else [part for _, part in content]
     return {strategy.name: [value(candidates[0], strategy)]} if len(candidates) == 1 else {}

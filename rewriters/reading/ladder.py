@@ -17,6 +17,7 @@ from rewriters.reading.checks import clean, invalid_reason, is_repetitive, is_re
 from rewriters.reading.markup import final_box, is_page
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking, without_next_turns
+from rewriters.reading.words.languages import is_foreign
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.reading.words.talk import is_thought
@@ -57,7 +58,12 @@ def parse(
     """
     answer = _answer(text, query, requested, known, instructions, truncated)
     found, parsed_as = _read_best(answer)
-    return {strategy.name: _outcome(found, parsed_as, strategy, answer, instructions) for strategy in requested}
+    outcomes: dict[str, Parsed | Unread] = {}
+    for strategy in requested:  # the first valid value, or the reason against the first value
+        checked = [_checked(value, parsed_as, strategy, answer, instructions) for value in found.get(strategy.name, ())]
+        unread = checked[0] if checked else Unread(_missing_reason(found, answer))
+        outcomes[strategy.name] = next((one for one in checked if isinstance(one, Parsed)), unread)
+    return outcomes
 
 
 def parse_all(
@@ -106,7 +112,8 @@ def _answer(
         whole = without_next_turns(text, query, instructions)
         truncated = truncated and whole == text  # what the limit cut is no answer
         text = whole
-    text = final_box(_unquoted(text), query)
+    inside = json_object.whole(text.strip(), '"')  # a JSON object within quotation marks
+    text = final_box(inside if isinstance(inside, str) and set(inside) & {"{", "[", "\n"} else text, query)
     if ">" not in query:
         text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
@@ -114,12 +121,6 @@ def _answer(
     words = {label_key(word) for strategy in requested for word in strategy.names}
     others = (one for one in known if words.isdisjoint(map(label_key, one.names)))
     return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
-
-
-def _unquoted(text: str) -> str:
-    """Returns the text of an answer that is one JSON string, such as a JSON object within quotation marks."""
-    inside = json_object.whole(text.strip(), '"')
-    return inside if isinstance(inside, str) and set(inside) & {"{", "[", "\n"} else text
 
 
 def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
@@ -137,17 +138,6 @@ def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
     return best, parsed_as
 
 
-def _outcome(found: Found, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
-    """Returns the first valid value, or the reason against the first value."""
-    unread = []
-    for value in found.get(strategy.name, []):
-        checked = _checked(value, parsed_as, strategy, answer, instructions)
-        if isinstance(checked, Parsed):
-            return checked
-        unread.append(checked)
-    return unread[0] if unread else Unread(_missing_reason(found, answer))
-
-
 def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
     text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != json_object.PARSED_AS)
     flags: tuple[str, ...] = ()
@@ -163,7 +153,7 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
     reason = invalid_reason(text, strategy, answer.query, instructions)
     if reason:
         return Unread(reason)
-    respelled = not strategy.any_language and is_respelled(answer.query, text)
+    respelled = not strategy.any_language and is_foreign(answer.query, text) and is_respelled(answer.query, text)
     return Parsed(text, parsed_as, (*flags, OTHER_SCRIPT) if respelled else flags)
 
 

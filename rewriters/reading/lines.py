@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from rewriters.lengths import length
@@ -66,7 +67,7 @@ def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool)
     end = start + 1
     if not strategy.is_passage:
         return Value(lines[start].strip(), complete=end <= last)
-    while end < len(lines) and not _ends_passage(lines[end], query):
+    while end < len(lines) and has_text(lines[end]) and not (is_chatter(lines[end], query) or _SHORT_LABEL.match(lines[end])):
         end += 1
     return Value(
         " ".join(line.strip() for line in lines[start:end]),
@@ -74,37 +75,20 @@ def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool)
     )
 
 
-def _ends_passage(line: str, query: str) -> bool:
-    return not line.strip() or is_fence(line) or is_chatter(line, query) or _SHORT_LABEL.match(line) is not None
-
-
 def list_items(lines: list[str], strategy: Strategy) -> list[str]:
     """Returns the items of the list at the beginning of some lines, one per line; empty if they begin with none.
 
     Items have bullets, or numbers from 1; those of a strategy that joins lists may stand bare, if they are short.
     """
-    return _marked(lines, _BULLET) or _numbered(lines) or (_bare(lines) if strategy.list_separator is not None else [])
-
-
-def _marked(lines: list[str], mark: re.Pattern[str]) -> list[str]:
-    found: list[str] = []
-    for line in lines:
-        item = mark.match(line)
-        if item is None:
-            break
-        found.append(item["text"].strip())
-    return found
-
-
-def _numbered(lines: list[str]) -> list[str]:
-    """Returns items that are numbered from 1; empty for one alone, whose number may be its own."""
-    found: list[str] = []
-    for line in lines:
-        item = _NUMBER.match(line)
-        if item is None or int(item["count"]) != len(found) + 1:
-            break
-        found.append(item["text"].strip())
-    return found if len(found) > 1 else []
+    bullets = [found["text"].strip() for found in itertools.takewhile(bool, map(_BULLET.match, lines)) if found]
+    if bullets:
+        return bullets
+    matches = enumerate(map(_NUMBER.match, lines), 1)
+    counted = itertools.takewhile(lambda match: match[1] and int(match[1]["count"]) == match[0], matches)
+    numbered = [found["text"].strip() for _, found in counted if found]
+    if len(numbered) > 1:  # the number of one alone may be its own
+        return numbered
+    return _bare(lines) if strategy.list_separator is not None else []
 
 
 def _bare(lines: list[str]) -> list[str]:

@@ -35,22 +35,15 @@ def read(answer: LlmAnswer) -> Found:
         return {}
     if len(starts) > 1 and all(_UNKNOWN_LABEL.match(numbered["value"]) for _, numbered in starts):
         return {}
-    if expected == 1 and not _is_numbering(lines, starts[0], answer):
-        return {}
-    if expected == 1 and answer.requested[0].search_as == "passage" and not ends_as_sentence(starts[0][1]["value"]):
-        return {}  # a heading
+    if expected == 1:
+        at, numbered = starts[0]
+        is_heading = answer.requested[0].search_as == "passage" and not ends_as_sentence(numbered["value"])
+        follows_text = any(has_text(line) and not line.strip().endswith((":", "：")) for line in lines[:at])
+        if is_heading or follows_text or re.match(rf"\W*{numbered['count']}\W", answer.query):  # it is a number of the query
+            return {}
     found: Found = {}
     ends = [at for at, _ in starts[1:]] + [len(lines)]
     for (at, numbered), end, strategy in zip(starts, ends, answer.requested, strict=False):
         value_lines = [numbered["value"], *lines[at + 1 : end]]
         found[strategy.name] = [leading_value(value_lines, strategy, answer.query, ended=end < len(lines))]
     return found
-
-
-def _is_numbering(lines: list[str], start: tuple[int, re.Match[str]], answer: LlmAnswer) -> bool:
-    """Returns whether a single number is numbering: the query does not begin with it, and no other text precedes it."""
-    at, numbered = start
-    if re.match(rf"\W*{numbered['count']}\W", answer.query):
-        return False
-    before = [line.strip() for line in lines[:at] if has_text(line)]
-    return all(line.endswith((":", "：")) for line in before)

@@ -17,10 +17,11 @@ from rewriters.reading.markup import code_lines, elements, has_tags, is_most_of,
 from rewriters.reading.words.refusals import without_questions
 from rewriters.reading.words.sentences import sentences
 from rewriters.reading.words.talk import (
+    ORIGINAL,
+    WORKING,
     ends_as_sentence,
     ends_in_colon,
     given_in,
-    is_about_query,
     is_comment,
     is_heading,
     is_introduction,
@@ -29,7 +30,6 @@ from rewriters.reading.words.talk import (
     is_only_talk,
     is_rule,
     is_thought,
-    is_working,
     repeats_query,
     without_label,
 )
@@ -141,17 +141,14 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     lines = text.split("\n", _MAX_LINES)
     lines = ["" if line[:1] in "[【" and is_label(line, answer.query) else line for line in lines]
     first = next((line.lstrip() for line in lines if has_text(line)), "")
-    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not _is_prose(first)):
+    # "[1] This study ..." goes on as a sentence.
+    is_prose = ends_as_sentence(first) and re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", first)
+    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not is_prose):
         return {}
     spoken = _SPOKEN.search(text, text.index(first) + len(first)) if first in text else None
     if spoken is not None and spoken["who"] == "A":
         return {}  # what stands before is a question that the model answers itself
     return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
-
-
-def _is_prose(line: str) -> bool:
-    """Returns whether a line begins with something in square brackets and goes on as a sentence ("[1] This study ...")."""
-    return re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", line) is not None and ends_as_sentence(line)
 
 
 def _paragraph(lines: list[str], at: int) -> str:
@@ -175,7 +172,7 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
     if is_introduction(line, query):
         is_about_code = at + 1 not in skipped and any(n in skipped for n in range(at + 1, after))
         return not (is_about_code and strategy.is_passage and not is_label(line, query))
-    if is_label(line, query) or is_table_row(line) or is_about_query(line):
+    if is_label(line, query) or is_table_row(line) or ORIGINAL.match(line):
         return True
     if is_comment(lines[after], query):
         return False  # and so the line before is the text
@@ -185,7 +182,7 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
 def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:
     """Returns the number of the first line that may be the text, and whether thoughts stand before it."""
     at, thought = _follows(lines, 0, skipped), False
-    if at is not None and (is_working(lines[at]) or is_thought(_paragraph(lines, at), answer.query)):
+    if at is not None and (WORKING.match(lines[at]) or is_thought(_paragraph(lines, at), answer.query)):
         at = _labelled_answer(lines, at, answer.query) or at
     while at is not None:
         follows = _follows(lines, at + 1, skipped)
@@ -227,14 +224,12 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
         if len(list_items(together, strategy)) == len(together):
             lines = [*lines[:at], *together]
     listed = list_items(lines[at:], strategy)
-    if len(listed) > 1 and strategy.list_separator is None and _offers(lines[:at]):
+    before = next((line for line in reversed(lines[:at]) if line.strip()), "")
+    announces = ends_in_colon(before) and given_in(before) and without_questions(before) == before
+    if announces and len(listed) > 1 and strategy.list_separator is None:  # of rewrites the first is as good as any
         lines = [*lines[:at], without_label(listed[0], answer.query), *lines[at + len(listed) :]]
-        listed = []
-    if listed and strategy.list_separator is not None:
-        behind, value = at + len(listed), leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
-    else:
-        behind, value = at + 1, leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
-    after = _follows(lines, behind, set())
+    value = leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
+    after = _follows(lines, at + (len(listed) if listed and strategy.list_separator is not None else 1), set())
     if after is not None and not _comments(lines, at, after, answer.query):
         return {}
     if thought and not (value.text and not ends_as_sentence(value.text)):
@@ -250,12 +245,6 @@ def _answers(text: str, strategy: Strategy, query: str) -> bool:
     return sentences(text) > 1 >= sentences(query) and words > _MOST_LONGER * length(query)
 
 
-def _offers(before: list[str]) -> bool:
-    """Returns whether the last of some lines announces rewrites, of which the first below is as good as any."""
-    line = next((line for line in reversed(before) if line.strip()), "")
-    return ends_in_colon(line) and given_in(line) and without_questions(line) == line
-
-
 def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
     """Returns whether the line `after` comments on the text at `at`; what stands behind a comment is one, too."""
     line, apart = lines[after], after > at + 1
@@ -263,12 +252,8 @@ def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
         return True
     if apart and (is_heading(line) or is_introduction(line, query)) and _follows(lines, after + 1, set()) is not None:
         return True
-    return apart and _ends(line) and not _ends(lines[at])
-
-
-def _ends(line: str) -> bool:
-    """Returns whether a line ends as a sentence or a question, such as the offer to do more."""
-    return ends_as_sentence(line) or line.rstrip(' *_"')[-1:] in ("?", "？")
+    ends, text_ends = (ends_as_sentence(one) or one.rstrip(' *_"')[-1:] in ("?", "？") for one in (line, lines[at]))
+    return apart and ends and not text_ends  # such as the offer to do more
 
 
 def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from rewriters.marks import MarkedPart, text_parts
 from rewriters.reading.answer import LlmAnswer, Value, label_key
+from rewriters.reading.json_object import ABOUT, Pairs, decode, text_of
 from rewriters.reading.json_object import PARSED_AS as JSON
-from rewriters.reading.json_object import Pairs, decode, is_about, text_of
 from rewriters.reading.listed import LINES, read_listed
 from rewriters.reading.markup import elements, has_tags, without_wrapper
 from rewriters.reading.words.talk import is_thought
@@ -144,10 +144,9 @@ def _texts_of_object(content: Pairs, strategy: Strategy) -> list[str]:
     if any(wanted):
         return wanted  # an empty one keeps the positions of the others
     lists = [part for _, part in content if isinstance(part, list)]
-    told = [(key, part) for key, part in content if not is_about(key)]
-    strings = [part for _, part in told if isinstance(part, str)]
-    if strings and len(strings) == len(told):
-        return strings
+    told = [part for key, part in content if not ABOUT.match(label_key(key))]
+    if told and all(isinstance(part, str) for part in told):
+        return told
     return _texts_in(lists[0], strategy) if len(lists) == 1 else []
 
 

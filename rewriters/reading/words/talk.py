@@ -32,7 +32,8 @@ _MOST_FOREIGN = 30  # characters of a label that is told without its other words
 _MOST_LABEL_WORDS, _TELLING = 5, 4  # words of a label; characters of a word that is more than a function word
 _MOST_TALK = 250  # characters of an introduction or a heading
 _LABEL_WORDS = pattern("label_words")
-_ORIGINAL = pattern("original")
+ORIGINAL = pattern("original")
+"""A label of what was asked ("Original query: ...")."""
 _LABEL = re.compile(r"[\s*_#>`-]{0,6}(?P<label>[^:：\n]{1,60}?)[*_`]{0,3}\s?[:：][*_`]{0,3}\s{0,3}(?P<rest>.*)", re.DOTALL)
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+\S|\s{0,3}(?P<bold>\*\*|__)(?!\s)[^*_\n]{1,200}(?P=bold)\s?[:：]?\s*$")
 _RULE = re.compile(r"\s*(?:[-=_*]\s?){3,}\s*$")
@@ -41,15 +42,10 @@ _COLON = re.compile(r"[:：][\s*_`]{0,4}$")
 _SENTENCE_END = re.compile(r"[.!。！][\"'”’)\]）」*_]{0,3}\s*$")
 
 
+@lru_cache(maxsize=1024)  # several checks ask it of the same line
 def given_in(text: str) -> bool:
     """Returns whether a text names what was asked for or given, such as a query, a rewrite or a passage."""
-    return _is_given(text[:_MOST_TALK])
-
-
-@lru_cache(maxsize=1024)
-def _is_given(opening: str) -> bool:
-    """Returns whether words for what was asked for stand in a text; several checks ask it of the same line."""
-    return _GIVEN.search(opening) is not None
+    return _GIVEN.search(text[:_MOST_TALK]) is not None
 
 
 def ends_in_colon(text: str) -> bool:
@@ -124,11 +120,6 @@ def is_label(line: str, query: str) -> bool:
     return all(_LABEL_WORDS.match(part + " ") or _NOUN.match(part) for part in rest)
 
 
-def is_about_query(line: str) -> bool:
-    """Returns whether a line repeats what was asked, by its label ("Original query: ...")."""
-    return _ORIGINAL.match(line) is not None
-
-
 def repeats_query(line: str, query: str) -> bool:
     """Returns whether a line is the query, with or without a label of whatever words."""
     rest = re.split(r"[:：]", line, maxsplit=1)[-1]
@@ -152,7 +143,8 @@ def without_label(line: str, query: str) -> str:
             break
         label = found["label"]
         introduces = _announces(label) or (_SAYS.match(label) and not _shares_words(label, query, _TELLING))
-        if not introduces and not is_label(label, query) and not _is_bold_label(line, label, query):
+        is_bold = line.lstrip().startswith(f"**{label}") and len(label.split()) <= _MOST_LABEL_WORDS
+        if not introduces and not is_label(label, query) and not (is_bold and not _shares_words(label, query)):
             break
         line = found["rest"].strip()
         line = line.removeprefix("**").strip() if line.count("**") % 2 else line
@@ -162,13 +154,6 @@ def without_label(line: str, query: str) -> str:
 def _announces(text: str) -> bool:
     """Returns whether a text begins with words that show something, and names what was asked for."""
     return _HERE.match(text) is not None and given_in(text) and not _SHOWN.match(text)
-
-
-def _is_bold_label(line: str, label: str, query: str) -> bool:
-    """Returns whether a label is bold, short, and none of its words is the query's."""
-    return (
-        line.lstrip().startswith(f"**{label}") and len(label.split()) <= _MOST_LABEL_WORDS and not _shares_words(label, query)
-    )
 
 
 def _shares_words(text: str, query: str, least: int = 1) -> bool:
@@ -190,12 +175,8 @@ def is_comment(line: str, query: str) -> bool:
 _THOUGHT = pattern("thought")
 _USER = pattern("user")
 _FIRST_PERSON = pattern("thinks_aloud")
-_WORKING = pattern("working")
-
-
-def is_working(line: str) -> bool:
-    """Returns whether a line begins a derivation, behind which the answer may have a label."""
-    return _WORKING.match(line) is not None
+WORKING = pattern("working")
+"""Begins a derivation, behind which the answer may have a label."""
 
 
 def is_thought(text: str, query: str) -> bool:
