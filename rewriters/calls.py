@@ -149,32 +149,24 @@ def calls_of(
     Raises:
         RewriterError: A strategy samples several answers at temperature 0.
     """
-    for one in strategies:
-        if one.samples > 1 and {**decoding, **one.decoding}.get("temperature", 0) == 0:
-            line = f"strategy {one.name!r}: its {one.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
-            raise RewriterError("strategy", line)
     joint = joint_strategies(strategies) if calls == "joint" else ()
-    found = [_own_call(s, {**decoding, **s.decoding}) for s in strategies if s not in joint]
+    found = []
     if joint:
-        template = joint_template(joint, joint_prompt, language, context)
-        found.insert(0, Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, joint_schema(joint)))
+        template, schema = joint_template(joint, joint_prompt, language, context), joint_schema(joint)
+        found.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, schema))
+    for s in strategies:
+        own = {**decoding, **s.decoding}
+        if s.samples > 1 and own.get("temperature", 0) == 0:
+            line = f"strategy {s.name!r}: its {s.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
+            raise RewriterError("strategy", line)
+        # Of the outputs only an object has a schema: OpenAI's own server refuses one whose root is an array.
+        keys = s.keys if s.output == "object" and s.marks is None else ()
+        schema = object_schema({key: {"type": "string", "maxLength": s.max_chars + 1} for key in keys})
+        # Beside its marks, texts that end its answer stay in it up to there.
+        marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *own.get("stop", ()))))
+        if s not in joint:
+            found.append(Call(
+                "own", s.name, s.recorded_as, s.prompt, (s,), own, schema if keys else None, s.samples,
+                s.name if s.engine is not None else "", s.prompt_as == "text", marks,
+            ))  # fmt: skip
     return found
-
-
-def _own_call(s: Strategy, decoding: Mapping[str, Any]) -> Call:
-    """Returns the request of one strategy alone. Beside its marks, texts that end its answer stay in it up to there."""
-    marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *decoding.get("stop", ()))))
-    return Call(
-        "own", s.name, s.recorded_as, s.prompt, (s,), decoding, _own_schema(s), s.samples,
-        s.name if s.engine is not None else "", s.prompt_as == "text", marks,
-    )  # fmt: skip
-
-
-def _own_schema(strategy: Strategy) -> dict[str, Any] | None:
-    """Returns the JSON schema of the answer to a request for an object; None for the other outputs, and between marks.
-
-    A schema whose root is an array is refused by OpenAI's own server. Its lengths are as in the joint schema.
-    """
-    if strategy.output != "object" or strategy.marks is not None:
-        return None
-    return object_schema({key: {"type": "string", "maxLength": strategy.max_chars + 1} for key in strategy.keys})

@@ -91,7 +91,12 @@ class Rewriter:
             raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
         self.strategies = in_prompt_order(rewriting.pool)
         self._rules = rewriting.rules if rewriting.pool else None
-        self._check_selection()
+        if rewriting.pool and isinstance(rewriting.select, SelectRandom) and rewriting.select.k > len(rewriting.pool):
+            line = f"rewrite.select.k is {rewriting.select.k}, and there are {len(rewriting.pool)} strategies; lower it"
+            raise RewriterError("config-value", line)
+        if self._rules is not None:
+            for name in self._rules.strategies:
+                self._rules.choice(name, rewriting.pool)  # raises for a strategy that the pool has not
         self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
         self._calls = self._planned()
         self._guards = Guards(rewriting.guards, self.strategies)
@@ -192,7 +197,10 @@ class Rewriter:
 
     def identity(self) -> dict[str, Any]:
         """Returns the identity of the rewrites apart from the engine, as JSON values; independent of the config's order."""
-        selection, guards = self._selection_identity(), self._guards.identity()
+        select, guards = self._of.select, self._guards.identity()
+        selection = {} if select.kind == "all" else select.model_dump(exclude={"rules", "demonstrations", "least"})
+        if self._of.rules is not None:
+            selection["rules"] = self._of.rules.model_dump(mode="json")
         retries = {"tries": self._of.retries, "version": RETRIES_VERSION} if self._of.retries else {}
         return {
             "calls": self._of.calls,
@@ -200,19 +208,14 @@ class Rewriter:
             "parser": PARSE_VERSION,
             "strategies": [strategy.identity() for strategy in self.strategies],
             "requests": [
-                {"name": call.name, "prompt_hash": call.prompt_hash, "schema_hash": _schema_hash(call.schema)}
+                {
+                    "name": call.name,
+                    "prompt_hash": call.prompt_hash,
+                    "schema_hash": call.schema and template_hash(json.dumps(call.schema, sort_keys=True)),
+                }
                 for call in self._calls
             ],
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
-
-    def _check_selection(self) -> None:
-        select, pool = self._of.select, self._of.pool
-        if pool and isinstance(select, SelectRandom) and select.k > len(pool):
-            line = f"rewrite.select.k is {select.k}, and there are {len(pool)} strategies; lower it"
-            raise RewriterError("config-value", line)
-        if self._rules is not None:
-            for name in self._rules.strategies:
-                self._rules.choice(name, pool)
 
     def _planned(self) -> list[Call]:
         of = self._of
@@ -259,18 +262,7 @@ class Rewriter:
             for one in answers.texts[:most]
         ]  # fmt: skip
 
-    def _selection_identity(self) -> dict[str, Any]:
-        select, prompts = self._of.select, {"rules", "demonstrations", "least"}
-        found: dict[str, Any] = {} if select.kind == "all" else select.model_dump(exclude=prompts)
-        if self._of.rules is not None:
-            found["rules"] = self._of.rules.model_dump(mode="json")
-        return found
-
 
 def _samples(call: Call, choice: Choice) -> int:
     """Returns the number of requests of a call."""
     return min(call.samples, choice.texts[call.strategies[0].name] or call.samples) if call.samples > 1 else 1
-
-
-def _schema_hash(schema: dict[str, Any] | None) -> str | None:
-    return None if schema is None else template_hash(json.dumps(schema, sort_keys=True))

@@ -122,7 +122,11 @@ class RecordedEngine:
                 query, completions = self._parse(number, raw)
                 where = _digest(query)
                 for other in self._lines.get(where, ()):
-                    self._agree(completions, number, self._at(other)[1], other.number)
+                    others = self._at(other)[1]
+                    for name in completions.keys() & others.keys():
+                        if [one["text"] for one in completions[name]] != [one["text"] for one in others[name]]:
+                            problem = f"has another text for {name!r} than line {other.number}, and their queries are the same"
+                            raise self._error(number, f"{problem}; keep one")
                 self._lines[where] = (*self._lines.get(where, ()), line)
             start += len(raw)
         if not self._lines:
@@ -147,18 +151,14 @@ class RecordedEngine:
         completions = record.get("completions")
         if not isinstance(completions, dict):
             raise self._error(number, "needs the key completions: an object of request name -> text; add it")
-        answers = {name: _answers(recorded) for name, recorded in completions.items()}
-        for name, several in answers.items():
-            problems = map(_problem, several) if several else ["is a list without a completion"]
+        answers: _Completions = {}
+        for name, recorded in completions.items():
+            several = recorded if isinstance(recorded, list) else [recorded]
+            answers[name] = [{"text": one} if isinstance(one, str) else one for one in several]
+            problems = map(_problem, answers[name]) if several else ["is a list without a completion"]
             if problem := next(filter(None, problems), None):
                 raise self._error(number, f"completion {name!r} {problem}; correct that line")
         return record["query"], answers
-
-    def _agree(self, completions: _Completions, number: int, others: _Completions, other: int) -> None:
-        for name in completions.keys() & others.keys():
-            if [one["text"] for one in completions[name]] != [one["text"] for one in others[name]]:
-                problem = f"has another text for {name!r} than line {other}, and their queries are the same; keep one"
-                raise self._error(number, problem)
 
     def _recorded(self, request: Request) -> dict[str, Any] | None:
         name = request.recorded_as or request.name
@@ -190,11 +190,6 @@ class RecordedEngine:
 
 def _digest(query: str) -> bytes:
     return hashlib.sha256(normalise(query).encode("utf-8", "surrogatepass")).digest()[:16]
-
-
-def _answers(recorded: Any) -> list[dict[str, Any]]:
-    """Returns the recorded answers to a request, each as an object."""
-    return [{"text": one} if isinstance(one, str) else one for one in (recorded if isinstance(recorded, list) else [recorded])]
 
 
 def _problem(completion: Any) -> str | None:

@@ -128,19 +128,11 @@ class Guards:
             if repairs and len(text) <= strategy.max_chars and not lost(text, wanted):
                 one, missing = replace(one, text=text), []
                 flags.add(REPAIRED)
-        flags |= _out_of_guide(one, strategy)
-        reason = None
-        if missing and settings.preserve == "drop" and strategy.preserve is True:
-            reason = NOT_PRESERVED
-        return replace(one, guards=tuple(sorted(flags))), reason
-
-
-def _out_of_guide(one: RewriteResult, strategy: Strategy) -> set[str]:
-    """Returns the flags of a text whose length the strategy's `words` only guide."""
-    if not strategy.words.guide or one.parsed_as == "original":
-        return set()
-    count, most = length(one.text), strategy.words.most
-    return {"too_short"} if count < strategy.words.least else {"too_long"} if most is not None and count > most else set()
+        if strategy.words.guide and one.parsed_as != "original":
+            count, most = length(one.text), strategy.words.most
+            flags |= {"too_short"} if count < strategy.words.least else {"too_long"} if count > (most or count) else set()
+        is_dropped = missing and settings.preserve == "drop" and strategy.preserve is True
+        return replace(one, guards=tuple(sorted(flags))), NOT_PRESERVED if is_dropped else None
 
 
 def _counted(

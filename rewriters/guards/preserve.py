@@ -51,7 +51,9 @@ def numbers(text: str) -> set[str]:
         found |= forms(number.group())
         scale = re.match(r"\s?([a-z]+)", text[number.end() :].casefold())
         if scale and scale[1] in _SCALES:
-            found.add(_scaled(number.group(), _SCALES[scale[1]]))
+            whole, _, decimals = number.group().replace(",", ".").partition(".")
+            zeros = _SCALES[scale[1]]
+            found.add((whole + decimals.ljust(zeros, "0")[:zeros]).lstrip("0"))
     for word in words(text):
         found |= {str(_WORDS[one]) for one in (word, word.removesuffix("s"), word.removesuffix("th")) if one in _WORDS}
         if word[:3] in _MONTHS:
@@ -68,11 +70,6 @@ def forms(number: str) -> set[str]:
     if decimals:
         found.add((decimals[1] + decimals[2]).lstrip("0") or "0")
     return found
-
-
-def _scaled(number: str, zeros: int) -> str:
-    whole, _, decimals = number.replace(",", ".").partition(".")
-    return (whole + decimals.ljust(zeros, "0")[:zeros]).lstrip("0")
 
 
 def _roman(text: str) -> int:
@@ -167,17 +164,13 @@ def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
     for name in _NAME.finditer(bare):
         word = re.sub(r"['’]s$", "", name.group())
         inside = _INSIDE.fullmatch(word) is not None and not word.isupper()
-        at = token.start() + token.group().find(bare) + name.start()
+        before = query[: token.start() + token.group().find(bare) + name.start()].rstrip()
         if any(one.start() <= name.start() < one.end() for one in mixed) or (name.start() and bare[name.start() - 1].isdigit()):
             continue
-        capital = cased and len(word) > 1 and word[0].isupper() and not _opens(query[:at])
+        begins = not before or before[-1] in _OPENERS
+        capital = cased and len(word) > 1 and word[0].isupper() and not begins
         if (inside and cased) or (capital and word.casefold() not in _SMALL and not ROMAN.fullmatch(word)):
             yield Part(NAME, word, word)
-
-
-def _opens(before: str) -> bool:
-    before = before.rstrip()
-    return not before or before[-1] in _OPENERS
 
 
 def _has_names(query: str) -> bool:
@@ -209,7 +202,8 @@ class _Text:
 
     def _has_name(self, name: str) -> bool:
         joined = _joined(name)
-        if joined in self._joined or self._initials(joined):
+        initials = "".join(word[0] for word in self._words)
+        if joined in self._joined or (2 <= len(joined) <= 6 and joined in initials):
             return True
         least = max(3, -(-len(joined) * 3 // 5))
         return any(
@@ -218,11 +212,6 @@ class _Text:
             for word in self._words
             if len(word) >= min(3, len(joined))
         )
-
-    def _initials(self, name: str) -> bool:
-        """Returns whether a short name is the initials of words of the text, or a word of the text those of the name's."""
-        initials = "".join(word[0] for word in self._words)
-        return 2 <= len(name) <= 6 and name in initials
 
 
 @lru_cache(maxsize=8192)

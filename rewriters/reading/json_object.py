@@ -46,11 +46,6 @@ def whole(text: str, first: str) -> Any:
     return decoded[0] if decoded is not None and decoded[1] == len(text) else None
 
 
-def is_object(text: str) -> bool:
-    """Returns whether the whole text is one JSON object; tags in its strings are then no markup."""
-    return whole(text.strip(), "{") is not None
-
-
 def is_error(text: str) -> bool:
     """Returns whether the whole text is one JSON object with an error, as servers and gateways write it."""
     content = whole(text.strip(" `\n"), "{") or []
@@ -81,19 +76,7 @@ def read(answer: LlmAnswer) -> Found:
         found.setdefault(name, []).extend(parts)
     if not found and len(answer.requested) == 1:
         return _single_strategy(answer, answer.requested[0])
-    return found or _in_order(answer)
-
-
-def _in_order(answer: LlmAnswer) -> Found:
-    """Returns the strings of an array that is the whole answer, if it has one for each strategy, in the prompt's order."""
-    introduced = _INTRODUCTION.match(answer.text)
-    decoded = decode(answer.text, introduced.end()) if introduced else None
-    content = decoded[0] if decoded else None
-    if not isinstance(content, list) or isinstance(content, Pairs) or len(content) != len(answer.requested):
-        return {}
-    if not all(isinstance(part, str) for part in content):
-        return {}
-    return {strategy.name: [Value(part)] for strategy, part in zip(answer.requested, content, strict=True)}
+    return found
 
 
 def values(content: Any, strategy: Strategy) -> list[Value]:

@@ -68,14 +68,13 @@ def read(answer: LlmAnswer) -> Found:
         at = labelled.start("value") if labelled else 0
         lines += (line[:at] + gap_pattern.sub("\n", line[at:])).split("\n")
     found_lines = [line_pattern.match(line) for line in lines]
-    alone = sum(heading_pattern.fullmatch(line.rstrip()) is not None for line in lines) == len(requested) > 1
     dashes = sum(1 for one in found_lines if one and one["dash"])
     starts: list[tuple[int, str | None, str]] = []  # line number, strategy name, text after the label
     for at, (line, labelled) in enumerate(zip(lines, found_lines, strict=True)):
         if labelled and (not labelled["dash"] or dashes > 1 or not labelled["label"].islower()):
             if not (at == 0 and len(answer.requested) == 1 and opens_with(answer.query, line[: labelled.start("value")])):
                 starts.append((at, keys.get(label_key(labelled["label"])), _unbold(labelled)))
-        elif at + 1 < len(lines) and (heading := heading_pattern.fullmatch(line.rstrip())) and (_is_heading(heading) or alone):
+        elif at + 1 < len(lines) and (heading := heading_pattern.fullmatch(line.rstrip())):
             starts.append((at, keys.get(label_key(heading["label"])), ""))
     found: Found = {}
     ends = [at for at, _, _ in starts[1:]] + [len(lines)]
@@ -117,11 +116,6 @@ def _of_markup(answer: LlmAnswer, keys: dict[str, str]) -> Found:
 
 def _key(cell: str) -> str:
     return label_key(re.sub(r"\([^()]{0,60}\)$", "", cell.strip()))
-
-
-def _is_heading(line: re.Match[str]) -> bool:
-    """Returns whether a label alone on its line is a heading; a bare "keyword" may be a rewrite."""
-    return len(_words(line["label"])) > 1 or bool(line["bold"]) or line.group().lstrip().startswith("#")
 
 
 def _unbold(labelled: re.Match[str]) -> str:

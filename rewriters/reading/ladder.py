@@ -107,7 +107,7 @@ def _answer(
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     if json_object.is_error(text) or is_page(text, query):
         text = ""
-    elif not json_object.is_object(text):
+    else:
         text = strip_thinking(text, query)
         whole = without_next_turns(text, query, instructions)
         truncated = truncated and whole == text  # what the limit cut is no answer

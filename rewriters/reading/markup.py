@@ -45,12 +45,6 @@ def elements(text: str) -> list[Element]:
     ]
 
 
-def is_most_of(element: Element, text: str) -> bool:
-    """Returns whether an element has more characters than what stands outside of all elements."""
-    outside = _TAG.sub("", _ELEMENT.sub("", text))
-    return len(element.content) > len("".join(outside.split()))
-
-
 def without_wrapper(text: str) -> str:
     """Returns the content of an element around the whole text, such as <answer>...</answer>; else the text."""
     for _ in range(3):

@@ -13,7 +13,7 @@ from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
 from rewriters.reading.json_object import decode, value, whole
 from rewriters.reading.lines import has_text, leading_value, list_items, opens_with
-from rewriters.reading.markup import code_lines, elements, has_tags, is_most_of, is_table_row, without_wrapper
+from rewriters.reading.markup import code_lines, elements, has_tags, is_table_row, without_wrapper
 from rewriters.reading.words.refusals import without_questions
 from rewriters.reading.words.sentences import sentences
 from rewriters.reading.words.talk import (
@@ -133,11 +133,10 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     text = answer.text
     if has_tags(text, answer.query):
         text = without_wrapper(text)
-        parts = [one for one in elements(text) if is_most_of(one, text)]
         wanted = _NAMES | set(map(label_key, strategy.names))
         named = [one for one in elements(text) if set(one.names) & wanted]
-        if len(parts) == 1 or len(named) == 1:
-            return {strategy.name: [Value((named or parts)[0].content)]}
+        if len(named) == 1:
+            return {strategy.name: [Value(named[0].content)]}
     lines = text.split("\n", _MAX_LINES)
     lines = ["" if line[:1] in "[【" and is_label(line, answer.query) else line for line in lines]
     first = next((line.lstrip() for line in lines if has_text(line)), "")

@@ -103,11 +103,8 @@ def without_next_turns(text: str, query: str, instructions: str) -> str:
         if normalise(rest) != normalise(query):
             ends.append(at.start())
     ends += [at.start() for at in _TURN.finditer(text)]
-    ends = [end for end in ends if _says_something(text[:end])]
-    return text[: min(ends)] if ends else text
-
-
-def _says_something(before: str) -> bool:
-    """Returns whether an answer may stand in a text: it is more than an introduction or a heading."""
-    lines = [line.strip(" *_`") for line in re.sub(_TOKEN, "", before).split("\n")]
-    return any(line and not line.startswith("#") and line[-1:] not in ":：" for line in lines)
+    for end in sorted(ends):  # before which stands more than an introduction or a heading
+        lines = [line.strip(" *_`") for line in re.sub(_TOKEN, "", text[:end]).split("\n")]
+        if any(line and not line.startswith("#") and line[-1:] not in ":：" for line in lines):
+            return text[:end]
+    return text
