@@ -67,15 +67,12 @@ class Rules(Settings):
 
     @model_validator(mode="after")
     def _types_are_known(self) -> Rules:
-        types = [*(rule.type for rule in self.rules), self.otherwise]
-        for name in types:
-            for key, has in (("descriptions", self.descriptions), ("strategies", self.strategies)):
-                if name not in has:
-                    raise ValueError(f"{key}: the type {name!r} is missing; add it")
-        for key, has in (("descriptions", self.descriptions), ("strategies", self.strategies)):
-            for name in has:
-                if name not in types:
-                    raise ValueError(f"{key}: no rule gives the type {name!r}; add a rule, or remove it")
+        types = {*(rule.type for rule in self.rules), self.otherwise}
+        for key, names in (("descriptions", self.descriptions.keys()), ("strategies", self.strategies.keys())):
+            for name in types - names:
+                raise ValueError(f"{key}: the type {name!r} is missing; add it")
+            for name in names - types:
+                raise ValueError(f"{key}: no rule gives the type {name!r}; add a rule, or remove it")
         return self
 
     def type_of(self, query: str) -> str:

@@ -60,7 +60,11 @@ class Named(NamedTuple):
         """Returns the strategy's name: that of the file, with the parameters in alphabetic order."""
         if "name" in self.parameters:
             return str(self.parameters["name"])
-        shown = [f"{key}={_shown(value)}" for key, value in sorted(self.parameters.items()) if key not in _NAMELESS]
+        shown = [
+            f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"
+            for key, value in sorted(self.parameters.items())
+            if key not in _NAMELESS
+        ]
         return f"{self.stem}({','.join(shown)})" if shown else self.stem
 
 
@@ -130,8 +134,14 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
     except ValueError as error:
         raise RewriterError("strategy", str(error)) from error
     fields, where = _file(wanted, read)
-    declared = _declared(fields.pop("variables", {}), where)
-    variants = _variants(fields.pop("variants", {}), where)
+    given, variants = fields.pop("variables", {}), fields.pop("variants", {})
+    if not isinstance(given, dict):
+        raise RewriterError("strategy", f"{where}: variables: should hold names with their values, found {given!r}")
+    for key in given.keys() & {"query", CONTEXT, "n", "language"}:
+        raise RewriterError("strategy", f"{where}: variables: {key} has a meaning of its own; take another name")
+    if not isinstance(variants, dict) or not all(isinstance(one, dict) for one in variants.values()):
+        raise RewriterError("strategy", f"{where}: variants: should hold names with the fields that they replace")
+    declared = {str(name): str(value) for name, value in given.items()}
     for key in variants.keys() & wanted.parameters.keys():
         if not isinstance(wanted.parameters[key], bool):
             raise RewriterError(
@@ -205,28 +215,9 @@ def _file(wanted: Named, read: Read) -> tuple[dict[str, Any], str]:
     return fields, where
 
 
-def _declared(declared: Any, where: str) -> dict[str, str]:
-    if not isinstance(declared, dict):
-        raise RewriterError("strategy", f"{where}: variables: should hold names with their values, found {declared!r}")
-    for name in declared:
-        if name in ("query", CONTEXT, "n", "language"):
-            raise RewriterError("strategy", f"{where}: variables: {name} has a meaning of its own; take another name")
-    return {str(name): str(value) for name, value in declared.items()}
-
-
-def _variants(variants: Any, where: str) -> dict[str, dict[str, Any]]:
-    if not isinstance(variants, dict) or not all(isinstance(one, dict) for one in variants.values()):
-        raise RewriterError("strategy", f"{where}: variants: should hold names with the fields that they replace")
-    return variants
-
-
 def _keys(place: Sequence[Any]) -> Collection[str]:
     """Returns the keys that may stand at a place of a file; none where that is a model of another file's."""
     if place:
         inner: dict[str, type[BaseModel]] = {"words": Words, "marks": Marks, "decoding": DecodingSettings}
         return list(inner[place[0]].model_fields) if place[0] in inner else ()
     return [*(key for key in Strategy.model_fields if key not in SET_BY_POOL), "variables", "variants"]
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

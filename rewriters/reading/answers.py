@@ -151,23 +151,17 @@ def _of_parsed(
             continue
         seen.add(same)
         position = place if strategy.output == "object" else len(texts) + 1
-        texts.append(ReadText(position, _searched(one.text, strategy, query.text), one.parsed_as, one.flags))
+        text = one.text
+        if strategy.include_original:  # as often as the strategy says; not again where the text begins with it
+            original = " ".join(query.text.split())
+            text = text[len(original) :].strip() if text.startswith(original) else text
+            text = " ".join([original] * strategy.include_original + ([text] if text else []))
+        texts.append(ReadText(position, text, one.parsed_as, one.flags))
     reason = None if texts else dropped[0] if dropped else "empty"
     return Answers(
         texts, dropped if texts else [], reason, None, _raw(completion), completion.attempts, completion.model,
         request.prompt_hash,
     )  # fmt: skip
-
-
-def _searched(text: str, strategy: Strategy, query: str) -> str:
-    """Returns the text with the original before it as often as the strategy says; not again where it begins with it."""
-    if not strategy.include_original:
-        return text
-    original = " ".join(query.split())
-    rest = (
-        text[len(original) :].strip() if normalise(text).startswith(normalise(original)) and text.startswith(original) else text
-    )
-    return " ".join([original] * strategy.include_original + ([rest] if rest else []))
 
 
 def _raw(completion: Completion) -> str | None:

@@ -108,7 +108,10 @@ class Chat:
         if parser.is_reasoning_end(list(prompt)):  # the template has ended it
             return text
         try:
-            _, content = parser.extract_reasoning(text, _request())
+            from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+            request = ChatCompletionRequest(messages=[{"role": "user", "content": ""}])
+            _, content = parser.extract_reasoning(text, request)
         except NotImplementedError:  # it only tells where reasoning ends
             return text
         return content or ""
@@ -165,9 +168,3 @@ def _parser(name: str, tokenizer: Any) -> Any:
             "engine-setting", f"engine 'vllm': reasoning_parser {name!r}: {why}; name another, or none"
         ) from error
     return found
-
-
-def _request() -> Any:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-
-    return ChatCompletionRequest(messages=[{"role": "user", "content": ""}])
