@@ -6,16 +6,15 @@ import json
 import re
 
 import pytest
-import yaml
 
-from rewriters.adaptive import Demonstration, adaptive_template, load_demonstrations
+from rewriters.adaptive import Demonstration, load_demonstrations
 from rewriters.engines import Completion
 from rewriters.pool import Entry, load_pool
 from rewriters.results import Rewritten
 from rewriters.rewriter import Rewriter
 from rewriters.settings import SelectAdaptive
 from rewriters.strategy import EXAMPLE_QUERY
-from tests.support.rewriters.pools import FOUR, a_file, answered, asked, cut, rewriter
+from tests.support.rewriters.pools import FOUR, answered, asked, cut, rewriter
 
 QUERY = "hello how much caffeine has green tea please"
 ADAPTIVE = SelectAdaptive(kind="adaptive")
@@ -96,11 +95,6 @@ def test_one_at_least_is_another_prompt() -> None:
     assert gate.identity() != paper.identity()
 
 
-def test_the_only_demonstration_does_not_choose_nothing() -> None:
-    without_example = a_file(definition="its first question", usage="long queries")
-    assert "reason: " not in adaptive_template([without_example], load_demonstrations(None)).partition("nothing else.")[2]
-
-
 def test_other_demonstrations_are_another_prompt() -> None:
     one = Demonstration(query="a b", rewrites={"rag_fusion": ("c d", "e f")}, reason="several aspects")
     _, (request,) = asked(adaptive(demonstrations=(one,)), QUERY)
@@ -168,16 +162,4 @@ def test_a_cut_answer_keeps_its_whole_lines() -> None:
     assert list(made.choice.texts) == ["keyword", "core_content"]
 
 
-def test_a_chosen_strategy_without_a_usable_text_fails_and_the_others_do_not() -> None:
-    made = read("Keyword Rewriting: ...\nCore Content Extraction: caffeine green tea\nreason: short")
-    assert texts(made) == {"core_content": ["caffeine green tea"]}
-    assert [(one.strategy, one.reason) for one in made.failures] == [("keyword", "echo")]
-
-
 # ---------------------------------------------------------------- files of demonstrations
-
-
-def test_a_file_of_the_user_s_is_read() -> None:
-    one = {"query": "a b", "rewrites": {"keyword": "a, b", "rag_fusion": ["c", "d"]}, "reason": "terms"}
-    (read,) = load_demonstrations("d.yaml", lambda _: yaml.safe_dump([one]))
-    assert read == Demonstration(query="a b", rewrites={"keyword": "a, b", "rag_fusion": ("c", "d")}, reason="terms")

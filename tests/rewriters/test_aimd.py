@@ -200,12 +200,6 @@ def test_a_server_that_refuses_requests_is_used_at_85_percent_of_its_places(plac
     assert max(load.late()) <= places + 1
 
 
-@SLOW
-def test_a_server_with_more_places_later_is_followed() -> None:
-    small, large = refusing(40), refusing(160)
-    assert min(loaded(lambda: small() if now() < 5 else large(), 64, most=512).late()) >= 0.79 * 160
-
-
 def test_one_decrease_per_round_trip_whatever_number_of_requests_is_refused() -> None:
     async def work() -> list[int]:
         limit, limits = a_limit(), [INITIAL]
@@ -240,13 +234,6 @@ def test_a_server_that_is_away_is_probed_and_then_used_at_once() -> None:
     assert load.answered >= 0.9 * 30 * 256 / ROUND - 10 * 256 / ROUND  # back to the old rate with at most 10 s lost
     assert len([at for at in load.sent_at if 10.3 <= at < 40]) <= 15
     assert max(limit for at, limit in load.limits if at > 51) == 256
-
-
-@SLOW
-def test_a_server_that_refuses_everything_is_probed_too() -> None:
-    load = loaded(away("overload"), 60)
-    assert len([at for at in load.sent_at if 10.3 <= at < 40]) <= 15
-    assert max(load.late()) >= 128
 
 
 def test_waiting_requests_end_when_the_patience_is_over() -> None:

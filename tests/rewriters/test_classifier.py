@@ -37,15 +37,6 @@ def test_the_type_s_strategies_rewrite_and_the_choice_says_why() -> None:
     assert made.failures == []
 
 
-def test_bare_keywords_need_no_request() -> None:
-    one = classified()
-    query = Query("id1", "population tartu")
-    assert one.requests(query) == []
-    assert one.question(query) is None
-    assert one.choose(query).reason == "keywords: no rewriting"
-    assert one.read(query, [])[:2] == ([], [])
-
-
 # ---------------------------------------------------------------- rules of one's own
 
 GOOD: dict[str, Any] = {

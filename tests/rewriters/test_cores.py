@@ -59,14 +59,6 @@ def test_all_threads_keep_off_the_cores_of_a_bound_child(cores: Cores) -> None:
         beside.join()
 
 
-def test_what_is_started_after_it_was_taken_back_may_use_all(cores: Cores) -> None:
-    with child(LAST):
-        cores.leave_to_workers()
-    cores.take_back()
-    with child() as fresh:
-        assert used(fresh) == {frozenset(ALL)}
-
-
 def test_children_that_were_kept_off_are_not_taken_for_workers_later(cores: Cores) -> None:
     with child() as beside:
         with child(LAST):
@@ -75,12 +67,6 @@ def test_children_that_were_kept_off_are_not_taken_for_workers_later(cores: Core
         with child(LAST):
             cores.leave_to_workers()
             assert used(os.getpid()) == used(beside) == {frozenset(ALL - LAST)}
-
-
-def test_nothing_moves_where_no_child_is_bound(cores: Cores) -> None:
-    with child() as beside:
-        cores.leave_to_workers()
-        assert used(os.getpid()) == used(beside) == {frozenset(ALL)}
 
 
 def test_nothing_moves_where_the_workers_have_every_core(cores: Cores) -> None:

