@@ -24,9 +24,8 @@ for _inherited in (FROZEN, Settings.model_config):
 from jobs.config.config import Config  # noqa: E402
 from rewriters.adaptive import Demonstration  # noqa: E402
 from rewriters.classifier import Rule, Rules  # noqa: E402
-from rewriters.marks import Marks  # noqa: E402
 from rewriters.pool import SET_BY_POOL  # noqa: E402
-from rewriters.strategy import Strategy, Words  # noqa: E402
+from rewriters.strategy import Marks, Strategy, Words  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 Schema = dict[str, Any]

@@ -22,10 +22,9 @@ from cluster.errors import RewriterError, nearest
 from cluster.plugins import PluginError, entry_points, imported
 from cluster.settings import REQUIRED
 from rewriters.files import Read, checked, prompt, read_fields, read_local
-from rewriters.marks import Marks
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
-from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, Words, plain_name, render, variables
+from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Marks, Strategy, Words, plain_name, render, variables
 
 Entry = str | Mapping[str, Mapping[str, Any]]
 """A strategy as the config names it: a name, a path, or one of them with parameters."""

@@ -16,7 +16,6 @@ from pydantic import BaseModel, Field, model_validator
 
 from cluster.settings import FROZEN
 from rewriters.engines.settings import AnyEngineSettings
-from rewriters.marks import Marks
 from rewriters.normalise import normalise
 from rewriters.settings import Decoding, identity_fields
 
@@ -41,6 +40,29 @@ _NO_IDENTITY = {
 }  # fmt: skip
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+Mark = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$")]
+
+
+class Marks(BaseModel):
+    """What stands between the parts of an answer, such as special tokens of a trained rewriter.
+
+    For example `[S_Rewritten_Query] first query [EOS][A_Response] an answer`. A part goes up to the next mark. A mark that
+    begins with a letter or a digit is one at the beginning of a line only.
+    """
+
+    model_config = FROZEN
+
+    texts: Annotated[tuple[Mark, ...], Field(min_length=1)]
+    """Behind one of these stands a text. Where the prompt ends with one, the answer begins with a text."""
+    others: tuple[Mark, ...] = ()
+    """Behind one of these stands none: an end, an answer in place of a rewrite, what was found."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All marks, each once."""
+        return tuple(dict.fromkeys((*self.texts, *self.others)))
 
 
 class Words(BaseModel):

@@ -1,14 +1,11 @@
 """Input and output of the readers; each reader parses one format of answers.
 
     json_object.py   {"general": "...", "keyword": "..."}, alone, in a fence, or after other text
-    labelled.py      General Search Rewriting: ...
-    numbered.py      1. ...  2. ...
+    labelled.py      General Search Rewriting: ...; and numbered lines: 1. ...  2. ...
     salvage.py       incomplete or malformed JSON; the plain text of an answer to a request for one strategy
 
-`PARSED_AS` of each is its name in the tables: json, labelled, numbered, salvage.
-
-Each has a function `read` from an `LlmAnswer` to `Found`: the values of each strategy, the preferred one first. Readers
-parse the format only, `checks.py` validates the values. No reader raises, whatever the text.
+A reader is a function from an `LlmAnswer` to `Found`: the values of each strategy, the preferred one first. Readers parse the
+format only, `checks.py` validates the values. No reader raises, whatever the text.
 """
 
 from __future__ import annotations

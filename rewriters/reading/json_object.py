@@ -12,7 +12,6 @@ from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_b
 from rewriters.reading.words import pattern, word_lists
 from rewriters.strategy import Strategy
 
-PARSED_AS = "json"
 _MAX_BRACES = 200  # tried as beginnings of JSON objects; an answer in JSON needs a handful
 _ERRORS, _MESSAGE = set(word_lists()["error_keys"]), set(word_lists()["message_keys"])
 _MAX_DEPTH = 4  # of nesting, as in {"rewrites": {...}}
@@ -55,7 +54,7 @@ def is_error(text: str) -> bool:
     )
 
 
-def read(answer: LlmAnswer) -> Found:
+def read_json(answer: LlmAnswer) -> Found:
     """Returns the values of all JSON objects in the answer, those of the preferred object first.
 
     Preferred is the object with the most strategies, since one with fewer may be quoted in an explanation; then one that

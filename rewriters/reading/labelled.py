@@ -12,12 +12,11 @@ from itertools import pairwise
 
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
-from rewriters.reading.lines import SIGNS, is_chatter, leading_value, opens_with
+from rewriters.reading.lines import SIGNS, has_text, is_chatter, leading_value, opens_with
 from rewriters.reading.listed import read_listed
 from rewriters.reading.markup import elements, has_tags, table, without_emphasis
+from rewriters.reading.words.talk import ends_as_sentence
 from rewriters.strategy import Strategy
-
-PARSED_AS = "labelled"
 
 _DECORATED = r"(?:[\s>#+•·‣▪●|-]|\*(?=\s)){0,12}(?:\(?\d{1,2}[.):、．]\)? ?)?[\[【(#]?(?P<bold>[*_`]{0,3})[\[【]?"
 _MARK = rf"\s{{0,12}}(?P<mark>[-*+]|{SIGNS}|\(?\d{{1,2}}[.):、．）])?\s{{0,4}}"
@@ -54,7 +53,7 @@ def _alternatives(words: set[str]) -> str:
     return "|".join(sorted(patterns, key=len, reverse=True)) or r"(?!)"
 
 
-def read(answer: LlmAnswer) -> Found:
+def read_labelled(answer: LlmAnswer) -> Found:
     """Returns the values after the labels, earlier ones first: explanations come last in answers."""
     line_pattern, heading_pattern, gap_pattern = _patterns(answer.known)
     keys = names_by_key(answer.known)
@@ -159,3 +158,42 @@ def _named(line: str, keys: dict[str, str], query: str) -> tuple[str | None, str
     if found is None or name is None or normalise(found["label"]).strip("*_` ") in normalise(query):
         return None, ""
     return name, without_emphasis(found["text"].strip())
+
+
+# "1. x", "(1) x", "1) x", "1、x", "**1.** x", and "1.x" where x is no Latin letter or digit: "3.11 release" and "3.x"
+# are not numbered.
+_NUMBERED = re.compile(
+    r"\s{0,12}(?:[-*•] )?[*_]{0,2}\(?(?P<count>\d{1,2})"
+    r"(?:[.):][*_]{0,2}(?=\s|[^\x00-\u024f])|[、．）：][*_]{0,2})\s?(?P<value>\S.*)"
+)
+# "Keywords: x" on every line: unknown labels, whose order need not be that of the prompt.
+_UNKNOWN_LABEL = re.compile(r"[*_`]{0,3}[^\W\d_][\w-]*(?: [\w-]+){0,3}[*_`]{0,3} ?(?::\s|：)")
+
+
+def read_numbered(answer: LlmAnswer) -> Found:
+    """Returns the numbered lines if they count from 1 to the number of strategies; fewer only if the answer was cut."""
+    lines = answer.text.split("\n")
+    starts: list[tuple[int, re.Match[str]]] = []
+    for at, line in enumerate(lines):
+        numbered = _NUMBERED.match(line)
+        if numbered and int(numbered["count"]) != len(starts) + 1:
+            return {}
+        if numbered:
+            starts.append((at, numbered))
+    expected = len(answer.requested)
+    if not starts or len(starts) > expected or (len(starts) < expected and not answer.truncated):
+        return {}
+    if len(starts) > 1 and all(_UNKNOWN_LABEL.match(numbered["value"]) for _, numbered in starts):
+        return {}
+    if expected == 1:
+        at, numbered = starts[0]
+        is_heading = answer.requested[0].search_as == "passage" and not ends_as_sentence(numbered["value"])
+        follows_text = any(has_text(line) and not line.strip().endswith((":", "：")) for line in lines[:at])
+        if is_heading or follows_text or re.match(rf"\W*{numbered['count']}\W", answer.query):  # it is a number of the query
+            return {}
+    found: Found = {}
+    ends = [at for at, _ in starts[1:]] + [len(lines)]
+    for (at, numbered), end, strategy in zip(starts, ends, answer.requested, strict=False):
+        value_lines = [numbered["value"], *lines[at + 1 : end]]
+        found[strategy.name] = [leading_value(value_lines, strategy, answer.query, ended=end < len(lines))]
+    return found

@@ -8,13 +8,15 @@ formats. Each strategy ends with a rewrite or one reason. Nothing is raised, wha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.checks import clean, invalid_reason, is_repetitive, is_respelled
+from rewriters.reading.json_object import is_error, read_json, whole
+from rewriters.reading.labelled import read_labelled, read_numbered
 from rewriters.reading.markup import final_box, is_page
+from rewriters.reading.salvage import salvage
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking, without_next_turns
 from rewriters.reading.words.languages import is_foreign
@@ -27,6 +29,11 @@ from rewriters.strategy import Strategy
 PARSE_VERSION = 5  # incremented when an answer would be parsed differently; part of a run's fingerprint
 _MOST_OPENING = 500  # characters that tell whether an answer begins with thoughts
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
+
+READERS: dict[str, Callable[[LlmAnswer], Found]] = {
+    "json": read_json, "labelled": read_labelled, "numbered": read_numbered, "salvage": salvage
+}  # fmt: skip
+"""The readers by their names in the tables, in the order in which they are tried."""
 
 
 class Parsed(NamedTuple):
@@ -74,7 +81,7 @@ def parse_all(
     The answer has labelled lines, or a JSON object; it may name the `requested` strategies. Others as of `parse`.
     """
     answer = _answer(text, query, requested, (), instructions, truncated)
-    read = [(reader.read(answer), reader.PARSED_AS) for reader in (json_object, labelled)]
+    read = [(READERS[parsed_as](answer), parsed_as) for parsed_as in ("json", "labelled")]
     found, parsed_as = max(read, key=lambda one: len(one[0]))
     return {
         strategy.name: [_checked(value, parsed_as, strategy, answer, instructions) for value in found[strategy.name]]
@@ -105,14 +112,14 @@ def _answer(
     """Returns an answer as the readers want it: without reasoning and further turns, with single spaces."""
     truncated = truncated or len(text) > _MAX_CHARS
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    if json_object.is_error(text) or is_page(text, query):
+    if is_error(text) or is_page(text, query):
         text = ""
     else:
         text = strip_thinking(text, query)
-        whole = without_next_turns(text, query, instructions)
-        truncated = truncated and whole == text  # what the limit cut is no answer
-        text = whole
-    inside = json_object.whole(text.strip(), '"')  # a JSON object within quotation marks
+        answer = without_next_turns(text, query, instructions)
+        truncated = truncated and answer == text  # what the limit cut is no answer
+        text = answer
+    inside = whole(text.strip(), '"')  # a JSON object within quotation marks
     text = final_box(inside if isinstance(inside, str) and set(inside) & {"{", "[", "\n"} else text, query)
     if ">" not in query:
         text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
@@ -126,20 +133,20 @@ def _answer(
 def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
     best: Found = {}
     parsed_as, most = "", -1
-    for reader in (json_object, labelled, numbered, salvage):
-        if reader is numbered and most > 0:
+    for name, reader in READERS.items():
+        if name == "numbered" and most > 0:
             continue  # an earlier reader found labelled values, whose order need not be that of the prompt
-        found = reader.read(answer)
+        found = reader(answer)
         count = sum(any(value.text for value in values) for values in found.values())
         if count > most and found:
-            best, parsed_as, most = found, reader.PARSED_AS, count
+            best, parsed_as, most = found, name, count
         if most == len(answer.requested):
             break
     return best, parsed_as
 
 
 def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
-    text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != json_object.PARSED_AS)
+    text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != "json")
     flags: tuple[str, ...] = ()
     if answer.truncated and not value.complete:
         if is_repetitive(text or answer.text) and not is_repetitive(answer.query):

@@ -35,13 +35,12 @@ from rewriters.reading.words.talk import (
 )
 from rewriters.strategy import Strategy
 
-PARSED_AS = "salvage"
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _MOST_BEHIND = 500  # characters that are looked at behind a string
 _MAX_KEYS = 200  # each may cost a pass over the text, and an answer needs a handful
 
 
-def read(answer: LlmAnswer) -> Found:
+def salvage(answer: LlmAnswer) -> Found:
     """Returns the closed strings of malformed JSON; without any, and for one requested strategy, the plain text."""
     found = _half_json(answer)
     if found or len(answer.requested) != 1:

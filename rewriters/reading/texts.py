@@ -1,8 +1,8 @@
 """The texts of one strategy in an answer to its own request: lines, a JSON array, or a JSON object with a key per text.
 
 A model that was asked for one of these forms may answer in another, so JSON is tried first for all of them, then lines.
-`PARSED_AS` names what was found: json, numbered (a number or bullet on every line), or lines. Where a strategy has marks, only
-the parts of the answer that they say are texts count (marked), and where it has a separator, what stands between those.
+`Texts.parsed_as` names what was found: json, numbered (a number or bullet on every line), or lines. Where a strategy has marks,
+only the parts of the answer that they say are texts count (marked), and where it has a separator, what stands between those.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from rewriters.marks import MarkedPart, text_parts
 from rewriters.reading.answer import LlmAnswer, Value, label_key
 from rewriters.reading.json_object import ABOUT, Pairs, decode, text_of
-from rewriters.reading.json_object import PARSED_AS as JSON
 from rewriters.reading.listed import LINES, read_listed
 from rewriters.reading.markup import elements, has_tags, without_wrapper
 from rewriters.reading.words.talk import is_thought
-from rewriters.strategy import Strategy
+from rewriters.strategy import Marks, Strategy
 
-ELEMENTS, MARKED = "labelled", "marked"
+JSON, ELEMENTS, MARKED = "json", "labelled", "marked"
 _MAX_BEFORE_JSON = 4000  # characters
 # JSON begins a line, or stands after an introduction; elsewhere it may be a quotation in a text.
 _JSON = re.compile(
@@ -170,3 +169,31 @@ def _of_elements(answer: LlmAnswer, strategy: Strategy) -> list[Value]:
         most = Counter(re.sub(r"\d+$", "", one.names[0]) for one in parts).most_common(1)[0][0]
         chosen = [one for one in parts if re.sub(r"\d+$", "", one.names[0]) == most]
     return [Value(one.content) for one in chosen]
+
+
+class MarkedPart(NamedTuple):
+    """What stands behind a mark; `last`: no other mark follows."""
+
+    text: str
+    last: bool
+
+
+def text_parts(text: str, marks: Marks, begins: bool) -> Iterator[MarkedPart]:
+    """Yields the parts of an answer that are texts; `begins`: it begins with one, whose mark ended the prompt."""
+    counts, start = begins, 0
+    for mark in _pattern(marks).finditer(text):
+        if counts:
+            yield MarkedPart(text[start : mark.start()], last=False)
+        counts, start = mark.group().strip() in marks.texts, mark.end()
+    if counts:
+        yield MarkedPart(text[start:], last=True)
+
+
+@lru_cache(maxsize=64)
+def _pattern(marks: Marks) -> re.Pattern[str]:
+    """Returns a pattern of all marks, the longest first, as one may begin with another."""
+    escaped = (
+        rf"^[ \t]*{re.escape(mark)}" if mark[0].isalnum() else re.escape(mark)
+        for mark in sorted(marks.all, key=len, reverse=True)
+    )
+    return re.compile(rf"(?:{'|'.join(escaped)})", re.MULTILINE)
