@@ -15,21 +15,8 @@ from rewriters.normalise import normalise
 from rewriters.reading.answer import LlmAnswer, Value
 from rewriters.reading.lines import SIGNS, has_text, is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
+from rewriters.reading.words import talk
 from rewriters.reading.words.refusals import is_refusal, without_questions
-from rewriters.reading.words.talk import (
-    announces_texts,
-    ends_as_sentence,
-    ends_in_colon,
-    given_in,
-    is_comment,
-    is_heading,
-    is_introduction,
-    is_label,
-    is_more_thought,
-    is_only_talk,
-    is_rule,
-    is_thought,
-)
 
 # "**Documents:** x", "**Documents** - x", "Documents: x".
 _LEAD_IN = re.compile(
@@ -59,7 +46,7 @@ def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
     kept = [
         one
         for one in items
-        if one.text and not is_chatter(one.text, query) and not is_thought(one.text, query) and not is_rule(one.text)
+        if one.text and not is_chatter(one.text, query) and not talk.is_thought(one.text, query) and not talk.is_rule(one.text)
     ]
     plain = [_PLAIN_LEAD_IN.match(one.text) for one in kept]
     leads = [found["lead"] for found in plain if found is not None]
@@ -116,13 +103,6 @@ _QUOTED_LIST = re.compile(r"\s*(?:[\"“][^\"“”]{3,}[\"”]\s?[,，;、]?\s*
 _SENTENCES = re.compile(r"[.。](?:\s+\S|[^\x00-\u024f])")
 
 
-class Listed(NamedTuple):
-    """Texts with the numbers of their lines, and what they were read as."""
-
-    texts: list[tuple[int, str]]
-    parsed_as: str
-
-
 def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
     """Returns the texts of the lines of an answer, in order, `most` of which were asked for.
 
@@ -130,34 +110,34 @@ def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
     """
     lines = answer.text.split("\n")[:_MAX_LINES]
     last = max((at for at, line in enumerate(lines) if has_text(line)), default=0)
-    found = _read(lines, answer, most)
-    values = [Value(text, complete=not (answer.truncated and at == last)) for at, text in found.texts]
-    return values, found.parsed_as
+    texts, parsed_as = _read(lines, answer, most)
+    return [Value(text, complete=not (answer.truncated and at == last)) for at, text in texts], parsed_as
 
 
-def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
+def _read(lines: list[str], answer: LlmAnswer, most: int) -> tuple[list[tuple[int, str]], str]:
+    """Returns the texts with the numbers of their lines, and what they were read as."""
     query = answer.query
     first = next((at for at, line in enumerate(lines) if has_text(line)), 0)
     begins = _paragraph(lines, first)
-    thought = is_thought(begins, query) and not (is_introduction(begins, query) and not _SENTENCES.search(begins))
+    thought = talk.is_thought(begins, query) and not (talk.is_introduction(begins, query) and not _SENTENCES.search(begins))
     numbered = _numbered(lines)
     bullets = [
         MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
     ]
     marked = min((one.at for one in [*numbered, *bullets]), default=first)
     if (thought and answer.truncated) or _refuses(begins, _paragraph(lines[:marked], first), query):
-        return Listed([], LINES)
+        return [], LINES
     rows = table(lines)
     if rows:
-        return Listed(_column(rows, lines, query), NUMBERED)
+        return _column(rows, lines, query), NUMBERED
     if numbered:
         inline = _inline(numbered[0]) if len(numbered) == 1 else []
         chosen = inline or _of_numbers(_blocks(numbered)[-1 if thought else 0], bullets, lines, query)
-        return Listed(tidied(chosen, query), NUMBERED)
+        return tidied(chosen, query), NUMBERED
     if bullets:
-        return Listed(tidied(_of_bullets(bullets, lines), query), NUMBERED)
+        return tidied(_of_bullets(bullets, lines), query), NUMBERED
     bare = [MarkedLine(at, text, indented=False) for at, text in _bare(lines, answer, most)]
-    return Listed(tidied(bare, query), LINES)
+    return tidied(bare, query), LINES
 
 
 def _refuses(begins: str, told: str, query: str) -> bool:
@@ -165,10 +145,10 @@ def _refuses(begins: str, told: str, query: str) -> bool:
 
     It `begins` with its first paragraph, of which `told` stands above lines with marks.
     """
-    if is_refusal(begins, query) and not announces_texts(begins):
+    if is_refusal(begins, query) and not talk.announces_texts(begins):
         return True
     rest = without_questions(told)
-    return rest != told and not announces_texts(rest.rstrip(" *_:："))
+    return rest != told and not talk.announces_texts(rest.rstrip(" *_:："))
 
 
 def _paragraph(lines: list[str], at: int) -> str:
@@ -226,7 +206,7 @@ def _blocks(numbered: list[MarkedLine]) -> list[list[MarkedLine]]:
 
 def _are_heads(numbered: list[MarkedLine], lines: list[str], query: str) -> bool:
     """Returns whether numbered lines, bold as a whole, are headings: below each is a line that has more of the query."""
-    if not all(is_heading(lines[one.at]) and "".join(lines[one.at + 1 : one.at + 2]).strip() for one in numbered):
+    if not all(talk.is_heading(lines[one.at]) and "".join(lines[one.at + 1 : one.at + 2]).strip() for one in numbered):
         return False
     known = set(normalise(query).split())
     shared = [[len(known & set(normalise(line).split())) for line in lines[one.at : one.at + 2]] for one in numbered]
@@ -240,11 +220,14 @@ def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: li
     heads = _are_heads(numbered, lines, query)
     for one, end in zip(numbered, ends, strict=True):
         below = [bullet for bullet in bullets if one.at < bullet.at < end]
-        if not one.text or ends_in_colon(one.text) or (is_heading(one.text) and below):
+        if not one.text or talk.ends_in_colon(one.text) or (talk.is_heading(one.text) and below):
             beneath = [MarkedLine(at, lines[at].strip(), True) for at in range(one.at + 1, end) if has_text(lines[at])]
             found += below or beneath[:1]
         elif heads or (
-            is_heading(one.text) and one.at + 1 < end and lines[one.at + 1].strip() and not is_comment(lines[one.at + 1], "")
+            talk.is_heading(one.text)
+            and one.at + 1 < end
+            and lines[one.at + 1].strip()
+            and not talk.is_comment(lines[one.at + 1], "")
         ):
             found.append(MarkedLine(one.at + 1, lines[one.at + 1].strip(), True))
         else:
@@ -261,7 +244,7 @@ def _of_bullets(bullets: list[MarkedLine], lines: list[str]) -> list[MarkedLine]
         if not groups or between:
             groups.append((between[-1] if between else "", []))
         groups[-1][1].append(one)
-    chosen = groups if all(is_heading(head) for head, _ in groups) else groups[:1]
+    chosen = groups if all(talk.is_heading(head) for head, _ in groups) else groups[:1]
     return [one for _, group in chosen for one in _with_heads(group, least)]
 
 
@@ -271,8 +254,8 @@ def _with_heads(group: list[MarkedLine], least: bool) -> list[MarkedLine]:
     head: MarkedLine | None = None
     for one in group:
         if one.indented == least:
-            head = one if ends_in_colon(one.text) or is_heading(one.text) else None
-            if head is None or not ends_in_colon(one.text):
+            head = one if talk.ends_in_colon(one.text) or talk.is_heading(one.text) else None
+            if head is None or not talk.ends_in_colon(one.text):
                 found.append(one)
         elif head is not None:
             found = [other for other in found if other is not head]
@@ -285,7 +268,7 @@ def _column(rows: list[list[str]], lines: list[str], query: str) -> list[tuple[i
     head, body = rows[0], rows[1:]
     width = min(map(len, rows))
     columns = [at for at in range(width) if not all(re.fullmatch(r"[\W\d]*", row[at]) for row in body)]
-    named = [at for at in columns if given_in(head[at]) and not re.search(r"(?i)original|type|intent|focus|#", head[at])]
+    named = [at for at in columns if talk.given_in(head[at]) and not re.search(r"(?i)original|type|intent|focus|#", head[at])]
     if not columns:
         return []
     chosen = named[0] if named else max(columns, key=lambda at: sum(len(row[at]) for row in body))
@@ -305,14 +288,14 @@ def _bare(lines: list[str], answer: LlmAnswer, most: int) -> list[tuple[int, str
     for at, line in enumerate(lines):
         if not line.strip():
             blocks.append([])
-        elif not is_fence(line) and not is_rule(line) and not is_table_row(line):
+        elif not is_fence(line) and not talk.is_rule(line) and not is_table_row(line):
             blocks[-1].append((at, line))
     blocks = [block for block in blocks if block]
     thought = False
     while (
         blocks
-        and (is_more_thought if thought else is_thought)(" ".join(line for _, line in blocks[0]), query)
-        and not (len(blocks[0]) > 1 and not thought and is_introduction(blocks[0][0][1], query))
+        and (talk.is_more_thought if thought else talk.is_thought)(" ".join(line for _, line in blocks[0]), query)
+        and not (len(blocks[0]) > 1 and not thought and talk.is_introduction(blocks[0][0][1], query))
     ):
         thought = True
         blocks = blocks[1:]
@@ -323,24 +306,26 @@ def _bare(lines: list[str], answer: LlmAnswer, most: int) -> list[tuple[int, str
     if len(blocks) > 1 and len(blocks[-1]) == 1 and len(blocks[0]) > 1:
         blocks = blocks[:-1]  # and one below it a comment
     texts = [(at, line.strip()) for block in blocks for at, line in block]
-    texts = [one for one in texts if len(texts) == 1 or not (is_label(one[1], query) and is_heading(one[1]))]
+    texts = [one for one in texts if len(texts) == 1 or not (talk.is_label(one[1], query) and talk.is_heading(one[1]))]
     if len(texts) == 1 and (parts := _in_one_line(texts[0][1], most)):
         return [(texts[0][0], part) for part in parts]
-    if len(texts) > 1 and (is_introduction(texts[0][1], query) or is_label(texts[0][1], query)):
+    if len(texts) > 1 and (talk.is_introduction(texts[0][1], query) or talk.is_label(texts[0][1], query)):
         texts = texts[1:]
     kept: list[tuple[int, str]] = []
     for at, line in texts:
-        if is_comment(line, query) and kept:
+        if talk.is_comment(line, query) and kept:
             break
-        if is_chatter(line, query) or is_thought(line, query) or is_only_talk(line, query):
+        if is_chatter(line, query) or talk.is_thought(line, query) or talk.is_only_talk(line, query):
             continue
-        if ends_in_colon(line) and len(texts) > 1:
+        if talk.ends_in_colon(line) and len(texts) > 1:
             continue
-        if re.match(r"\s{0,3}#{1,6}\s", line) or (is_heading(line) and not all(is_heading(other) for _, other in texts)):
+        if re.match(r"\s{0,3}#{1,6}\s", line) or (
+            talk.is_heading(line) and not all(talk.is_heading(other) for _, other in texts)
+        ):
             continue
         kept.append((at, without_emphasis(line)))
     if any(_SENTENCES.search(line) for _, line in kept) or (
-        answer.truncated and any(ends_as_sentence(line) for _, line in kept)
+        answer.truncated and any(talk.ends_as_sentence(line) for _, line in kept)
     ):
         return []  # running text
     return kept

@@ -14,25 +14,9 @@ from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_b
 from rewriters.reading.json_object import decode, value, whole
 from rewriters.reading.lines import has_text, leading_value, list_items, opens_with
 from rewriters.reading.markup import code_lines, elements, has_tags, is_table_row, without_wrapper
+from rewriters.reading.words import talk
 from rewriters.reading.words.refusals import without_questions
 from rewriters.reading.words.sentences import sentences
-from rewriters.reading.words.talk import (
-    ORIGINAL,
-    WORKING,
-    ends_as_sentence,
-    ends_in_colon,
-    given_in,
-    is_comment,
-    is_heading,
-    is_introduction,
-    is_label,
-    is_more_thought,
-    is_only_talk,
-    is_rule,
-    is_thought,
-    repeats_query,
-    without_label,
-)
 from rewriters.strategy import Strategy
 
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -137,10 +121,10 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
         if len(named) == 1:
             return {strategy.name: [Value(named[0].content)]}
     lines = text.split("\n", _MAX_LINES)
-    lines = ["" if line[:1] in "[【" and is_label(line, answer.query) else line for line in lines]
+    lines = ["" if line[:1] in "[【" and talk.is_label(line, answer.query) else line for line in lines]
     first = next((line.lstrip() for line in lines if has_text(line)), "")
     # "[1] This study ..." goes on as a sentence.
-    is_prose = ends_as_sentence(first) and re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", first)
+    is_prose = talk.ends_as_sentence(first) and re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", first)
     if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not is_prose):
         return {}
     spoken = _SPOKEN.search(text, text.index(first) + len(first)) if first in text else None
@@ -158,7 +142,7 @@ def _paragraph(lines: list[str], at: int) -> str:
 
 def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
     """Returns the number of the next line with text from `at` on, fences and code left out; None without one."""
-    kept = (n for n in range(at, len(lines)) if n not in skipped and has_text(lines[n]) and not is_rule(lines[n]))
+    kept = (n for n in range(at, len(lines)) if n not in skipped and has_text(lines[n]) and not talk.is_rule(lines[n]))
     return next(kept, None)
 
 
@@ -167,25 +151,25 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
     after = _follows(lines, at + 1, skipped)
     if after is None:
         return False
-    if is_introduction(line, query):
+    if talk.is_introduction(line, query):
         is_about_code = at + 1 not in skipped and any(n in skipped for n in range(at + 1, after))
-        return not (is_about_code and strategy.is_passage and not is_label(line, query))
-    if is_label(line, query) or is_table_row(line) or ORIGINAL.match(line):
+        return not (is_about_code and strategy.is_passage and not talk.is_label(line, query))
+    if talk.is_label(line, query) or is_table_row(line) or talk.ORIGINAL.match(line):
         return True
-    if is_comment(lines[after], query):
+    if talk.is_comment(lines[after], query):
         return False  # and so the line before is the text
-    return is_heading(line) or repeats_query(line, query)
+    return talk.is_heading(line) or talk.repeats_query(line, query)
 
 
 def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:
     """Returns the number of the first line that may be the text, and whether thoughts stand before it."""
     at, thought = _follows(lines, 0, skipped), False
-    if at is not None and (WORKING.match(lines[at]) or is_thought(_paragraph(lines, at), answer.query)):
+    if at is not None and (talk.WORKING.match(lines[at]) or talk.is_thought(_paragraph(lines, at), answer.query)):
         at = _labelled_answer(lines, at, answer.query) or at
     while at is not None:
         follows = _follows(lines, at + 1, skipped)
-        introduces = follows is not None and is_introduction(lines[at], answer.query)
-        if not introduces and (is_more_thought if thought else is_thought)(_paragraph(lines, at), answer.query):
+        introduces = follows is not None and talk.is_introduction(lines[at], answer.query)
+        if not introduces and (talk.is_more_thought if thought else talk.is_thought)(_paragraph(lines, at), answer.query):
             thought = True
             while at < len(lines) and lines[at].strip():
                 at += 1
@@ -193,7 +177,7 @@ def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set
         elif _is_talk(lines, at, answer, strategy, skipped):
             at = follows
         else:
-            return None if follows is None and is_only_talk(lines[at], answer.query) else at, thought
+            return None if follows is None and talk.is_only_talk(lines[at], answer.query) else at, thought
     return None, thought
 
 
@@ -202,8 +186,8 @@ def _labelled_answer(lines: list[str], at: int, query: str) -> int | None:
     found = None
     for n in range(at + 1, len(lines)):
         label = lines[n].partition(":" if ":" in lines[n] else "：")[0]
-        if (is_label(label, query) and without_label(lines[n], query) != lines[n]) or (
-            is_label(lines[n], query) and (is_heading(lines[n]) or ends_in_colon(lines[n]))
+        if (talk.is_label(label, query) and talk.without_label(lines[n], query) != lines[n]) or (
+            talk.is_label(lines[n], query) and (talk.is_heading(lines[n]) or talk.ends_in_colon(lines[n]))
         ):
             found = n
     return found
@@ -214,23 +198,23 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
     at, thought = _start(lines, answer, strategy, skipped)
     if at is None or (thought and answer.truncated):
         return {}
-    text = without_label(lines[at], answer.query)
+    text = talk.without_label(lines[at], answer.query)
     again = normalise(text)  # a small model writes its line again and again
-    lines = [*lines[:at], text, *(one for one in lines[at + 1 :] if normalise(without_label(one, answer.query)) != again)]
+    lines = [*lines[:at], text, *(one for one in lines[at + 1 :] if normalise(talk.without_label(one, answer.query)) != again)]
     if strategy.list_separator is not None:
         together = [line for line in lines[at:] if has_text(line)]
         if len(list_items(together, strategy)) == len(together):
             lines = [*lines[:at], *together]
     listed = list_items(lines[at:], strategy)
     before = next((line for line in reversed(lines[:at]) if line.strip()), "")
-    announces = ends_in_colon(before) and given_in(before) and without_questions(before) == before
+    announces = talk.ends_in_colon(before) and talk.given_in(before) and without_questions(before) == before
     if announces and len(listed) > 1 and strategy.list_separator is None:  # of rewrites the first is as good as any
-        lines = [*lines[:at], without_label(listed[0], answer.query), *lines[at + len(listed) :]]
+        lines = [*lines[:at], talk.without_label(listed[0], answer.query), *lines[at + len(listed) :]]
     value = leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
     after = _follows(lines, at + (len(listed) if listed and strategy.list_separator is not None else 1), set())
     if after is not None and not _comments(lines, at, after, answer.query):
         return {}
-    if thought and not (value.text and not ends_as_sentence(value.text)):
+    if thought and not (value.text and not talk.ends_as_sentence(value.text)):
         return {}
     return {} if _answers(value.text or "", strategy, answer.query) else {strategy.name: [value]}
 
@@ -239,18 +223,18 @@ def _answers(text: str, strategy: Strategy, query: str) -> bool:
     """Returns whether a text answers its query: several sentences that are longer than it, or one in place of a list."""
     words = length(text)
     if strategy.list_separator is not None and not re.search(r"[,;，、；،]", text):
-        return ends_as_sentence(text) and words > _MOST_TERM
+        return talk.ends_as_sentence(text) and words > _MOST_TERM
     return sentences(text) > 1 >= sentences(query) and words > _MOST_LONGER * length(query)
 
 
 def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
     """Returns whether the line `after` comments on the text at `at`; what stands behind a comment is one, too."""
     line, apart = lines[after], after > at + 1
-    if is_comment(line, query):
+    if talk.is_comment(line, query):
         return True
-    if apart and (is_heading(line) or is_introduction(line, query)) and _follows(lines, after + 1, set()) is not None:
+    if apart and (talk.is_heading(line) or talk.is_introduction(line, query)) and _follows(lines, after + 1, set()) is not None:
         return True
-    ends, text_ends = (ends_as_sentence(one) or one.rstrip(' *_"')[-1:] in ("?", "？") for one in (line, lines[at]))
+    ends, text_ends = (talk.ends_as_sentence(one) or one.rstrip(' *_"')[-1:] in ("?", "？") for one in (line, lines[at]))
     return apart and ends and not text_ends  # such as the offer to do more
 
 
@@ -266,11 +250,11 @@ def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
         at = _last_clean(lines, at, answer.query)
         if at is None:
             return {}
-    text = _RUN_IN.sub("", without_label(lines[at], answer.query))
+    text = _RUN_IN.sub("", talk.without_label(lines[at], answer.query))
     lines = [*lines[:at], text or lines[at], *lines[at + 1 :]]
     value = leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
     before = next((line for line in reversed(lines[:at]) if line.strip()), "")
-    if value.text and list_items(lines[at:], strategy) and ends_in_colon(before) and not given_in(before):
+    if value.text and list_items(lines[at:], strategy) and talk.ends_in_colon(before) and not talk.given_in(before):
         value = value._replace(text=f"{before.strip()} {value.text}")  # what a list is a list of
     return {strategy.name: [value]}
 
@@ -278,7 +262,7 @@ def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
 def _is_title(lines: list[str], at: int, following: int) -> bool:
     """Returns whether a line is a heading without marks: short, no sentence, and a paragraph of sentences behind it."""
     line, after = lines[at].strip(), _paragraph(lines, following)
-    if ends_as_sentence(line) or line[-1:] in "?？,，;；" or ends_in_colon(line) or not ends_as_sentence(after):
+    if talk.ends_as_sentence(line) or line[-1:] in "?？,，;；" or talk.ends_in_colon(line) or not talk.ends_as_sentence(after):
         return False
     apart = following > at + 1
     short = length(line) <= (_MOST_TITLE if apart else _MOST_TITLE // 2) and 2 * len(line) < len(after)
@@ -288,7 +272,7 @@ def _is_title(lines: list[str], at: int, following: int) -> bool:
 def _last_clean(lines: list[str], at: int, query: str) -> int | None:
     """Returns the number of the first line of the last paragraph behind thoughts, if that is none and ends as a sentence."""
     starts = [n for n in range(at, len(lines)) if has_text(lines[n]) and (n == at or not lines[n - 1].strip())]
-    is_talk = (is_comment, is_introduction, lambda line, _: is_heading(line))
+    is_talk = (talk.is_comment, talk.is_introduction, lambda line, _: talk.is_heading(line))
     starts = [n for n in starts if not any(one(lines[n], query) for one in is_talk)]
     paragraph = _paragraph(lines, starts[-1]) if starts else ""
-    return starts[-1] if starts and ends_as_sentence(paragraph) and not is_more_thought(paragraph, query) else None
+    return starts[-1] if starts and talk.ends_as_sentence(paragraph) and not talk.is_more_thought(paragraph, query) else None
