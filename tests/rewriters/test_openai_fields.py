@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
 from rewriters.engines import Request
-from rewriters.engines.openai import fields
 from rewriters.engines.openai.engine import OpenaiEngine
+from rewriters.engines.openai.protocol import sent_fields, without_fields
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -184,9 +184,9 @@ _NAMES = st.sets(
 def test_what_is_left_out_is_gone_and_the_rest_is_there(names: set[str], omitted: list[str]) -> None:
     values: Body = {"temperature": 0.0, "top_p": 0.9, "response_format": {"json_schema": {"schema": SCHEMA}}}
     body = {name: values.get(name, 7) for name in names}
-    kept, left_out = fields.without(body, omitted)
-    assert not fields.sent(kept) & set(omitted)
-    assert fields.sent(kept) | set(left_out) >= fields.sent(body) - {"max_tokens"}
+    kept, left_out = without_fields(body, omitted)
+    assert not sent_fields(kept) & set(omitted)
+    assert sent_fields(kept) | set(left_out) >= sent_fields(body) - {"max_tokens"}
     assert set(left_out) <= set(omitted)
     assert all(kept[name] == body[name] for name in kept.keys() & names - {"response_format"})
 

@@ -5,7 +5,7 @@ server's state (429, 503, no connection) are retried within a patience; failures
 invalid response) use up one of its attempts. A request that still fails ends as an error in its completion. A failure
 common to all requests, such as a wrong key, is raised.
 
-`protocol.py` builds and parses messages, `fields.py` knows those of their fields that servers refuse, `server.py` has the
+`protocol.py` builds and parses messages and knows which of their fields servers refuse, `server.py` has the
 connections, `token_count.py` counts what is not reported.
 """
 
@@ -25,9 +25,17 @@ from cluster.http import OF_ONE, Refusals, may_repeat
 from cluster.outages import answered, failed, pause
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
-from rewriters.engines.openai import fields
 from rewriters.engines.openai.aimd import LONGEST_BACKOFF, AimdLimit, Outcome, PatienceExceededError
-from rewriters.engines.openai.protocol import FIELD_REJECTIONS, ChatProtocol, ChatResponse, RequestFailure, Usage
+from rewriters.engines.openai.protocol import (
+    FIELD_REJECTIONS,
+    RENAMED,
+    ChatProtocol,
+    ChatResponse,
+    RequestFailure,
+    Usage,
+    refused_fields,
+    sent_fields,
+)
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import ServerEngineSettings
@@ -50,7 +58,7 @@ class _RequestState:
     attempts_used: int = 0
     seconds: float = 0.0  # in flight
     latency: float | None = None  # of the last send
-    omitted: set[str] = field(default_factory=set)  # what the server refused in this request (`fields.py`)
+    omitted: set[str] = field(default_factory=set)  # what the server refused in this request (`refused_fields`)
     left_out: tuple[str, ...] = ()  # of the last send
     spent: Usage = _NOTHING  # also of answers that were no completions: they are billed, too
 
@@ -81,7 +89,7 @@ class OpenaiEngine:
         self._service = f"LLM server {self._server.base}"
         self._patience = 60 * settings.patience_minutes
         self._counter, self._warned_of_usage = TokenCounter(settings.model), False
-        self._omitted: frozenset[str] = frozenset()  # what this server refuses (`fields.py`)
+        self._omitted: frozenset[str] = frozenset()  # what this server refuses (`refused_fields`)
         self._accepted: frozenset[str] = frozenset()  # what it has taken at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
         self._limit = AimdLimit(settings.max_in_flight, self._patience)
@@ -161,12 +169,12 @@ class OpenaiEngine:
             if isinstance(result, ChatResponse):
                 answered(self._service)
                 self._refusals.answered()
-                self._learn(state.omitted, fields.sent(body))
+                self._learn(state.omitted, sent_fields(body))
                 return await self._completed(request, result, state)
             if result.usage is not None:
                 state.add(result.usage, result.tier)
             if result.details is not None and result.status in FIELD_REJECTIONS:
-                refused = fields.refused(result.details, body, self._args.keys())
+                refused = refused_fields(result.details, body, self._args.keys())
                 state.omitted |= refused
                 if refused:
                     continue
@@ -200,7 +208,7 @@ class OpenaiEngine:
         if not self._accepted.issuperset(sent):
             self._accepted |= sent
         for name in sorted(set(omitted) - self._omitted - self._accepted):
-            instead = "max_completion_tokens is sent instead" if name == fields.RENAMED else "it is left out"
+            instead = "max_completion_tokens is sent instead" if name == RENAMED else "it is left out"
             _log.warning("%s does not take %s; from now on %s", self._server.base, name, instead)
             self._omitted |= {name}
 

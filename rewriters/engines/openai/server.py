@@ -20,8 +20,14 @@ import aiohttp
 from cluster.cause import redacted
 from cluster.errors import RewriterError, nearest
 from cluster.http import ApiKey, fatal_status, meant_status, parsed_json, proxy_of, retry_after, server_address
-from rewriters.engines.openai import fields
-from rewriters.engines.openai.protocol import FIELD_REJECTIONS, ChatProtocol, ChatResponse, RequestFailure
+from rewriters.engines.openai.protocol import (
+    FIELD_REJECTIONS,
+    ChatProtocol,
+    ChatResponse,
+    RequestFailure,
+    error_details,
+    refused_fields,
+)
 from rewriters.engines.settings import ServerEngineSettings
 
 _log = logging.getLogger(f"dmqr.{__name__}")
@@ -99,7 +105,7 @@ class ChatServer:
             raise self.error("server-away", f"{content.message}; {_remedy(content.message)}")
         result = self._protocol.parse_response(status, {}, content)
         listed = nearest(model, names or ())
-        if isinstance(result, ChatResponse) or fields.refused(fields.error_details(content), body, args.keys()):
+        if isinstance(result, ChatResponse) or refused_fields(error_details(content), body, args.keys()):
             if names:  # other requests go without what is refused
                 _log.warning("%s does not list the model %r, and answers for it%s", self.base, model, listed)
             return
