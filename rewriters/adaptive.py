@@ -87,8 +87,11 @@ def adaptive_template(
         for one in pool
     )
     shown = [one for one in demonstrations if one.rewrites.keys() <= {*bases}]
-    if demonstrations and not any(one.rewrites for one in shown):
-        shown += _of_examples(pool)
+    chosen = [one for one in pool if one.example][: max(1, min(2, len(pool) - 1))]  # two at most, and not all
+    if demonstrations and chosen and not any(one.rewrites for one in shown):
+        rewrites: dict[str, str | tuple[str, ...]] = {one.recorded_as: tuple(one.example.splitlines()) for one in chosen}
+        reason = f"The query is of a kind that these help with: {'; '.join(one.usage for one in chosen)}."
+        shown.append(Demonstration(query=EXAMPLE_QUERY, rewrites=rewrites, reason=reason))
     if least or not any(one.rewrites for one in shown):
         shown = [one for one in shown if one.rewrites]
     values = {
@@ -106,16 +109,6 @@ def reason_in(answer: str) -> str | None:
     found = next(reversed(list(_REASON.finditer(answer))), None)  # drafts come first
     found = found or next(reversed(list(_JSON_REASON.finditer(answer))), None)
     return " ".join(found["text"].split()).rstrip('"*_}, ')[:_MOST_REASON] or None if found else None
-
-
-def _of_examples(pool: Sequence[Strategy]) -> list[Demonstration]:
-    """Returns a demonstration of the examples of the first strategies, two at most and not all; none where they have none."""
-    chosen = [one for one in pool if one.example][: max(1, min(2, len(pool) - 1))]
-    if not chosen:
-        return []
-    rewrites: dict[str, str | tuple[str, ...]] = {one.recorded_as: tuple(one.example.splitlines()) for one in chosen}
-    reason = f"The query is of a kind that these help with: {'; '.join(one.usage for one in chosen)}."
-    return [Demonstration(query=EXAMPLE_QUERY, rewrites=rewrites, reason=reason)]
 
 
 def _shown(demonstration: Demonstration, pool: Sequence[Strategy]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,9 +59,17 @@ def _read(step: LlmStep, text: str) -> StepResult | None:
         grade = _grade(step, text)
         return None if grade is None else StepResult(text, grade)
     if step.output == "grades":
-        graded = _object(step, text, partial(_named_grade, step))
+        known = {normalise(name): grade for name, grade in step.grades.items()}
+
+        def named(value: Any) -> int | None:
+            """Returns the grade that a value is: a number, or a text that names one; None: it is none."""
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                return None
+            return known.get(f"{value:g}" if isinstance(value, int | float) else normalise(value))
+
+        graded = _object(step, text, named)
         return None if graded is None else StepResult(text, grades=graded)
-    found = _object(step, text, _text)
+    found = _object(step, text, lambda value: value.strip() or None if isinstance(value, str) else None)
     if found is None:
         return None
     return _failed("too_long") if any(len(one) > step.max_chars for one in found.values()) else StepResult(text, fields=found)
@@ -86,18 +93,6 @@ def _grade(step: LlmStep, text: str) -> int | None:
         if labelled and labelled["grade"].strip() in grades:
             return grades[labelled["grade"].strip()]
     return None
-
-
-def _named_grade(step: LlmStep, value: Any) -> int | None:
-    """Returns the grade that a value of an object is: a number, or a text that names one; None: it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    name = f"{value:g}" if isinstance(value, int | float) else normalise(value)
-    return {normalise(known): grade for known, grade in step.grades.items()}.get(name)
-
-
-def _text(value: Any) -> str | None:
-    return value.strip() or None if isinstance(value, str) else None
 
 
 def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> dict[str, Value] | None:

@@ -76,9 +76,11 @@ class LlmStep(BaseModel):
         """
         shown = {**values, "query": mask(query.text), "context": mask(query.context) if query.context else "(none)"}
         told = told_hash(values, mask.counts)
+        value = {"type": "integer", "enum": sorted({*self.grades.values()})} if self.grades else {"type": "string"}
+        schema = object_schema({key: dict(value) for key in self.keys}) if self.keys else None
         return Request(
             query.query_id, query.text, self.name, render(self.prompt, shown), self.prompt_hash,
-            self._schema, decoding, self.name, 0, engine, told,
+            schema, decoding, self.name, 0, engine, told,
             shared_prefix(self.prompt, shown, shown), self.system,
         )  # fmt: skip
 
@@ -91,14 +93,6 @@ class LlmStep(BaseModel):
         if set(self.optional) - set(self.keys) or (self.optional and self.output != "object"):
             raise ValueError("optional are keys of output object")
         return self
-
-    @cached_property
-    def _schema(self) -> dict[str, Any] | None:
-        """Returns the JSON schema of an object; None: the answer is none."""
-        if not self.keys:
-            return None
-        value = {"type": "integer", "enum": sorted({*self.grades.values()})} if self.grades else {"type": "string"}
-        return object_schema({key: dict(value) for key in self.keys})
 
 
 def shipped_steps() -> list[str]:
