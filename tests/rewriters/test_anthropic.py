@@ -12,10 +12,10 @@ from cluster.errors import RewriterError
 from rewriters.engines import Request, object_schema
 from rewriters.engines.anthropic import MessagesProtocol
 from rewriters.engines.openai.engine import OpenaiEngine
-from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
+from rewriters.engines.openai.protocol import RequestFailure
 from rewriters.engines.settings import AnthropicSettings
 from tests.support.rewriters.fake_server import Reply
-from tests.support.rewriters.messages_server import MessagesServer, message
+from tests.support.rewriters.messages_server import MessagesServer
 from tests.support.rewriters.requests import one
 
 KEY = "sk-ant-very-secret-0123456789"
@@ -87,19 +87,6 @@ def test_decoding_schema_and_thinking_in_its_words() -> None:
     assert (body["max_tokens"], body["thinking"]) == (2300, thinking)
     assert left_out == ("temperature 0.5", "top_p 0.9")
     assert not {"temperature", "top_p"} & body.keys()
-
-
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("end_turn", "stop"), ("stop_sequence", "stop"), ("max_tokens", "length"), ("refusal", "refusal"),
-        ("model_context_window_exceeded", "length"), ("something_new", "stop"),
-    ],
-)  # fmt: skip
-def test_how_it_ended(said: str, reason: str) -> None:
-    found = PROTOCOL.parse_response(200, {}, json.dumps(message("so", stop_reason=said, thought="hm")).encode())
-    assert isinstance(found, ChatResponse)
-    assert (found.text, found.finish_reason) == ("so", reason)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"content": "x"}', b'{"content": [{"type": "text"}]}', b"\xff", b"{" * 5000])

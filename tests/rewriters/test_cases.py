@@ -12,6 +12,7 @@ import yaml
 from rewriters.adaptive import reason_in
 from rewriters.classifier import Rules, load_rules
 from rewriters.engines import Completion
+from rewriters.engines.anthropic import MessagesProtocol
 from rewriters.gate import decide
 from rewriters.guards.guards import compared, near_duplicates
 from rewriters.guards.mask import Mask, has_check_digit, unmasked
@@ -19,16 +20,20 @@ from rewriters.guards.preserve import lost, parts
 from rewriters.guards.words import has_answer
 from rewriters.lengths import length
 from rewriters.normalise import normalise
-from rewriters.pool import load, load_pool, named
+from rewriters.pool import Entry, load, load_pool, named
+from rewriters.query import Query
 from rewriters.reading.checks import is_in_wrong_language
 from rewriters.reading.thinking import strip_thinking
 from rewriters.reading.words.languages import is_foreign, language_of, scripts
 from rewriters.reading.words.romanised import is_romanised
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.selection import chosen
+from rewriters.settings import SelectClassified, SelectColumn
 from rewriters.steps.reading import StepResult, read_step
 from rewriters.steps.step import LlmStep
-from tests.support.rewriters.pools import TRAINED, a_file, answered, cut, said, texts_of
+from tests.support.rewriters.messages_server import message
+from tests.support.rewriters.pools import FOUR, TRAINED, a_file, answered, cut, rewriter, said, texts_of
 
 GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"relevant": 2, "ambiguous": 1, "irrelevant": 0})
 GRADES = LlmStep(name="rate", prompt="{query}", output="grades", keys=("a", "b"), grades={str(n): n for n in range(4)})
@@ -72,11 +77,35 @@ def reader_of_three(answer: str) -> str:
 
 
 def trained(name: str, answer: str, is_cut: bool) -> list[str]:
-    rewriter = Rewriter(Rewriting(load_pool([TRAINED[name]]), decoding={"temperature": 0.0, "max_tokens": 512}))
+    one = Rewriter(Rewriting(load_pool([TRAINED[name]]), decoding={"temperature": 0.0, "max_tokens": 512}))
     query = "is the keeper of the old lighthouse older than its lamp?"
-    made = answered(rewriter, query, cut(answer) if is_cut else said(answer))
+    made = answered(one, query, cut(answer) if is_cut else said(answer))
     assert bool(made.failures) == (not made.rewrites or (is_cut and name != "qmd_passage"))
     return [one.text for one in made.rewrites]
+
+
+POOL: list[Entry] = [*FOUR, {"rag_fusion": {"n": 2}}, {"rag_fusion": {"n": 3, "temperature": 0.5}}]
+
+
+def by_cell(cell: str | None) -> list[str]:
+    one = rewriter(POOL, select=SelectColumn(kind="column", column="methods"))
+    choice = one.choose(Query("id1", "tea", None, {} if cell is None else {"methods": cell}))
+    assert choice.note is None
+    return list(choice.texts)
+
+
+def typed_by_llm(answer: str | None) -> str | None:
+    select = SelectClassified(kind="classified", by="llm")
+    one = rewriter(["hyde", "multi_query", "step_back", "decompose"], select=select, rules=load_rules("english"))
+    choice = one.choose(Query("id1", "printer not working"), said(answer))
+    assert choice.answered == (choice.query_type != "debugging")
+    return choice.query_type
+
+
+def ended_at_anthropic(words: str) -> str:
+    found = MessagesProtocol().completion(message("so", stop_reason=words, thought="hm"))
+    assert found.text == "so"
+    return found.finish_reason
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -107,6 +136,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "trained": trained,
     "phrases": by_own_rule,
     "reader_of_three": reader_of_three,
+    "by_cell": by_cell,
+    "chosen": lambda wanted: chosen(wanted, load_pool(POOL), "here"),
+    "typed_by_llm": typed_by_llm,
+    "ended_at_anthropic": ended_at_anthropic,
 }
 TABLES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
 

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from rewriters.classifier import Rules, load_rules
-from rewriters.engines import Completion
 from rewriters.pool import Entry
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
@@ -102,32 +101,6 @@ def test_the_question_with_placeholders_is_another_request_than_the_one_without(
     assert masked.prompt.endswith("Query: who is <MAIL_1>")
     assert asked.variables != masked.variables
     assert plain.question(other) == masking.question(other)
-
-
-@pytest.mark.parametrize(
-    ("answer", "query_type"),
-    [
-        ("factual", "factual"),
-        ("Type: **Factual**.", "factual"),
-        ("how_to", "how_to"),
-        ("How-to", "how_to"),
-        ("how to", "how_to"),
-        ("It is not simple, since it weighs two things: comparison", "comparison"),
-        ("<think>simple?</think>complex", "complex"),
-    ],
-)
-def test_its_answer_decides(answer: str, query_type: str) -> None:
-    choice = classified("llm").choose(Query("id1", "printer not working"), said(answer))
-    assert (choice.query_type, choice.answered) == (query_type, True)
-    assert list(choice.texts) == list(ENGLISH.strategies[query_type])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "answer", [said("a question"), said(""), said(None), Completion(None, None, "m", error_reason="timed_out"), None]
-)
-def test_where_it_names_no_type_the_rules_do(answer: Completion | None) -> None:
-    choice = classified("llm").choose(Query("id1", "printer not working"), answer)
-    assert (choice.query_type, choice.answered) == ("debugging", False)
 
 
 def test_names_of_types_may_be_in_any_script_and_case() -> None:

@@ -10,7 +10,6 @@ from rewriters.classifier import Rules
 from rewriters.pool import Entry
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
-from rewriters.selection import chosen
 from rewriters.settings import SelectClassified, SelectColumn, SelectRandom
 from tests.support.rewriters.pools import FOUR, rewriter, said
 
@@ -50,29 +49,6 @@ def by_cell(cell: str | None) -> tuple[list[str], str | None]:
     return list(choice.texts), choice.note
 
 
-@pytest.mark.parametrize(
-    ("cell", "strategies"),
-    [
-        ("keyword", ["keyword"]),
-        (" keyword ", ["keyword"]),
-        ("core_content, keyword", ["keyword", "core_content"]),
-        ("core_content;keyword,", ["keyword", "core_content"]),
-        ("rag_fusion(n=3,temperature=0.5), general", ["general", "rag_fusion(n=3,temperature=0.5)"]),
-        ("rag_fusion(n=2),rag_fusion(n=3,temperature=0.5)", NAMES[4:]),
-        ("none", []),
-        ("0", []),
-        ("1", NAMES[:1]),
-        ("6", NAMES[:5]),
-        ("99", NAMES),
-        ("", NAMES),
-        ("  ", NAMES),
-        (None, NAMES),
-    ],
-)
-def test_a_cell_names_strategies_or_a_number_of_texts(cell: str | None, strategies: list[str]) -> None:
-    assert by_cell(cell) == (strategies, None)
-
-
 @pytest.mark.parametrize("cell", ["generl", "keyword, generl", "rag_fusion", "-1", "2.5", "keyword keyword"])
 def test_a_cell_that_names_none_of_the_pool_takes_all_with_a_note(cell: str) -> None:
     strategies, note = by_cell(cell)
@@ -93,24 +69,6 @@ def test_the_column_is_read_from_the_log_and_the_reason_kept() -> None:
 
 
 # ---------------------------------------------------------------- a number of texts
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (0, {}),
-        (3, dict.fromkeys(FOUR[:3])),
-        (5, dict.fromkeys(FOUR) | {"rag_fusion(n=2)": 1}),
-        (8, dict.fromkeys(NAMES[:5]) | {NAMES[5]: 2}),
-        ("none", {}),
-        (None, {}),
-        ("keyword", {"keyword": None}),
-        (["core_content", "keyword"], {"keyword": None, "core_content": None}),
-    ],
-)
-def test_a_number_takes_the_first_texts_of_the_pool(wanted: object, expected: dict[str, int | None]) -> None:
-    pool = rewriter(POOL)._of.pool
-    assert chosen(wanted, pool, "here") == expected  # type: ignore[arg-type]
 
 
 def test_a_number_of_rewrites_that_follows_the_query() -> None:
