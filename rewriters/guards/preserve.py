@@ -202,7 +202,7 @@ class _Text:
 
     def _has_name(self, name: str) -> bool:
         joined = _joined(name)
-        initials = "".join(word[0] for word in self._words)
+        initials = "".join(word[:1] for word in self._words)
         if joined in self._joined or (2 <= len(joined) <= 6 and joined in initials):
             return True
         least = max(3, -(-len(joined) * 3 // 5))

@@ -254,9 +254,9 @@ class ChatProtocol:
         except ValueError as problem:
             details, reported = error_details(content), found if isinstance(found, dict) else {}
             message = f"HTTP {status}, but {problem}: {error_text(details) or 'nothing'}"
-            if isinstance(problem, BrokenOffError):
+            if isinstance(problem, BrokenAnswerError):
                 message = str(problem)
-            reason = "broken_off" if isinstance(problem, BrokenOffError) else "bad_answer"
+            reason = "broken_off" if isinstance(problem, BrokenAnswerError) else "bad_answer"
             return RequestFailure(reason, message, status, details, usage=self.usage(reported), tier=_tier(reported))
 
     def completion(self, found: Any) -> ChatResponse:
@@ -276,7 +276,7 @@ class ChatProtocol:
         finish_reason = _FINISH_REASONS.get(ended.casefold(), "stop") if isinstance(ended, str) else "stop"
         if finish_reason is None:
             why = error_text(details_of(choice["error"])) if choice.get("error") else "nothing more"
-            raise BrokenOffError(f"the server broke its answer off (finish_reason {str(ended)[:40]}): {why}")
+            raise BrokenAnswerError(f"the server broke its answer off (finish_reason {str(ended)[:40]}): {why}")
         text, refusal = _text(message.get("content")), message.get("refusal")
         if found.get("error") and not text.strip():
             raise ValueError("it holds an error")
@@ -292,7 +292,7 @@ class ChatProtocol:
         return Usage(prompt, token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
 
 
-class BrokenOffError(ValueError):
+class BrokenAnswerError(ValueError):
     """The server ended an answer before its end."""
 
 
