@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from cluster.run.stage import shard_of
-from jobs.chain.arms.generations import LlmTask
+from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.counts import with_counts
 from jobs.chain.journal import Key
 from jobs.chain.paid_before import PaidBefore, paid_requests

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -107,24 +107,16 @@ def stages(
         max((engine.blocks_in_flight(one.settings, size) for one in of), default=1) for of in opened_together(work).values()
     ]
     at_once = dict(zip(arguments["rewrite"], blocks, strict=False))  # without an engine a stage that adds no text
-    steps: tuple[tuple[str, Literal["iteration", "generation"], str], ...]
-    steps = ("iterate", "iteration", "iterate"), ("generate", "generation", "answer")  # stage, what it generates, pool
-    for name, of, pool in steps:
-        if generating := work.generating(of):
-            asking = {"work": work, "job": _asked_for(prepared, start, store, pools[pool])}
-            arguments[name] = {name: asking | ({"device": device(pools[pool])} if name == "iterate" else {})}
-            asked = [task.engine.settings for _, one in generating for task in one.asked]
-            at_once[name] = max(engine.blocks_in_flight(one, size) for one in asked)
-    if work.corrections:
-        arguments["grade"] = {"grade": {"work": work, "job": _asked_for(prepared, start, store, pools["grade"])}}
-        engines = [task.engine.settings for one in work.corrections for task in one.tasks.values()]
-        at_once["grade"] = max((engine.blocks_in_flight(one, size) for one in engines), default=1)
-    if any(one.search is not None for one in work.corrections):
+    for name, stage in (("iterate", "iterate"), ("grade", "grade"), ("generate", "answer"), ("judge", "judge")):
+        if work.doing(stage):
+            arguments[name] = {name: {"work": work, "job": _asked_for(prepared, start, store, pools[stage])}}
+            at_once[name] = max((engine.blocks_in_flight(one.engine.settings, size) for one in work.tasks(stage)), default=1)
+    if "iterate" in arguments:
+        arguments["iterate"]["iterate"]["device"] = device(pools["iterate"])
+    if "judge" in arguments:
+        arguments["judge"]["judge"]["gold"] = gold
+    if any(one.web_search is not None for one in work.answers):
         arguments["web"] = {"web": {"work": work, "run": run, "store": store}}
-    if work.judging:
-        judging = {"work": work, "job": _asked_for(prepared, start, store, pools["judge"]), "gold": gold}
-        arguments["judge"] = {"judge": judging}
-        at_once["judge"] = engine.blocks_in_flight(work.judging[0].engine.settings, size)
     found = [
         Stage(
             name,
@@ -185,5 +177,5 @@ def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:
 
     retrievers = {key: opened(one) for key, one in work.retrievers.items()}
     rerankers = tuple(replace(one, settings=absolute(one.settings.for_worker(workers))) for one in work.rerankers)
-    corrections = tuple(one if one.search is None else replace(one, search=opened(one.search)) for one in work.corrections)
-    return replace(work, retrievers=retrievers, rerankers=rerankers, corrections=corrections)
+    answers = tuple(one if one.web_search is None else replace(one, web_search=opened(one.web_search)) for one in work.answers)
+    return replace(work, retrievers=retrievers, rerankers=rerankers, answers=answers)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from cluster.storage.s3_duckdb import open_duckdb
 from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import RUN
-from jobs.chain.arms.judging import ACCURACY, CRITERIA
+from jobs.chain.arms.tasks import ACCURACY, CRITERIA
 from jobs.chain.steps.contexts import without_citations
 from jobs.config.settings import EvaluateSettings
 from jobs.counts import WITHOUT_GOLD

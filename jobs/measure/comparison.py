@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from jobs.chain.arms.judging import CRITERIA
+from jobs.chain.arms.tasks import CRITERIA
 from jobs.config.settings import EvaluateSettings
 from jobs.job.measure_checks import check_baseline
 from jobs.log.judgements import Judgements

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from jobs.chain.arms.judging import ACCURACY, RELEVANCE
+from jobs.chain.arms.tasks import ACCURACY, RELEVANCE
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.judged_rows import database

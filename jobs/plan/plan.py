@@ -15,7 +15,6 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gp
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from cluster.storage import open_storage
 from cluster.storage.copies import work_folder
-from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import most_requests
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
@@ -30,7 +29,7 @@ from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import all_searches, arms_left, planned_saving, searches_of_web, step_work
 from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_unfinished
-from jobs.run.planning.requests import VARYING
+from jobs.run.planning.requests import VARYING, most_of_stage
 from jobs.run.planning.sample import PlannedQueries, read_sample
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
@@ -144,8 +143,8 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
             "requests_expected": None if some is None else round(left * some),
             "searches": left * sum(searches.values()),
             **{kind: left * count for kind, count in step_work(config).items()},
-            "grades": left * sum(one.most_requests for _, one in own.compiled.work.correcting()),
-            "judgements": left * most_judgements(job.compiled.work),
+            "grades": left * most_of_stage(own.compiled.work, "grade"),
+            "judgements": left * most_of_stage(job.compiled.work, "judge"),
             "files": (shards - len(done.shards)) * (tables + 1 + bool(answers)) + (0 if draft.stored else PLAN_FILES),
         },
         "expected": None if expected is None else expected.values() | ({} if ablation is None else _of_the_run(expected)),

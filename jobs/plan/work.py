@@ -9,12 +9,11 @@ from typing import Any
 
 from cluster.costs import Totals
 from jobs.chain.arms.compile import Compiled
-from jobs.chain.arms.generations import iterate_settings
-from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import asked_at_most, most_requests
 from jobs.config.config import Config
 from jobs.counts import QUANTITIES, cost_quantity, cost_stages
 from jobs.job.steps import WEB_SEARCH
+from jobs.run.planning.requests import most_of_stage
 from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
@@ -139,8 +138,10 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         naive["rounds"] += rounds_of_query(arm.config) * (1 + graded_in_round(arm.config))
         naive["web_searches"] += arm.config.web is not None
         naive["answers"] += arm.config.answer is not None
-        naive["judgements"] += most_judgements(replace(work, answers=tuple(one for one in work.answers if one.arm == arm.name)))
-    naive["grades"] = sum(one.most_requests for _, one in work.correcting())
+        naive["judgements"] += most_of_stage(
+            replace(work, answers=tuple(one for one in work.answers if one.arm == arm.name)), "judge"
+        )
+    naive["grades"] = most_of_stage(work, "grade")
     executed = {
         "requests": len({key for reading in work.readings for key in asked_at_most(reading)}),
         "searches": searches_by_name(compiled).total(),
@@ -149,7 +150,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         "grades": naive["grades"],
         "web_searches": naive["web_searches"],
         "answers": naive["answers"],
-        "judgements": most_judgements(work),
+        "judgements": most_of_stage(work, "judge"),
     }
     all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))
     return Saving(all_naive, all_executed, dict.fromkeys(QUANTITIES, 0))
@@ -174,9 +175,9 @@ def searches_by_name(compiled: Compiled, *, before_rounds: bool = False) -> Coun
                 found |= {(key, "alone", *together)} if before_rounds and name in search.route(ORIGINAL) else set()
             else:
                 found |= {(key, *text) for text in texts if name in search.route(str(text[0]))}
-    for number, of in () if before_rounds else work.generating("iteration"):
-        search = work.searches[work.answers[number].search]
-        rounds = range(iterate_settings(of).rounds)
+    for number, arm in work.doing("iterate").items() if not before_rounds else ():
+        search = work.searches[arm.search]
+        rounds = range(arm.tasks["iterate"].rounds.rounds)
         found |= {(search.retrievers[name], ITERATE, number, n) for name in search.route(ITERATE) for n in rounds}
     return Counter(
         f"{counted}@{model or ''}" for key, *_ in found for counted, model in work.retrievers[key].search_names.items()

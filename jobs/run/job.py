@@ -65,13 +65,8 @@ class Job:
     def engines(self) -> dict[str, list[EngineSettings]]:
         """Returns pool -> the engines that each of its workers opens, of the pools that ask LLMs."""
         work = self.compiled.work
-        steps = {
-            "iterate": [task.engine for _, of in work.generating("iteration") for task in of.asked],
-            "grade": [task.engine for _, of in work.correcting() for task in of.tasks.values()],
-            "answer": [one.engine for _, one in work.generating("generation")],
-            "judge": [one.engine for one in work.judging],
-        }
-        asked = {name: list(distinct(one.settings for one in of).values()) for name, of in steps.items() if of}
+        steps = {stage: work.tasks(stage) for stage in ("iterate", "grade", "answer", "judge")}
+        asked = {name: list(distinct(one.engine.settings for one in of).values()) for name, of in steps.items() if of}
         return self._rewriting_engines | asked
 
     @property
@@ -92,13 +87,13 @@ class Job:
             "runs": work.keep_lists,
             "candidates": work.keep_candidates,
             "scores": bool(work.rerankers),
-            "rounds": bool(work.generating("iteration")),
-            "grades": bool(work.corrections),
-            "corrections": bool(work.corrections),
-            "answers": bool(work.generating("generation")),
-            "judgements": bool(work.judging),
+            "rounds": bool(work.doing("iterate")),
+            "grades": bool(work.doing("grade")),
+            "corrections": bool(work.doing("grade")),
+            "answers": bool(work.doing("answer")),
+            "judgements": bool(work.doing("judge")),
             "web": any(retriever.of_pages for retriever in work.retrievers.values())
-            or any(one.search is not None for one in work.corrections),
+            or any(one.web_search is not None for one in work.answers),
             "selections": any(one.rewriting.selects or one.gate is not None for one in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),
         }

@@ -10,14 +10,11 @@ from typing import Any, TypeVar
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import FULL, RUN, Arm
-from jobs.chain.arms.corrections import Corrections
-from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
-from jobs.chain.arms.generations import Generations, TaskNames
-from jobs.chain.arms.judging import judging_of
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.shared_work import Answer, Search, SharedWork
+from jobs.chain.arms.tasks import TaskNames, judge_tasks
 from jobs.chain.arms.texts import ArmTexts, gate_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
@@ -29,7 +26,7 @@ from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
-from jobs.job.steps import ReadySteps, ready_steps
+from jobs.job.steps import WEB_SEARCH, ReadySteps, ready_steps
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -96,8 +93,8 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
     configs = {arm.name: config for arm, config in answered}
     texts = ArmTexts(facts.rewriting, configs[arms[0].name])
     lists = _Lists(facts, answered)
-    rerankers, names = Distinct[ScoredBy](), TaskNames()
-    generations, corrections = Generations(names), Corrections(names)
+    rerankers, names, first = dict[str, ScoredBy](), TaskNames(), configs[arms[0].name]
+    judged = judge_tasks(first, facts.steps(first))
     answers, fingerprints, distinct = [], {}, DistinctArms()
     for arm in arms:
         if arm.members:
@@ -109,6 +106,8 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         reranked = config.rerank.kind != "none"
         documents = lists.open(config, config.retrieve.text_retriever)
         scored_by = facts.reranker(config, documents, lists.retrievers[documents].texts) if reranked else None
+        if scored_by is not None:
+            rerankers.setdefault(scored_by.label, scored_by)
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         all_fused = reranked or drops or config.iterate is not None or arm is arms[0]  # rounds are merged before they are cut
@@ -120,28 +119,26 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             frozenset(config.rewrite.planned),
             _fusing(config, max(looked, *shown, config.fuse.keep if all_fused else 0)),
             documents,
-            rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
+            None if scored_by is None else list(rerankers).index(scored_by.label),
             config.rerank.combine,
             kept,
             looked,
             min(looked, cut_from(config, cuts)),
             config.fuse.keep,
             config.retrieve.depth,
-            generations.add("answer", facts.steps(config), config, arm),
-            generations.add("iterate", facts.steps(config), config, arm),
-            corrections.add(config, facts.steps(config), arm),
+            names.tasks(config, facts.steps(config), arm.name) | judged,
+            config.grade,
+            config.web,
+            _web_search(config, facts.steps(config)),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
         answers.append(answer)
         known = identity(config, facts.indexes(config), identified_by, facts.reranking(config), facts.steps(config).identity())
         fingerprints[arm.name] = fingerprint(known)
-    first = configs[arms[0].name]
     work = SharedWork(
-        tuple(texts.readings), dict(lists.retrievers),
-        tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
-        generations=tuple(generations.values), corrections=tuple(corrections.values),
-        judging=tuple(judging_of(first, facts.steps(first), kind) for kind in facts.steps(first).judge),
+        tuple(texts.readings), dict(lists.retrievers), tuple(lists.searches.values()), tuple(rerankers.values()),
+        tuple(answers), sources,
     )  # fmt: skip
     return Compiled(distinct.arms, work, fingerprints, {arm: of for arm in fingerprints if (of := texts.part_of(arm))})
 
@@ -260,7 +257,7 @@ class _Lists:
     def __init__(self, facts: _Facts, answered: Sequence[tuple[Arm, Config]]) -> None:
         self._facts = facts
         self.retrievers: dict[str, OpenedBy] = {}
-        self.searches = Distinct[Search]()
+        self.searches: dict[str, Search] = {}
         self._depths: dict[str, int] = {}  # deepest list, by retriever
         for _, config in answered:
             for name in config.retrieve.retrievers:
@@ -282,7 +279,8 @@ class _Lists:
             reading, retrievers, together, routes, fuse, cuts, depth, config.dense_retriever,
             frozenset(config.rewrite.planned) if together else None,
         )  # fmt: skip
-        return self.searches.place(key, search)
+        self.searches.setdefault(key, search)
+        return list(self.searches).index(key)
 
     def opened(self, config: Config) -> dict[str, str]:
         """Returns the keys of an arm's retrievers by name."""
@@ -303,6 +301,16 @@ class _Lists:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
         depth = config.retrieve.depth if settings.is_approximate else None  # a deeper search looks at more, and finds others
         return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
+
+
+def _web_search(config: Config, steps: ReadySteps) -> OpenedBy | None:
+    """Returns the search engine of the web, which is asked where graded results do not suffice.
+
+    Its answers are no answers of a retriever that asks the same: each search is a cost of one stage.
+    """
+    if config.web is None:
+        return None
+    return OpenedBy(WEB_SEARCH, config.web.search, dict(steps.searched or {}) | {"asked_by": "web"}, config.web.documents)
 
 
 def _fusing(config: Config, keep: int) -> FuseSettings:

@@ -68,4 +68,4 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     documents = answer.documents if fuse.duplicates == "drop" else None
     reranked = (answer.reranker, answer.combine) if answer.reranker is not None else None
     ordered = answer.search, answer.strategies, fusion, documents, reranked
-    return *ordered, answer.keep, answer.looked, answer.generation, answer.iteration, answer.correction
+    return *ordered, answer.keep, answer.looked, answer.steps_key

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
+from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy, digest
 from jobs.chain.cuts import Cuts
+from jobs.job.steps import stage_of
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
-    from jobs.chain.arms.corrections import Correction
     from jobs.chain.arms.gates import RewriteGate
-    from jobs.chain.arms.generations import Generation
-    from jobs.chain.arms.judging import Judging
+    from jobs.chain.arms.tasks import LlmTask
+    from jobs.config.settings import WebSearchSettings
     from retrievers.settings import FuseSettings
     from rewriters.rewriter import Rewriting
+    from rewriters.steps.settings import GradeSettings
+
+
+_OF_TASKS = {"engine", "prompt", "variables", "decoding", "question", "strips", "search"}
+"""Settings that tasks and search engines have the content of."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,11 @@ class Answer:
         cut_from: A shorter list is whole (`cut_from` in `jobs/chain/cuts.py`).
         candidates: Fused documents that are handed on and reranked, as `fuse.keep` has it.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
-        generation: How an LLM answers, an index in `SharedWork.generations`; None: none does.
-        iteration: How an LLM refines the query in further rounds, likewise; None: there are none.
-        correction: How the first results are corrected, an index in `SharedWork.corrections`; None: they are not.
+        tasks: Key of the config -> what LLMs are asked about its results.
+        grade: How first results are graded before they are answered from (corrective RAG, Yan et al. 2024, arXiv 2401.15884);
+            None: they are not.
+        web: When the web is asked then; None: never.
+        web_search: The search engine of the web.
     """
 
     arm: str
@@ -118,9 +125,17 @@ class Answer:
     cut_from: int
     candidates: int
     retrieved: int
-    generation: int | None = None
-    iteration: int | None = None
-    correction: int | None = None
+    tasks: Mapping[str, LlmTask] = field(default_factory=dict)
+    grade: GradeSettings | None = None
+    web: WebSearchSettings | None = None
+    web_search: OpenedBy | None = None
+
+    @property
+    def steps_key(self) -> str:
+        """Returns what tells what LLMs do with its results from that of other arms."""
+        own = [None if one is None else one.model_dump(exclude=_OF_TASKS) for one in (self.grade, self.web)]
+        search = None if self.web_search is None else self.web_search.space
+        return digest([{section: task.key for section, task in self.tasks.items()}, own, search])
 
     @property
     def drops(self) -> bool:
@@ -142,27 +157,23 @@ class SharedWork:
     """Whether the lists of the first answer are written to runs/."""
     keep_candidates: bool = True
     """Whether its fused candidates are written to candidates/."""
-    generations: tuple[Generation, ...] = ()
-    """What LLMs generate from the first results: answers, and refined queries."""
-    corrections: tuple[Correction, ...] = ()
-    """How first results are corrected before they are answered from."""
-    judging: tuple[Judging, ...] = ()
-    """What an LLM judges, of all arms alike."""
 
     @property
     def only(self) -> Answer | None:
         """Returns the answer of a job of one arm, whose counts, flags and notes need no arm's name; None: there are several."""
         return self.answers[0] if len(self.answers) == 1 else None
 
-    def generating(self, step: Literal["generation", "iteration"]) -> list[tuple[int, Generation]]:
-        """Returns the answers that have a step, by index, with how it generates."""
-        found = ((number, getattr(one, step)) for number, one in enumerate(self.answers))
-        return [(number, self.generations[place]) for number, place in found if place is not None]
+    def doing(self, stage: str) -> dict[int, Answer]:
+        """Returns the arms with a stage after retrieval, as in costs, by index."""
+        found = enumerate(self.answers)
+        if stage == "grade":  # which a reranker may do
+            return {number: one for number, one in found if one.grade is not None}
+        return {number: one for number, one in found if any(stage_of(section) == stage for section in one.tasks)}
 
-    def correcting(self) -> list[tuple[int, Correction]]:
-        """Returns the answers whose first results are corrected, by index, with how."""
-        found = ((number, one.correction) for number, one in enumerate(self.answers))
-        return [(number, self.corrections[place]) for number, place in found if place is not None]
+    def tasks(self, stage: str) -> list[LlmTask]:
+        """Returns what LLMs are asked at a stage, as in costs, each once."""
+        every = {one.key: one for arm in self.answers for section, one in arm.tasks.items() if stage_of(section) == stage}
+        return list(every.values())
 
     def texts_of(self, number: int, rewrites: Iterable[Mapping[str, Any]]) -> list[str]:
         """Returns the texts that an answer, by its index, has of the rewrites of a query."""

@@ -185,7 +185,7 @@ class Retrieve:
     def _best(self, rows: int, lists: Sequence[SearchLists]) -> list[list[dict[str, Any]]]:
         """Returns the best scores of the originals' lists, where further rounds go by them."""
         best: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
-        for number in sorted({self._work.answers[at].search for at, _ in self._work.generating("iteration")}):
+        for number in sorted({self._work.answers[at].search for at in self._work.doing("iterate")}):
             for row, retriever, score in lists[number].best():
                 best[row].append({"search": number, "retriever": retriever, "score": score})
         return best

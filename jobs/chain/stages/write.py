@@ -78,15 +78,15 @@ class Write:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
             tables["scores"] = scores_table(self._schemas["scores"], ids, block, work)
-        if work.generating("iteration"):
+        if work.doing("iterate"):
             tables["rounds"] = of_arms(ids, table, work, "rounds")
-        if work.corrections:
+        if work.doing("grade"):
             tables |= {name: of_arms(ids, table, work, name) for name in ("grades", "corrections")}
             counts["web_asked"] = pc.count(tables["corrections"].column("web_query")).as_py()
-        if work.generating("generation"):
+        if work.doing("answer"):
             tables["answers"] = of_arms(ids, table, work, "answers")
             counts["answers"] = tables["answers"].num_rows
-        if work.judging:
+        if work.doing("judge"):
             tables["judgements"] = judged_table(ids, table)
             counts["judgements"] = tables["judgements"].num_rows
         for name, rows in tables.items():

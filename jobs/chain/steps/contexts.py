@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
 
-from jobs.chain.arms.generations import Generation
+from jobs.chain.arms.tasks import LlmTask
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.steps.settings import LABELS
 from rewriters.strategy import render
@@ -58,17 +58,17 @@ class Context(NamedTuple):
     cut: int
 
 
-def token_counter(of: Generation) -> Callable[[str], int]:
+def token_counter(of: LlmTask) -> Callable[[str], int]:
     """Returns what counts the tokens of a context: the tokenizer of the model that is asked, where it is known."""
-    return TokenCounter(of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
+    return TokenCounter(of.engine.settings.counted_by).count if of.context.context_tokens is not None else len
 
 
-def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:
+def context_of(of: LlmTask, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:
     """Returns the context that documents make.
 
     A document is left out with all behind it where it would exceed `context_tokens`; the first is cut instead.
     """
-    settings, room, cut = of.settings, of.settings.context_tokens, 0
+    settings, room, cut = of.context, of.context.context_tokens, 0
     shown: list[str] = []
     labels: list[str] = []
     for number, one in enumerate(documents, start=1):
@@ -106,7 +106,7 @@ def beginning(text: str, most: int | None) -> str:
     return text if most is None or len(text) <= most else text[:most].rstrip() + " ..."
 
 
-def _document(of: Generation, number: int, place: str, label: str, text: str) -> str:
+def _document(of: LlmTask, number: int, place: str, label: str, text: str) -> str:
     values = {
         "number": str(number),
         "source": f" (source: {place})" if place else "",

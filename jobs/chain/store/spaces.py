@@ -15,8 +15,7 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
     """Returns what a job keeps in the store, with what each space is about; answers that are recorded cost nothing."""
     found: dict[Space, Mapping[str, Any]] = {}
     engines = [one for reading in work.readings for one in reading.engines.values()]
-    engines += [task.engine for one in work.corrections for task in one.tasks.values()]
-    engines += [task.engine for one in work.generations for task in one.asked] + [one.engine for one in work.judging]
+    engines += [task.engine for arm in work.answers for task in arm.tasks.values()]
     for engine in engines:
         if not engine.settings.is_recorded:
             found[Space("completions", engine.space)] = {"engine": engine.identity}
@@ -35,7 +34,7 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
         found[Space("lists", retriever.space)] = about
         if key in comparing:
             found[Space("vectors", retriever.encoder_space)] = {"encoder": retriever.identity.get("encoder")}
-    for search in (one.search for one in work.corrections if one.search is not None):
+    for search in (one.web_search for one in work.answers if one.web_search is not None):
         found[Space("web", search.space)] = {"retriever": search.name, "web": dict(search.identity)}
     for reranker in work.rerankers:
         found[Space("scores", reranker.space)] = {"reranker": dict(reranker.identity)}

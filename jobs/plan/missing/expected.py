@@ -173,8 +173,8 @@ def _pairs(work: SharedWork, looked: Surveyed, stored: StoredQueries, rates: Rat
 def _of_web(work: SharedWork, looked: Surveyed, rates: Rates) -> dict[str, Kind]:
     """Returns the searches of the web of queries whose results are graded as too poor; nothing where there are none."""
     kind, scale = Kind(note="it is asked where graded results do not suffice"), Scale(looked)
-    for one in work.corrections:
-        for name, model in one.search.search_names.items() if one.search is not None else ():
+    for search in {one.web_search.space: one.web_search for one in work.answers if one.web_search is not None}.values():
+        for name, model in search.search_names.items():
             component = "web", f"{name}@{model or ''}"
             number = scale.of(Amount(0, looked.looked, looked.looked), 1)
             kind.parts[component] = kind.parts.get(component, NOTHING).plus(number)

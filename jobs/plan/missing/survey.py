@@ -294,7 +294,7 @@ def _unscored(work: SharedWork) -> str:
     """Returns why pairs, and what is asked about documents, are not looked up; "": they are, or there are none."""
     read = {answer.documents for answer in work.answers if answer.fuse.duplicates == "drop"}
     read |= {one.documents for one in work.rerankers}
-    if work.corrections or work.judging or work.generating("generation"):
+    if any(work.doing(stage) for stage in ("grade", "answer", "judge")):
         read |= {answer.documents for answer in work.answers}
     opened = [work.retrievers[key] for key in sorted(read)]
     away = [one.name for one in opened if not is_here(one.name, one.settings)]

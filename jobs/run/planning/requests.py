@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from jobs.chain.arms.generations import LlmTask, iterate_settings
-from jobs.chain.arms.judging import Judging, most_judgements
 from jobs.chain.arms.requests import asked_at_most
 from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.tasks import LlmTask
+from jobs.chain.arms.tasks import most_requests as most_requests_of
 from jobs.run.spending import tries_per_request
+from rewriters.steps.settings import RelevanceSettings
 
 VARYING = ("classified", "random_k", "column")
 """The kinds of `rewrite.select` with which queries differ in their number of requests."""
@@ -21,19 +22,24 @@ class AskedStep(NamedTuple):
     kind: str
     stage: str
     most: int
-    tasks: Sequence[LlmTask | Judging]
+    tasks: Sequence[LlmTask]
 
 
-def asked_steps(work: SharedWork) -> Iterator[AskedStep]:
-    """Yields the stages of a job that ask LLMs about results, in their order."""
-    rounds = [of for _, of in work.generating("iteration")]
-    correcting, answering = work.correcting(), [of for _, of in work.generating("generation")]
-    grading = [task for _, of in correcting for task in of.tasks.values()]
-    asked = [task for of in rounds for task in of.asked]
-    yield AskedStep("rounds", "iterate", sum(iterate_settings(of).rounds * of.most_requests for of in rounds), asked)
-    yield AskedStep("grades", "grade", sum(of.most_requests for _, of in correcting), grading)
-    yield AskedStep("answers", "answer", len(answering), answering)
-    yield AskedStep("judgements", "judge", most_judgements(work), work.judging)
+def asked_steps(work: SharedWork) -> list[AskedStep]:
+    """Returns the stages of a job that ask LLMs about results, in their order."""
+    kinds = (("rounds", "iterate"), ("grades", "grade"), ("answers", "answer"), ("judgements", "judge"))
+    return [AskedStep(kind, stage, most_of_stage(work, stage), work.tasks(stage)) for kind, stage in kinds]
+
+
+def most_of_stage(work: SharedWork, stage: str) -> int:
+    """Returns how often LLMs are asked about a query at a stage, at most, in all arms together."""
+    if stage == "judge":  # arms may have other results
+        answering = len(work.doing("answer"))
+        judged = (one.settings for one in work.tasks(stage))
+        return sum(one.documents * len(work.answers) if isinstance(one, RelevanceSettings) else answering for one in judged)
+    return sum(
+        most_requests_of(arm.tasks, stage, arm.grade.documents if arm.grade else 0) for arm in work.doing(stage).values()
+    )
 
 
 def most_requests(work: SharedWork) -> int:

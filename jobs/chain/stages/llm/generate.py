@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import LlmBlock, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults, corrected_results
 from jobs.chain.stages.llm.stage import LlmStage
@@ -30,17 +30,17 @@ class Generate(LlmStage):
     ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])
 
     def __init__(self, work: SharedWork, job: AskedFor) -> None:
-        self._generating = dict(work.generating("generation"))
-        super().__init__(work, job, list(self._generating.values()), self._generating)
-        self._counters = {number: token_counter(of) for number, of in self._generating.items()}
+        super().__init__(work, job)
+        self._tasks = {number: arm.tasks["answer"] for number, arm in self._arms.items()}
+        self._counters = {number: token_counter(of) for number, of in self._tasks.items()}
 
     def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the answers of all arms."""
-        corrected = dict(self._work.correcting())
-        most = {number: corrected.get(number, of).settings.documents for number, of in self._generating.items()}
+        corrected = {number: arm.grade for number, arm in self._work.doing("grade").items() if arm.grade is not None}
+        most = {number: corrected.get(number, of.context).documents for number, of in self._tasks.items()}
         first = ShownResults(table, self._work).shown(self._documents, most)
         first |= {number: corrected_results(table, number, first[number]) for number in corrected.keys() & first.keys()}
-        steps = {number: answer(of, block, first[number], self._counters[number]) for number, of in self._generating.items()}
+        steps = {number: answer(of, block, first[number], self._counters[number]) for number, of in self._tasks.items()}
         found: Answers = [[] for _ in block.queries]
         for number, answers in block.run(steps).items():
             for row, of_row in enumerate(answers):
@@ -49,7 +49,7 @@ class Generate(LlmStage):
         return table, found
 
 
-def answer(of: Generation, block: LlmBlock, results: Rows, count_tokens: Callable[[str], int]) -> Step[Answers]:
+def answer(of: LlmTask, block: LlmBlock, results: Rows, count_tokens: Callable[[str], int]) -> Step[Answers]:
     """Answers each query from its first results; a query whose answer cannot be read has none.
 
     Args:
@@ -58,7 +58,7 @@ def answer(of: Generation, block: LlmBlock, results: Rows, count_tokens: Callabl
         results: Of each query, best first.
         count_tokens: Returns the tokens of a text.
     """
-    shown = [documents[: of.settings.documents] for documents in results]
+    shown = [documents[: of.context.documents] for documents in results]
     contexts = [context_of(of, documents, count_tokens) for documents in shown]
     asks = [block.ask(of, row, {"documents": context.text}) for row, context in enumerate(contexts)]
     answers: Answers = [[] for _ in asks]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.chain.arms.corrections import Correction
-from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.shared_work import Answer, SharedWork
+from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import Ask, LlmBlock, Reply, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
@@ -23,13 +23,14 @@ from jobs.chain.steps.asked_about import numbered_sentences
 from jobs.chain.steps.asking import AskedFor
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
+from jobs.config.settings import WebSearchSettings
 from jobs.counts import GradedDocuments
 from jobs.job.steps import ANSWER_KEYS
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
 from rewriters.reading.words.sentences import split_sentences
 from rewriters.steps.reading import MESSAGES
-from rewriters.steps.settings import AMBIGUOUS
+from rewriters.steps.settings import AMBIGUOUS, RELEVANT, GradeSettings
 
 RERANK = "rerank"  # value of `grade.by`
 NONE_KEPT = "none"  # what the LLM says where no sentence helps
@@ -50,16 +51,18 @@ class Grade(LlmStage):
     ADDS = pa.schema([("grades", pa.list_(ARM_GRADE)), ("corrections", pa.list_(ARM_CORRECTION)), ("asked", pa.list_(ASKED))])
 
     def __init__(self, work: SharedWork, job: AskedFor) -> None:
-        self._correcting = dict(work.correcting())
-        super().__init__(work, job, [task for of in self._correcting.values() for task in of.tasks.values()], self._correcting)
+        super().__init__(work, job)
+        self._grading = {number: arm.grade for number, arm in self._arms.items() if arm.grade is not None}
 
     def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the grades, and the questions and queries to the web."""
-        most = {number: of.settings.documents for number, of in self._correcting.items()}
+        most = {number: of.documents for number, of in self._grading.items()}
         first, rewrites = ShownResults(table, self._work).shown(self._documents, most), table.column("rewrites").to_pylist()
         steps = {
-            number: grade(of, block, first[number], [self._work.texts_of(number, of_row) for of_row in rewrites])
-            for number, of in self._correcting.items()
+            number: grade(
+                self._arms[number], of, block, first[number], [self._work.texts_of(number, of_row) for of_row in rewrites]
+            )
+            for number, of in self._grading.items()
         }
         grades, corrections = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(2))
         for number, graded in block.run(steps).items():
@@ -71,45 +74,50 @@ class Grade(LlmStage):
         return table, grades, corrections
 
 
-def grade(of: Correction, block: LlmBlock, results: Rows, rewrites: Sequence[Sequence[str]]) -> Step[Graded]:
+def grade(
+    arm: Answer, settings: GradeSettings, block: LlmBlock, results: Rows, rewrites: Sequence[Sequence[str]]
+) -> Step[Graded]:
     """Grades first results, keeps what helps of ambiguous ones, and writes a query to the web where they do not suffice.
 
     Args:
-        of: How the arm corrects its results.
+        arm: With what is asked of LLMs.
+        settings: Of its grades.
         block: The queries.
         results: Of each query, best first.
         rewrites: The texts of each query in the arm.
     """
     corrections: list[dict[str, Any]] = [{} for _ in block.queries]
-    if "grade.question" in of.tasks:
-        asks = [_question(of, block, row, texts) for row, texts in enumerate(rewrites) if texts]
+    if "grade.question" in arm.tasks:
+        asks = [_question(arm.tasks["grade.question"], block, row, texts) for row, texts in enumerate(rewrites) if texts]
         for ask, said, model in _said(block, "grade.question", asks, (yield asks)):
             corrections[ask.row] |= {"question": said, "question_model": model}
     questions = [
         query._replace(text=one.get("question", query.text)) for query, one in zip(block.queries, corrections, strict=True)
     ]
-    against = questions if of.settings.against_question else block.queries
+    against = questions if settings.against_question else block.queries
     grades: list[list[dict[str, Any]]] = [
         [{"rank": rank, "doc_id": one.doc_id} for rank, one in enumerate(of_row, start=1)] for of_row in results
     ]
     places = [(row, place) for row, of_row in enumerate(results) for place in range(len(of_row))]
-    if of.settings.by == RERANK:
+    if settings.by == RERANK:
         for row, place in places:
-            _set_grade(of, grades[row][place], results[row][place].reranked)
+            _set_grade(settings, grades[row][place], results[row][place].reranked)
     else:
-        shown = [document_values(results[row][place].text, of.settings.document_chars) for row, place in places]
-        asks = [_about(block, of, "grade", row, against[row], values) for (row, _), values in zip(places, shown, strict=True)]
+        shown = [document_values(results[row][place].text, settings.document_chars) for row, place in places]
+        asks = [
+            _about(block, arm.tasks["grade"], row, against[row], values) for (row, _), values in zip(places, shown, strict=True)
+        ]
         for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (number := grade_of(reply.result)) is None:
                 block.note(ask, reply, f"document {grades[row][place]['doc_id']!r}: ")
                 continue
-            _set_grade(of, grades[row][place], float(number))
+            _set_grade(settings, grades[row][place], float(number))
             grades[row][place] |= {"model": reply.completion.model, "prompt_hash": ask.request.prompt_hash}
-    if "grade.strips" in of.tasks:
+    if "grade.strips" in arm.tasks:
         places = [(row, place) for row, place in places if grades[row][place].get("verdict") == AMBIGUOUS]
         sentences = [split_sentences(results[row][place].text) for row, place in places]
         asks = [
-            _about(block, of, "grade.strips", row, against[row], {"document": numbered_sentences(one)})
+            _about(block, arm.tasks["grade.strips"], row, against[row], {"document": numbered_sentences(one)})
             for (row, _), one in zip(places, sentences, strict=True)
         ]
         for (row, place), one, ask, reply in zip(places, sentences, asks, (yield asks), strict=True):
@@ -120,28 +128,34 @@ def grade(of: Correction, block: LlmBlock, results: Rows, rewrites: Sequence[Seq
                 else:
                     grades[row][place]["strips"] = " ".join(one[number - 1] for number in kept)
     verdicts = [[one.get("verdict") or "" for one in of_row] for of_row in grades]
-    if "web" in of.tasks:
-        asks = [_about(block, of, "web", row, questions[row], {}) for row, of_row in enumerate(verdicts) if of.asks_web(of_row)]
+    if arm.web is not None:
+        rows = [row for row, of_row in enumerate(verdicts) if _asks_web(arm.web, of_row)]
+        asks = [_about(block, arm.tasks["web"], row, questions[row], {}) for row in rows]
         for ask, said, model in _said(block, "web", asks, (yield asks)):
             corrections[ask.row] |= {"web_query": said, "web_model": model}
     return Graded(grades, corrections)
 
 
-def _question(of: Correction, block: LlmBlock, row: int, texts: Sequence[str]) -> Ask:
+def _asks_web(web: WebSearchSettings, verdicts: Sequence[str]) -> bool:
+    """Returns whether the web is asked for a query whose documents have these verdicts."""
+    relevant = verdicts.count(RELEVANT)
+    return relevant == 0 or (web.when == "any" and relevant < len(verdicts))
+
+
+def _question(task: LlmTask, block: LlmBlock, row: int, texts: Sequence[str]) -> Ask:
     """Asks for one question that says what a query and its rewrites ask."""
-    task = of.tasks["grade.question"]
     mask = Mask(task.mask)
     mask(block.queries[row].text)  # first, so that the rewrites have its placeholders
     return block.ask(task, row, {"rewrites": "\n".join(f"- {' '.join(mask(text).split())}" for text in texts)}, mask)
 
 
-def _about(block: LlmBlock, of: Correction, key: str, row: int, query: Query, values: dict[str, str]) -> Ask:
+def _about(block: LlmBlock, task: LlmTask, row: int, query: Query, values: dict[str, str]) -> Ask:
     """Asks about a query, or about a question in its place, which no query_id tells from others."""
-    mask, original = Mask(of.tasks[key].mask), block.queries[row].text
+    mask, original = Mask(task.mask), block.queries[row].text
     if query.text != original:
         values = {**values, "question": query.text}
         mask(original)  # first, so that what is masked in the query is in the question, too
-    return block.ask(of.tasks[key], row, values, mask, query)
+    return block.ask(task, row, values, mask, query)
 
 
 def _said(block: LlmBlock, key: str, asks: Sequence[Ask], replies: Sequence[Reply]) -> Iterator[tuple[Ask, str, str]]:
@@ -154,9 +168,9 @@ def _said(block: LlmBlock, key: str, asks: Sequence[Ask], replies: Sequence[Repl
             yield ask, said, reply.completion.model
 
 
-def _set_grade(of: Correction, graded: dict[str, Any], grade: float | None) -> None:
+def _set_grade(settings: GradeSettings, graded: dict[str, Any], grade: float | None) -> None:
     if grade is not None and not isnan(grade):  # else the reranker has failed on the query, and said so
-        graded |= {"grade": grade, "verdict": of.settings.verdict(grade)}
+        graded |= {"grade": grade, "verdict": settings.verdict(grade)}
 
 
 def named_sentences(said: str, sentences: int) -> list[int] | None:

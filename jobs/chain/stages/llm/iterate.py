@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from cluster.run.stage import heartbeat
 from cluster.storage import open_storage
-from jobs.chain.arms.generations import Generation, iterate_settings
 from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import LlmBlock, Step
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.search_texts import Text
@@ -37,12 +37,14 @@ from jobs.chain.steps.contexts import FoundText, TokensOf, context_of, token_cou
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_ROUND, ASKED
 from jobs.counts import RoundQueries
+from jobs.job.steps import LABEL_GRADES
 from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY, with_appended
 from retrievers.retriever import SearchText
 from retrievers.settings import FuseSettings
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
 from rewriters.steps.reading import StepResult
+from rewriters.steps.rounds import LabelGradeSettings
 from rewriters.steps.settings import LABEL_VARIABLES
 
 RERANK = "rerank"  # value of `iterate.by`
@@ -54,7 +56,9 @@ class ArmRounds:
     Attributes:
         number: The arm's index.
         answer: The arm, as the lists of its refined queries are fused.
-        of: How its queries are refined.
+        task: How its queries are refined.
+        grading: How documents are graded before; None: they are not.
+        rounds: How many there are, and when.
         search: Of its refined queries.
         tried: The refined queries of each row.
         best: The best score of each row so far, shape (rows,); -inf: none.
@@ -62,11 +66,12 @@ class ArmRounds:
         rankings: The candidates of each round, those before the first included.
     """
 
-    def __init__(self, number: int, work: SharedWork, of: Generation, candidates: Candidates, best: Sequence[Any]) -> None:
+    def __init__(self, number: int, work: SharedWork, candidates: Candidates, best: Sequence[Any]) -> None:
         """Begins before the first round; `best` is the column of a block."""
         answer, rows = work.answers[number], candidates.rows
         search, fuse = work.searches[answer.search], {"weights": {ORIGINAL: 0.0}, "redundancy": "none"}
-        self.number, self.of, self.settings = number, of, iterate_settings(of)
+        self.number, self.task, self.grading = number, answer.tasks["iterate"], answer.tasks.get(LABEL_GRADES)
+        self.rounds = self.task.rounds
         self.answer = replace(answer, strategies=frozenset({ITERATE}), fuse=answer.fuse.model_copy(update=fuse))
         routed = {name: search.retrievers[name] for name in search.route(ITERATE)}
         lists = [(row, one["retriever"], one["score"]) for row, of_row in enumerate(best) for one in of_row
@@ -80,12 +85,12 @@ class ArmRounds:
     def note_lists(self, lists: Iterable[tuple[int, str, float]]) -> None:
         """Notes the best scores of lists, where rounds go by a retriever's: row, retriever and score of each."""
         for row, retriever, score in lists:
-            if retriever == self.settings.by:
+            if retriever == self.rounds.by:
                 self.best[row] = max(self.best[row], score)
 
     def note_scores(self, block: Candidates) -> None:
         """Notes the best scores of the reranker, where rounds go by them; where it failed, rounds end."""
-        if self.settings.by != RERANK:
+        if self.rounds.by != RERANK:
             return
         assert self.answer.reranker is not None
         self.ended |= ~block.has_scores
@@ -95,9 +100,9 @@ class ArmRounds:
 
     def due(self, number: int) -> list[int]:
         """Returns the rows that need a round: their best score is below the threshold, and none has failed on them."""
-        if number > self.settings.rounds:
+        if number > self.rounds.rounds:
             return []
-        return np.flatnonzero(~self.ended & ((self.best < self.settings.below) | np.isneginf(self.best))).tolist()
+        return np.flatnonzero(~self.ended & ((self.best < self.rounds.below) | np.isneginf(self.best))).tolist()
 
     def routed(self, texts: Mapping[int, str], number: int) -> RoutedSearch:
         """Returns the searches of a round; `texts`: row -> its refined query."""
@@ -120,13 +125,12 @@ def refine(
     Returns:
         Row -> the refined query, and what it was made from, as a row of rounds/.
     """
-    task, found = of.of, dict[int, dict[str, Any]]()
+    task, found = of.task, dict[int, dict[str, Any]]()
     graded = {row: list(documents) for row, documents in shown.items()}
-    if task.grading is not None:
+    if of.grading is not None:
         places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
-        asks = [
-            block.ask(task.grading, row, document_values(graded[row][place].text, task.document_chars)) for row, place in places
-        ]
+        most = of.grading.settings.document_chars if isinstance(of.grading.settings, LabelGradeSettings) else None
+        asks = [block.ask(of.grading, row, document_values(graded[row][place].text, most)) for row, place in places]
         for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (grade := grade_of(reply.result)) is None:
                 block.note(ask, reply, f"document {graded[row][place].doc_id!r}: ")
@@ -137,7 +141,7 @@ def refine(
         context, mask = context_of(task, documents, count_tokens), Mask(task.mask)
         tried = "\n".join(mask(text) for text in of.tried[row]) or "(none)"
         values = {"documents": context.text, "tried": tried}
-        if task.settings.labels is not None and task.step.variables & LABEL_VARIABLES:
+        if of.rounds.labels is not None and task.step.variables & LABEL_VARIABLES:
             values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
         asks.append(block.ask(task, row, values, mask))
         contexts.append(context)
@@ -158,9 +162,9 @@ def refine(
     return found
 
 
-def _refined(of: Generation, result: StepResult, mask: Mask, searched: Collection[str]) -> tuple[str, str | None, str | None]:
+def _refined(task: LlmTask, result: StepResult, mask: Mask, searched: Collection[str]) -> tuple[str, str | None, str | None]:
     """Returns the refined query of an answer, and why it is not searched, if it is not: reason and message."""
-    said = result.text if of.step.output == "text" else result.fields.get("query")
+    said = result.text if task.step.output == "text" else result.fields.get("query")
     text = " ".join(unmasked(said or "", mask.values).split())
     if result.reason is None and not text:
         return "", "unparsable", "the answer has no query"
@@ -178,14 +182,14 @@ class Iterate(LlmStage):
     DROPS = ("best",)
 
     def __init__(self, work: SharedWork, device: str, job: AskedFor) -> None:
-        self._iterating, self._storage = dict(work.generating("iteration")), open_storage(job.run)
-        super().__init__(work, job, [task for of in self._iterating.values() for task in of.asked], self._iterating)
-        self._counters = {number: token_counter(of) for number, of in self._iterating.items()}
-        searches = [work.searches[work.answers[number].search] for number in self._iterating]
+        super().__init__(work, job)
+        self._storage = open_storage(job.run)
+        self._counters = {number: token_counter(arm.tasks["iterate"]) for number, arm in self._arms.items()}
+        searches = [work.searches[arm.search] for arm in self._arms.values()]
         keys = {search.retrievers[name] for search in searches for name in search.route(ITERATE)}
         searched = {key: one for key, one in work.retrievers.items() if key in keys}
         self._retrieval = Retrieval(searched, self._storage, job.store, device)
-        dropping = {work.answers[number].documents for number in self._iterating if work.answers[number].drops}
+        dropping = {arm.documents for arm in self._arms.values() if arm.drops}
         self._texts = {key: partial(self._documents[key].texts, alive=heartbeat) for key in dropping}
         self._score = Score(work, device, job.store) if work.rerankers else None
         self._searching = threading.Lock()  # several blocks are under way in a worker, and tokenizers bear one thread at a time
@@ -199,15 +203,15 @@ class Iterate(LlmStage):
         """Returns the block with the candidates of all rounds, and the rounds."""
         results = ShownResults(table, self._work)
         best = table.column("best").to_pylist()
-        arms = {number: ArmRounds(number, self._work, of, results.block, best) for number, of in self._iterating.items()}
+        arms = {number: ArmRounds(number, self._work, results.block, best) for number in self._arms}
         rounds: list[list[dict[str, Any]]] = [[] for _ in block.queries]
-        for number in range(1, max(of.settings.rounds for of in arms.values()) + 1):
+        for number in range(1, max(of.rounds.rounds for of in arms.values()) + 1):
             for of in arms.values():
                 of.note_scores(results.block)
             due = {at: rows for at, of in arms.items() if (rows := of.due(number))}
             if not due:
                 break
-            most = {at: arms[at].settings.documents for at in due}
+            most = {at: arms[at].rounds.documents for at in due}
             shown = results.shown(self._documents, most, {(at, row) for at, rows in due.items() for row in rows})
             steps = {
                 at: refine(arms[at], block, number, {row: shown[at][row] for row in rows}, self._counters[at])
@@ -262,7 +266,7 @@ class Iterate(LlmStage):
                 of.note_lists(fused.best())
                 candidates = fused.fuse(of.answer, self._texts).candidates
                 of.rankings.append(BlockCandidates(fused.hits.doc_ids, fused.pages, {at: candidates}))
-                parts.append(merged(of.rankings, table.num_rows, of.answer, of.settings, self._texts.get(of.answer.documents)))
+                parts.append(merged(of.rankings, table.num_rows, of.answer, of.rounds, self._texts.get(of.answer.documents)))
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, of.answer.retrieved)
         block.counts.update(searches.counts)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.chain.arms.judging import ACCURACY, CRITERIA, RELEVANCE, Judging
 from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.tasks import ACCURACY, CRITERIA, RELEVANCE, LlmTask
 from jobs.chain.block import Ask, LlmBlock, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
@@ -21,6 +21,7 @@ from jobs.job.steps import GRADE_KEYS
 from jobs.llm_tables import JUDGEMENT
 from rewriters.guards.mask import Mask
 from rewriters.steps.reading import StepResult
+from rewriters.steps.settings import RelevanceSettings
 from rewriters.strategy import render
 
 NO_GOLD = "(none is known)"
@@ -31,7 +32,7 @@ Gold = Mapping[str, Sequence[str]]
 class JudgedText(NamedTuple):
     """A text that a judge was asked about: the first result of a query, or the answer of an arm."""
 
-    judging: Judging
+    kind: str
     ask: Ask
     doc_id: str | None
     arm: str | None
@@ -49,16 +50,22 @@ class Judge(LlmStage):
     ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
 
     def __init__(self, work: SharedWork, job: AskedFor, gold: Gold = MappingProxyType({})) -> None:
-        self._gold, self._most = gold, max(one.documents for one in work.judging)
-        super().__init__(work, job, work.judging, range(len(work.answers)) if self._most else ())
+        self._gold, self._tasks = gold, {one.kind: one for one in work.tasks(self.STAGE)}
+        settings = self._tasks[RELEVANCE].settings if RELEVANCE in self._tasks else None
+        self._relevance = settings if isinstance(settings, RelevanceSettings) else None
+        super().__init__(work, job)
+
+    def shown(self) -> Iterable[int]:
+        """Returns the arms of which documents are shown, by index."""
+        return self._arms if RELEVANCE in self._tasks else ()
 
     def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the judgements; that of a result once for all arms."""
         work, numbers = self._work, range(len(self._work.answers))
         shown: Mapping[int, Rows] = {}
-        if self._most:
-            results = ShownResults(table, work)
-            shown = results.shown(self._documents, dict.fromkeys(numbers, self._most), judged=True)
+        if self._relevance is not None:
+            most = dict.fromkeys(numbers, self._relevance.documents)
+            shown = ShownResults(table, work).shown(self._documents, most, judged=True)
         answers: list[list[dict[str, Any] | None]] = [[None] * len(block.queries) for _ in numbers]
         for row, of_row in enumerate(table.column("answers").to_pylist() if "answers" in table.column_names else ()):
             for one in of_row:
@@ -66,18 +73,16 @@ class Judge(LlmStage):
 
         @cache
         def ask_about(row: int, text: str) -> Ask:
-            return block.ask(relevance, row, {"document": text})
+            shown = beginning(text, None if self._relevance is None else self._relevance.document_chars)
+            return block.ask(self._tasks[RELEVANCE], row, {"document": shown})
 
-        relevance = next((one for one in work.judging if one.kind == RELEVANCE), work.judging[0])
-        if ACCURACY in (one.kind for one in work.judging):
+        if ACCURACY in self._tasks:
             answered = [query for row, query in enumerate(block.queries) if any(of[row] for of in answers)]
             block.counts[WITHOUT_GOLD] = sum(query.query_id not in self._gold for query in answered)
         found: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in block.queries]
         steps = {
-            number: judge(
-                work.judging, block, work.answers[number].arm, shown.get(number), answers[number], self._gold, ask_about
-            )
-            for number in numbers
+            number: judge(self._tasks, block, arm.arm, shown.get(number), answers[number], self._gold, ask_about)
+            for number, arm in enumerate(work.answers)
         }
         for judged in block.run(steps).values():
             for of, judgement in judged:
@@ -86,7 +91,7 @@ class Judge(LlmStage):
 
 
 def judge(
-    judgings: Sequence[Judging],
+    tasks: Mapping[str, LlmTask],
     block: LlmBlock,
     arm: str,
     results: Rows | None,
@@ -97,7 +102,7 @@ def judge(
     """Grades the first results and the answers of an arm.
 
     Args:
-        judgings: What is judged.
+        tasks: Kind -> what the judge is asked.
         block: The queries.
         arm: Its name.
         results: Of each query, best first; None: no results are judged.
@@ -106,17 +111,15 @@ def judge(
         ask_about: See there.
     """
     asked: list[JudgedText] = []
-    for judging in judgings:
-        if judging.kind == RELEVANCE:
+    for kind, task in tasks.items():
+        if kind == RELEVANCE:
             for row, documents in enumerate(results or ()):
-                for document in documents[: judging.documents]:
-                    ask = ask_about(row, beginning(document.text, judging.document_chars))
-                    asked.append(JudgedText(judging, ask, document.doc_id, None))
+                asked += [JudgedText(kind, ask_about(row, one.text), one.doc_id, None) for one in documents]
             continue
         for row, answer in enumerate(answers):
             if answer is not None:
                 known = gold.get(block.queries[row].query_id, ())
-                asked.append(JudgedText(judging, _about_answer(judging, block, row, answer, known), None, arm))
+                asked.append(JudgedText(kind, _about_answer(task, block, row, answer, known), None, arm))
     judged = []
     for one, reply in zip(asked, (yield [one.ask for one in asked]), strict=True):
         if reply.result.text is None:
@@ -127,13 +130,13 @@ def judge(
     return judged
 
 
-def _about_answer(judging: Judging, block: LlmBlock, row: int, answer: Mapping[str, Any], gold: Sequence[str]) -> Ask:
-    mask = Mask(judging.mask)
+def _about_answer(task: LlmTask, block: LlmBlock, row: int, answer: Mapping[str, Any], gold: Sequence[str]) -> Ask:
+    mask = Mask(task.mask)
     mask(block.queries[row].text)  # first, so that the others have the placeholders of the query
     values = {"answer": mask(answer["text"])}
-    if judging.kind == CRITERIA:  # masked as the answer is, which is compared with it
+    if task.kind == CRITERIA:  # masked as the answer is, which is compared with it
         shown = [
-            render(judging.step.document, {
+            render(task.step.document, {
                 "number": str(number), "source": f" (source: {place})" if place else "", "label": "", "text": text,
             })
             for number, (text, place) in enumerate(zip(answer["texts"], answer["places"], strict=True), start=1)
@@ -141,11 +144,11 @@ def _about_answer(judging: Judging, block: LlmBlock, row: int, answer: Mapping[s
         values["documents"] = mask("\n\n".join(shown) or NO_DOCUMENTS)
     else:
         values["gold"] = mask("\n".join(f"- {known}" for known in gold)) or NO_GOLD
-    return block.ask(judging, row, values, mask)
+    return block.ask(task, row, values, mask)
 
 
 def _judgements(one: JudgedText, result: StepResult, model: str) -> list[dict[str, Any]]:
-    kind = one.judging.kind
+    kind = one.kind
     if result.grade is not None:
         grades = {kind: result.grade}
     elif kind in GRADE_KEYS:

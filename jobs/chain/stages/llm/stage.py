@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from jobs.chain.arms.generations import LlmTask
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.block import LlmBlock
 from jobs.chain.stages.documents import documents_of
@@ -23,13 +22,17 @@ class LlmStage(ABC):
     QUANTITY: ClassVar[str]
     ADDS: ClassVar[pa.Schema]
 
-    def __init__(self, work: SharedWork, job: AskedFor, tasks: Sequence[LlmTask], shown: Iterable[int]) -> None:
-        """Opens the engines of tasks, and the documents of the arms of which they are shown some, by index."""
-        self._work = work
+    def __init__(self, work: SharedWork, job: AskedFor) -> None:
+        """Opens the engines, and the documents of the arms of which they are shown some."""
+        self._work, self._arms, tasks = work, work.doing(self.STAGE), work.tasks(self.STAGE)
         most = max((int(task.decoding.get("max_tokens", 0)) for task in tasks), default=0)
         self._asking = Asking(self.STAGE, [task.engine for task in tasks], job, most)
         self.start_up = self._asking.start_up
-        self._documents = documents_of(work, shown)
+        self._documents = documents_of(work, self.shown())
+
+    def shown(self) -> Iterable[int]:
+        """Returns the arms of which documents are shown, by index."""
+        return self._arms
 
     def close(self) -> None:
         """Closes the engines."""

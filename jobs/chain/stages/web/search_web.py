@@ -36,9 +36,9 @@ class SearchWeb:
         """Opens the search engines; raises RetrieverError where an address or a key is missing."""
         self._work, self._store, self._storage = work, store, open_storage(run)
         self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
-            number: (of.search, of.web.documents)
-            for number, of in work.correcting()
-            if of.search is not None and of.web is not None
+            number: (arm.web_search, arm.web.documents)
+            for number, arm in enumerate(work.answers)
+            if arm.web_search is not None and arm.web is not None
         }
         self._opened = {one.space: (one, open_search_engine(one.settings)) for one, _ in self._search.values()}
         self._keeper = JournalKeeper(self._storage, stopping(), OF_THE_WEB)

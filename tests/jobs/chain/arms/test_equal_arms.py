@@ -130,7 +130,8 @@ def test_a_deeper_arm_changes_no_approximate_list_of_another(values: dict[str, A
     values["retrieve"] = {"depth": 30, "retrievers": {"dense": dense, "bm25": {"kind": "elastic", "index": "b"}}}
     arms = arms_of(Config.model_validate(values | {"ablate": {"arms": {"deep": {"retrieve.depth": 300}}}}))
     lists = _Lists(Facts(), [(arm, arm.config) for arm in arms])  # type: ignore[arg-type]
-    found = {arm.name: lists.searches.values[lists.search(arm.config, 0, Cuts())] for arm in arms}
+    places = {arm.name: lists.search(arm.config, 0, Cuts()) for arm in arms}
+    found = {name: list(lists.searches.values())[place] for name, place in places.items()}
     of = {
         name: {retriever: lists.retrievers[key].depth for retriever, key in one.retrievers.items()}
         for name, one in found.items()

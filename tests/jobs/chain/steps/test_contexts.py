@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.opened import AnsweredBy
+from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.steps.contexts import FoundText, citations, context_of, without_citations
 from rewriters.engines.settings import RecordedSettings
 from rewriters.steps.settings import AnswerSettings
@@ -18,8 +18,8 @@ STEP = load_step("answer", frozenset({"query", "documents", "context"}), "answer
 ENGINE = AnsweredBy(RecordedSettings(kind="recorded", path="x"), {})
 
 
-def generation(**settings: Any) -> Generation:
-    return Generation("answer", AnswerSettings(**settings), STEP, ENGINE, {})
+def generation(**settings: Any) -> LlmTask:
+    return LlmTask("answer", "answer", AnswerSettings(**settings), STEP, ENGINE, {})
 
 
 def words(text: str) -> int:

@@ -1,0 +1,105 @@
+"""What LLMs are asked about the results of arms: further rounds, grades, answers, judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jobs.chain.arms.opened import AnsweredBy, digest
+from jobs.config.config import Config
+from jobs.job.steps import ReadyStep, ReadySteps, stage_of
+from rewriters.steps.rounds import IterateSettings
+from rewriters.steps.settings import DocumentStepSettings, PromptSettings
+from rewriters.steps.step import LlmStep
+
+RELEVANCE, ACCURACY, CRITERIA = "relevance", "accuracy", "criteria"
+_OF_REQUESTS: dict[str, Any] = {"engine": True, "prompt": True, "variables": True, "decoding": True, "labels": {"grades"}}
+"""Settings whose content counts, and not their names."""
+
+
+@dataclass(frozen=True)
+class LlmTask:
+    """What an LLM is asked in an arm.
+
+    Attributes:
+        section: Key of the config, such as `grade.strips` or `judge.relevance`.
+        name: In costs and errors: that of the prompt's file, with the first arm (or kind) that has another one of this name.
+        settings: Of the config.
+        step: What it is asked.
+        engine: That does it.
+        decoding: Passed to the engine.
+        mask: Kinds of personal data that are masked in the query.
+    """
+
+    section: str
+    name: str
+    settings: PromptSettings
+    step: LlmStep
+    engine: AnsweredBy
+    decoding: Mapping[str, Any]
+    mask: tuple[str, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """Returns what tells it from others, by all that decides what is asked, who answers, and how answers are read."""
+        asked = [self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask)]
+        return digest([asked, self.settings.model_dump(exclude=_OF_REQUESTS)])
+
+    @property
+    def kind(self) -> str:
+        """Returns what a judge grades."""
+        return self.section.partition(".")[2]
+
+    @property
+    def context(self) -> DocumentStepSettings:
+        """Returns the settings of the documents that it shows."""
+        assert isinstance(self.settings, DocumentStepSettings)
+        return self.settings
+
+    @property
+    def rounds(self) -> IterateSettings:
+        """Returns how further rounds are made."""
+        assert isinstance(self.settings, IterateSettings)
+        return self.settings
+
+
+class TaskNames:
+    """The names of what LLMs are asked: a name that an earlier arm has for something else gets the arm's."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, str] = {}  # name -> what it asks
+
+    def task(self, section: str, settings: PromptSettings, ready: ReadyStep, config: Config, of: str) -> LlmTask:
+        """Returns a task of a config; `of`: an arm, or a kind of judgement."""
+        engine = AnsweredBy(ready.engine, ready.engine_identity)
+        name, asked = ready.step.name, digest([ready.identity(), engine.key])
+        if self._named.setdefault(name, asked) != asked:
+            name = f"{name} of {of.replace('@', ' ')}"
+        return LlmTask(section, name, settings, ready.step, engine, ready.decoding, tuple(config.rewrite.guards.mask))
+
+    def tasks(self, config: Config, steps: ReadySteps, arm: str) -> dict[str, LlmTask]:
+        """Returns key of the config -> task of an arm, but those of the judge."""
+        return {
+            section: self.task(section, settings, steps.of_results[section], config, arm)
+            for section, settings in config.steps.items()
+        }
+
+
+def judge_tasks(config: Config, steps: ReadySteps) -> dict[str, LlmTask]:
+    """Returns key of the config -> task of the judge, which is the same for all arms, since it measures them."""
+    names, kinds = TaskNames(), {} if config.judge is None else config.judge.kinds
+    return {
+        f"judge.{kind}": names.task(f"judge.{kind}", settings, steps.judge[kind], config, kind)
+        for kind, settings in kinds.items()
+    }
+
+
+def most_requests(tasks: Mapping[str, LlmTask], stage: str, graded: int = 0) -> int:
+    """Returns how often LLMs are asked about a query of an arm at a stage, at most; `graded`: documents that are graded."""
+    own = [section for section in tasks if stage_of(section) == stage]
+    if stage == "iterate" and own:
+        rounds = tasks["iterate"].rounds
+        return rounds.rounds * (1 + (rounds.documents if len(own) > 1 else 0))
+    return sum(graded if section in ("grade", "grade.strips") else 1 for section in own)
