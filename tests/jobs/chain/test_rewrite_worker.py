@@ -148,13 +148,13 @@ def test_completions_are_stored_and_only_what_is_missing_or_failed_is_asked_for(
     second = worker({TWO[1]: answer(TWO[1])}, 2)(block(*TWO))
     assert texts(second) == [{"general": [f"about {query}"], "keyword": [f"{query}, words"]} for query in TWO]
     assert second.column("rewrites")[0] == first.column("rewrites")[0]
-    assert [row[-1] for row in costs(second, "start")] == [(1,), (0,)]  # the first start has paid, the meter settles the rest
+    assert [row[0] for row in costs(second, "start")] == [(1,), (0,)]  # the first start has paid, the meter settles the rest
     kept = stored(tmp_path)
     third = worker({}, 3)(block(*TWO))
     assert third.column("rewrites") == second.column("rewrites")
     assert stored(tmp_path) == kept
     by_id = {row["query_id"]: row["seconds"] for row in kept if row["text"] is not None}
-    assert [row[-1] for row in costs(third, "seconds")] == [(pytest.approx(by_id[f"id-{query}"]),) for query in TWO]
+    assert [row[0] for row in costs(third, "seconds")] == [(pytest.approx(by_id[f"id-{query}"]),) for query in TWO]
     other = worker({}, 4, ["general", "core_content"])(block(TWO[0]))  # the same request name, another template
     assert errors(other) == [{"general": "not_recorded", "core_content": "not_recorded"}]
 
