@@ -57,9 +57,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 6_363, "dmqr": 2_992, "jobs": 33_827, "jobs/chain": 8_193, "jobs/log": 2_402, "jobs/measure": 4_895,
-    "jobs/pages": 3_351, "jobs/plan": 2_820, "jobs/run": 1_936, "retrievers": 9_561, "rewriters": 8_838, "tests": 53_967,
-    "tests/benchmarks": 3_152, "tests/jobs": 26_192, "tests/jobs/whole_runs": 6_054, "tests/support": 6_181,
+    "cluster": 5_867, "dmqr": 2_985, "jobs": 33_330, "jobs/chain": 8_050, "jobs/log": 2_317, "jobs/measure": 4_895,
+    "jobs/pages": 3_351, "jobs/plan": 2_820, "jobs/run": 1_841, "retrievers": 9_561, "rewriters": 8_838, "tests": 52_762,
+    "tests/benchmarks": 3_152, "tests/jobs": 25_260, "tests/jobs/whole_runs": 5_495, "tests/support": 6_159,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330
