@@ -10,8 +10,7 @@ from typing import Any
 from jobs.chain.arms.opened import AnsweredBy, digest
 from jobs.config.config import Config
 from jobs.job.steps import ReadyStep, ReadySteps, stage_of
-from rewriters.steps.rounds import IterateSettings
-from rewriters.steps.settings import DocumentStepSettings, PromptSettings
+from rewriters.steps.settings import DocumentStepSettings, IterateSettings, PromptSettings
 from rewriters.steps.step import LlmStep
 
 RELEVANCE, ACCURACY, CRITERIA = "relevance", "accuracy", "criteria"

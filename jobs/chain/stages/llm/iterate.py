@@ -44,8 +44,7 @@ from retrievers.settings import FuseSettings
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
 from rewriters.steps.reading import StepResult
-from rewriters.steps.rounds import LabelGradeSettings
-from rewriters.steps.settings import LABEL_VARIABLES
+from rewriters.steps.settings import LABEL_VARIABLES, LabelGradeSettings
 
 RERANK = "rerank"  # value of `iterate.by`
 
