@@ -67,13 +67,6 @@ def test_an_adapter_is_part_of_the_identity(folder: Path, tmp_path: Path) -> Non
     assert identity["lora_weights"].startswith("sha256:")
 
 
-def test_neither_address_nor_key_decide_what_comes_out() -> None:
-    one = OpenaiSettings(kind="openai", model="m", base_url="http://a/v1")
-    other = OpenaiSettings(kind="openai", model="m", base_url="http://b/v1", max_in_flight=3, timeout_seconds=1)
-    assert resolve(one)[1] == resolve(other)[1] == {"kind": "openai", "model": "m", "args": {}}
-    assert resolve(OpenaiSettings(kind="openai", model="m", base_url="http://a/v1", args={"top_k": 1}))[1] != resolve(one)[1]
-
-
 @pytest.mark.slow
 def test_an_argument_that_vllm_does_not_know_is_refused_where_vllm_is(folder: Path) -> None:
     pytest.importorskip("vllm")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cluster import outages
-from cluster.outages import Outage, answered, failed, merged
+from cluster.outages import Outage, answered, failed
 from cluster.run.pulse import outages_reported
 from jobs.terminal.state import OutageLog, State
 
@@ -36,12 +36,6 @@ def test_a_failure_that_passes_at_once_is_none(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(outages, "SHORTEST", 60.0)
     failed("S3 at host", "503 SlowDown", 120)
     assert outages.outages() == []
-
-
-def test_of_several_processes_the_first_counts() -> None:
-    early, late = Outage("S3", "a", 100.0, 120), Outage("S3", "b", 105.0, 120)
-    other = Outage("Elasticsearch", "c", 101.0, 600)
-    assert merged([late, other, early]) == [other, early]
 
 
 def test_a_process_reports_changes_alone_and_at_its_end_what_has_not_answered() -> None:
