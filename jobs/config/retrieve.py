@@ -36,20 +36,15 @@ class RetrieveSettings(Settings):
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip
+        alone = next((name for name, one in self.retrievers.items() if one.originals_only), None)
         for strategy, names in self.routes.items():
             for name in names:
                 if name not in self.retrievers:
                     raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
-        self._check_originals_only()
+            if strategy != ORIGINAL and alone in names:
+                what = f"{alone} has lists of the log's queries alone; take it out of the route"
+                raise ValueError(f"routes.{strategy}: {what}")
         return self
-
-    def _check_originals_only(self) -> None:
-        """Checks that what has lists of the log's queries alone is asked for no other texts."""
-        if alone := next((name for name, one in self.retrievers.items() if one.originals_only), None):
-            for strategy, names in self.routes.items():
-                if strategy != ORIGINAL and alone in names:
-                    words = f"{alone} has lists of the log's queries alone; take it out of the route"
-                    raise ValueError(f"routes.{strategy}: {words}")
 
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts, the original, or refined queries."""
@@ -58,9 +53,11 @@ class RetrieveSettings(Settings):
 
     def routed(self, strategies: Iterable[str]) -> dict[str, list[str]]:
         """Returns `routes` with those of strategies that not all retrievers are searched for."""
-        some = any(one.originals_only for one in self.retrievers.values())
-        found = {name: self.route(name) for name in (*strategies, REFINED)} if some else {}
-        return self.routes | {name: names for name, names in found.items() if len(names) < len(self.retrievers)}
+        routes = dict(self.routes)
+        if any(retriever.originals_only for retriever in self.retrievers.values()):
+            every = {name: self.route(name) for name in (*strategies, REFINED)}
+            routes |= {name: names for name, names in every.items() if len(names) < len(self.retrievers)}
+        return routes
 
     @property
     def text_retriever(self) -> str:
