@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jobs.export.checks  # noqa: F401 - has a subclass
-import retrievers.elastic.failures  # noqa: F401 - has a subclass
+import retrievers.elastic.connection  # noqa: F401 - has a subclass
 from cluster.error_codes import CODES
 from cluster.errors import DmqrError, UnavailableError, nearest
 from jobs.__main__ import main

@@ -5,6 +5,7 @@ Worthwhile with several workers or accelerators; on one machine without accelera
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.pools import device
 from jobs.job.shipping import package_folders
-from retrievers.elastic.passages import CorpusLoader, LoadCounts, PassageEncoder
+from retrievers.elastic.passages import CorpusLoader, PassageEncoder
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent
 
@@ -30,7 +31,7 @@ class LoadWorker:
         self._settings = loader
         self._encode = PassageEncoder(loader["encoder"], device)
 
-    def __call__(self, table: pa.Table) -> LoadCounts:
+    def __call__(self, table: pa.Table) -> Counter[str]:
         """Loads one block and returns its counts."""
         (batch,) = table.combine_chunks().to_batches()
         loader = CorpusLoader(self._settings, self._encode)
@@ -49,7 +50,7 @@ class ActorLoader:
         """Starts no actor yet."""
         self._config = config
 
-    def __call__(self, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
+    def __call__(self, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Counter[str]]:
         """Loads the batches; yields the counts of each block.
 
         Raises:

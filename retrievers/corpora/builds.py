@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -19,7 +19,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from cluster.plugins import module_beside, own_errors
 from retrievers.corpora.corpus import DOCUMENTS, Written, joined, slices, write_documents
-from retrievers.corpora.files import Progress, Source, corpus_files, corpus_schema
+from retrievers.corpora.files import COLUMNS, Progress, Source, corpus_files, corpus_schema
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class BuildInputs(NamedTuple):
     """What a build is given."""
 
-    sources: Sequence[str | Source]  # the Parquet files of the corpus
-    columns: CorpusSettings
-    folder: Path  # for temporary files
-    progress: Progress
+    sources: Sequence[str | Path | Source]  # the Parquet files of the corpus
+    columns: CorpusSettings = COLUMNS
+    folder: Path | None = None  # for temporary files; None: the system's
+    progress: Progress = lambda phase, done, total: None
     load: BatchLoader | None = None  # loads passages with their vectors on a cluster; None: in this process
     replace: bool = True  # whether it may replace a local index; else one that is there was built by another process meanwhile
     source: str | None = None  # what tells the corpus's files from others without reading them; None: they are not all here
@@ -57,6 +57,7 @@ class Built:
     replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
     notes: Sequence[str] = ()  # what else a person should know
     concrete: str | None = None  # the index for which the alias stands, where a build is called by an alias
+    counts: Mapping[str, int] = field(default_factory=dict)  # of `BatchLoader`
 
 
 class IndexBuild(Protocol):

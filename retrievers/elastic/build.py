@@ -12,9 +12,9 @@ import hashlib
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,17 +25,15 @@ from cluster.errors import DmqrError, RetrieverError
 from retrievers.analysis.detection import SAMPLE, other_language
 from retrievers.corpora.builds import BuildInputs, Built, CorpusNote
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
-from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
-from retrievers.elastic.connection import Connection
-from retrievers.elastic.failures import RequestRefused
+from retrievers.corpora.files import corpus_files, corpus_schema, doc_id_type
+from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.fields import Fields, elastic_indexes
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, connect, find_index, put_note
-from retrievers.elastic.passages import BatchLoader, LoadCounts, load_here
+from retrievers.elastic.passages import load_here
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import encoder_dim, encoder_identity
 from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import error_context
-from retrievers.settings import CorpusSettings
 
 _BATCH = 1024  # documents: two bulk requests
 _IN_FLIGHT = 4  # bulk requests; two were as fast on one node with two cores
@@ -52,10 +50,7 @@ class AliasBuild:
 
     def build(self, given: BuildInputs) -> Built:
         """Builds the index, then points the alias to it."""
-        return build_elastic_index(
-            self._fields, list(given.sources), folder=given.folder, progress=given.progress, load=given.load,
-            columns=given.columns, source=given.source,
-        )  # fmt: skip
+        return build_elastic_index(self._fields, given)
 
 
 def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[AliasBuild]:
@@ -79,38 +74,18 @@ def note_source(name: str, settings: ElasticSettings, source: str) -> None:
             put_note(connection, index, source)
 
 
-@dataclass(frozen=True)
-class ElasticBuilt(Built):
-    """The summary of `build_elastic_index`, with the counts of loading."""
-
-    counts: LoadCounts = field(default_factory=LoadCounts)
-
-
-def build_elastic_index(
-    fields: Fields,
-    corpus_paths: Paths,
-    *,
-    folder: Path | None = None,
-    progress: Progress | None = None,
-    load: BatchLoader | None = None,
-    columns: CorpusSettings = COLUMNS,
-    source: str | None = None,
-) -> ElasticBuilt:
-    """Builds the index, resumes its build, or finds it complete; then points the alias to it, unless there is an error.
-
-    `load` loads the batches; None: `load_here`. Other arguments are those of `BuildInputs`.
-    """
-    report = progress or (lambda what, done, total: None)
+def build_elastic_index(fields: Fields, given: BuildInputs) -> Built:
+    """Builds the index, resumes its build, or finds it complete; then points the alias to it, unless there is an error."""
     with (
-        tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=folder) as work,
-        closing(ElasticBuild(fields, corpus_paths, Path(work), report, columns, source)) as build,
+        tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=given.folder) as work,
+        closing(ElasticBuild(fields, given, Path(work))) as build,
     ):
-        counts = LoadCounts()
+        counts = Counter[str]()
         if not build.find_complete():
             build.create_index()
-            for part in (load or load_here)(build.loader_settings(), build.batches()):
-                counts = LoadCounts(*map(sum, zip(counts, part, strict=True)))
-                report("load", counts.loaded + counts.present, build.written.documents)
+            for part in (given.load or load_here)(build.loader_settings(), build.batches()):
+                counts += part
+                given.progress("load", counts["loaded"] + counts["present"], build.written.documents)
             build.finish()
         return build.move_alias(counts)
 
@@ -118,17 +93,9 @@ def build_elastic_index(
 class ElasticBuild:
     """One build, step by step; the caller loads the batches as `loader_settings` say."""
 
-    def __init__(
-        self,
-        fields: Fields,
-        corpus_paths: Paths,
-        folder: Path,
-        report: Progress,
-        columns: CorpusSettings = COLUMNS,
-        source: str | None = None,
-    ) -> None:
+    def __init__(self, fields: Fields, given: BuildInputs, folder: Path) -> None:
         """Copies the corpus into `folder` and looks for the index on the server."""
-        self._fields, self._source = fields, source
+        self._fields, self._source = fields, given.source
         name, self._settings = fields.first
         self._where = f"retrieve.retrievers.{name}"
         self._alias = self._settings.index
@@ -136,19 +103,17 @@ class ElasticBuild:
         if fields.dense:
             with error_context(f"retrieve.retrievers.{fields.dense[0]}.encoder"):
                 self._encoder_identity = encoder_identity(fields.encoder)
-        files = corpus_files(corpus_paths)
-        schema = corpus_schema(files, columns)
+        files = corpus_files(given.sources)
+        schema = corpus_schema(files, given.columns)
         self._connection = Connection(self._where, self._settings, _IN_FLIGHT)
         self._connection.check()
         self._old = find_index(self._connection, self._alias)
         if self._old is not None and self._old.name == self._alias:
-            raise RetrieverError(
-                "storage-refused",
-                f"{self._where}: index {self._alias} at {self._connection.address} is an index, so it cannot be the alias of "
-                "one; give the config another name, or delete that index",
-            )
-        self._doc_id_type = doc_id_type(files, columns)
-        self.written = write_documents(files, schema, folder, report, columns)
+            words = f"{self._alias} at {self._connection.address} is an index, so it cannot be the alias of one"
+            remedy = "give the config another name, or delete that index"
+            raise RetrieverError("storage-refused", f"{self._where}: index {words}; {remedy}")
+        self._doc_id_type = doc_id_type(files, given.columns)
+        self.written = write_documents(files, schema, folder, given.progress, given.columns)
         self._documents = folder / DOCUMENTS
         key = json.dumps(
             [FORMAT, self.written.content, fields.mapping(0), fields.analysis(), self._encoder_identity, self._settings.shards],
@@ -174,11 +139,8 @@ class ElasticBuild:
         if self._existing is not None:
             self._request("POST", f"/{self._index}/_refresh")  # makes loaded vectors visible to the look-up
             return
-        settings = {
-            "number_of_shards": self._settings.shards,
-            "number_of_replicas": 0,
-            "refresh_interval": "-1",
-        } | self._fields.analysis()
+        settings = {"number_of_shards": self._settings.shards, "number_of_replicas": 0, "refresh_interval": "-1"}
+        settings |= self._fields.analysis()
         mapping = self._fields.mapping(self._dim()) | {"_meta": {NOTE: self._note(complete=False)}}
         self._request("PUT", f"/{quote(self._index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
 
@@ -218,11 +180,9 @@ class ElasticBuild:
         self._request("POST", f"/{self._index}/_refresh")
         count = self._request("GET", f"/{self._index}/_count")["count"]
         if count != self.written.documents:
-            raise RetrieverError(
-                "index-other",
-                f"{self._where}: index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}; "
-                f"{self._alias} is as it was; delete {self._index} and build it again",
-            )
+            words = f"index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}"
+            remedy = f"{self._alias} is as it was; delete {self._index} and build it again"
+            raise RetrieverError("index-other", f"{self._where}: {words}; {remedy}")
         self._apply_final_settings()
         # Last, since a complete index is not resumed
         self._request("PUT", f"/{self._index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
@@ -250,7 +210,7 @@ class ElasticBuild:
                 merging = time.monotonic()
             time.sleep(_MERGE_POLL)
 
-    def move_alias(self, counts: LoadCounts) -> ElasticBuilt:
+    def move_alias(self, counts: Counter[str]) -> Built:
         """Points the alias to the index, in one step, and removes indexes older than the previous one."""
         now = find_index(self._connection, self._alias)
         built = now is None or now.name != self._index
@@ -267,7 +227,7 @@ class ElasticBuild:
         bm25 = self._fields.bm25
         looks = other_language(str(bm25[1].analyzer), sampled(self._documents, SAMPLE)) if bm25 else None
         notes = () if looks is None else (f"warning: {looks}",)
-        return ElasticBuilt(built, written.documents, written.without_text, replaced, notes, self._index, counts)
+        return Built(built, written.documents, written.without_text, replaced, notes, self._index, counts)
 
     def _remove_older(self, previous: ElasticIndex) -> None:
         """Removes indexes of this alias that were created before the previous one."""
@@ -285,10 +245,8 @@ class ElasticBuild:
         except RequestRefused as refused:
             if refused.kind == "resource_already_exists_exception":  # a lost answer, or a concurrent build
                 return None
-            raise RetrieverError(
-                "elastic-refused",
-                f"{self._where}: {self._connection.address} refuses index {self._index}: {refused.said}; correct the config",
-            ) from None
+            words = f"{self._connection.address} refuses index {self._index}: {refused.said}"
+            raise RetrieverError("elastic-refused", f"{self._where}: {words}; correct the config") from None
 
     def _note(self, complete: bool) -> dict[str, Any]:
         return {

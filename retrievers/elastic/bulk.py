@@ -19,8 +19,7 @@ from typing import Any
 
 from cluster.cause import one_line
 from cluster.errors import RetrieverError
-from retrievers.elastic.connection import Connection
-from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, error_words
+from retrievers.elastic.connection import BUSY, Connection, RequestRefused, ServerUnavailable, error_words
 
 _DOCUMENTS, _BYTES = 512, 5 << 20  # per bulk request, at most; a larger document has a request to itself
 _LONGEST_ID = 512  # bytes that Elasticsearch accepts
@@ -76,9 +75,8 @@ class BulkLoader:
             self._connection.retry(lambda: self._send(left), self._connection.patience, self._closed)
         except RequestRefused as refused:
             if refused.status != 413 or len(left) == 1:
-                raise RetrieverError(
-                    "elastic-refused", f"{self._where}: {refused.said}; correct the corpus or the config"
-                ) from None
+                words = f"{refused.said}; correct the corpus or the config"
+                raise RetrieverError("elastic-refused", f"{self._where}: {words}") from None
             rest = list(left.values())  # a proxy before the server may limit requests to less than `_BYTES`
             self._load(rest[: len(rest) // 2])
             self._load(rest[len(rest) // 2 :])
@@ -120,9 +118,7 @@ def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
     size = len(doc_id.encode())
     if not 0 < size <= _LONGEST_ID:
         what = "is empty" if not size else f"{doc_id[:40]!r}... has {size} bytes"
-        raise RetrieverError(
-            "corpus",
-            f"corpus: a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes; give that document another",
-        )
+        words = f"a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes"
+        raise RetrieverError("corpus", f"corpus: {words}; give that document another")
     source = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=str)
     return {"_op_type": "create", "_id": doc_id, "_source": source}

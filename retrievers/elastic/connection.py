@@ -1,7 +1,8 @@
 """A connection to Elasticsearch: sends requests, tells their failures apart, repeats those that may succeed later.
 
 The client's own retries are off: they do not pause, and they ignore single items of a bulk or msearch answer. Single requests
-are repeated by `retry`; `bulk`, `documents` and `search` find the items of an answer that must be sent again.
+are repeated by `retry`; `bulk` and `search` find the items of an answer that must be sent again. Addresses and keys come from
+the environment only, so that no config and no record of a run holds a secret.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
-from cluster.http import Refusals
-from cluster.outages import answered, retried
-from retrievers.elastic.access import read_access
-from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words
+from cluster.http import ApiKey, Refusals, encodable
+from cluster.outages import Transient, answered, retried
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.served.http import reason
+from retrievers.served.server import reason
 
+BUSY = (429, 502, 503, 504)
+"""Statuses, of a request or of an item, after which the same may succeed later."""
 PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
 _OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version
@@ -28,6 +30,24 @@ _CLIENT_MAJOR, _INSTALL = 8, "pip install 'elasticsearch>=8.19,<9'"  # pyproject
 _TEXT = 300  # characters of a server's message that are shown
 
 T = TypeVar("T")
+
+
+class ServerUnavailable(Transient):
+    """The server was not reached, was too busy, or broke off: the same request may succeed later."""
+
+    def __init__(self, message: str, *, overloaded: bool = False, of_item: bool = False) -> None:
+        """Notes whether the server lacked resources, so that less may succeed, and whether one search may be the cause."""
+        super().__init__(message, PRODUCT)
+        self.overloaded, self.of_item = overloaded, of_item
+
+
+class RequestRefused(RetrieverError):
+    """The server understood a request and will not do it: its HTTP status, Elasticsearch's kind of error, kind and reason."""
+
+    def __init__(self, where: str, status: int, kind: str, reason: str) -> None:
+        self.status, self.kind = status, kind
+        self.said = f"{kind}: {reason}" if reason else kind
+        super().__init__("elastic-refused", f"{where}: {self.said}; correct the config")
 
 
 class Connection:
@@ -43,17 +63,28 @@ class Connection:
         self.timeout, self.patience = settings.timeout_seconds, 60 * settings.patience_minutes
         self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
         """Seconds of retries of the first requests."""
-        self._authenticated = patient  # a server that starts answers 401 until it can read its own list of keys
         self._refusals = Refusals(patient)
-        self._access = access = read_access(where, settings)
-        self.address, self._url_env = ", ".join(access.hosts), settings.url_env
+        self._url_env = settings.url_env
+        hosts, user = _hosts(where, settings.url_env)
+        try:
+            key = ApiKey(settings.api_key_env)
+        except ValueError as problem:
+            raise self._error("server-access", str(problem)) from None
+        self._key_variable = key.source or (settings.url_env if user else None)
+        self._secrets = key.sent + [password for _, password in [user or ("", "")] if password]
+        self.address = ", ".join(hosts)
         self._service = f"{PRODUCT} at {self.address}"
-        secure = any(host.startswith("https:") for host in access.hosts)
-        self._client = _client(
-            where, access.hosts, api_key=access.api_key, basic_auth=access.basic_auth, connections_per_node=max(1, in_flight),
-            ca_certs=os.environ.get("SSL_CERT_FILE") if secure else None,
-        )  # fmt: skip
-        self._slots = threading.Semaphore(max(1, in_flight))
+        options: dict[str, Any] = {"api_key": key.value} if key.value else {"basic_auth": user}
+        if "SSL_CERT_FILE" in os.environ and any(host.startswith("https:") for host in hosts):
+            options["ca_certs"] = os.environ["SSL_CERT_FILE"]
+        try:
+            from elasticsearch import Elasticsearch
+            from elasticsearch.serializer import OrjsonSerializer
+        except ImportError as error:
+            raise RetrieverError("package-missing", f"{where}: package {error.name!r} is missing; {_INSTALL} orjson") from None
+        most = max(1, in_flight)
+        self._client = Elasticsearch(hosts, serializer=OrjsonSerializer(), max_retries=0, connections_per_node=most, **options)
+        self._slots = threading.Semaphore(most)
 
     @contextmanager
     def client(self, asked: str, *, timeout: float | None = None, allow: Collection[int] = ()) -> Iterator[Any]:
@@ -71,20 +102,17 @@ class Connection:
             with self._slots:
                 yield self._client.options(request_timeout=timeout or self.timeout, ignore_status=tuple(allow))
         except TlsError as error:
-            words = f"no secure connection to {self.address}: {redacted(reason(error), self._access.secrets, _TEXT)}"
+            words = f"no secure connection to {self.address}: {redacted(reason(error), self._secrets, _TEXT)}"
             remedy = f"name its authority's file in SSL_CERT_FILE, or correct {self._url_env}"
             raise self._error("server-access", f"{words}; {remedy}") from None
-        except SerializationError:
+        except (SerializationError, UnsupportedProductError):
             raise self._not_elasticsearch() from None
         except TransportError as error:
             raise ServerUnavailable(reason(error), overloaded=isinstance(error, ConnectionTimeout)) from None
-        except UnsupportedProductError:
-            raise self._not_elasticsearch() from None
         except ApiError as error:
             raise self._failure(asked, error.status_code, error.body) from None
         except OSError as error:
             raise ServerUnavailable(reason(error)) from None
-        self._authenticated = True
         self._refusals.answered()
         answered(self._service)
 
@@ -121,10 +149,8 @@ class Connection:
     def search(self, index: str, body: dict[str, Any], shown: str | None = None, *, patience: float | None = None) -> Any:
         """Returns the answer of all shards to a search, of it only the parts `shown`; options and errors as of `request`."""
         params = {"allow_partial_search_results": "false"} | ({"filter_path": shown} if shown else {})
-        return (
-            self.request("POST", f"/{index}/_search", {"track_total_hits": False} | body, params=params, patience=patience)
-            or {}
-        )
+        asked = {"track_total_hits": False} | body
+        return self.request("POST", f"/{index}/_search", asked, params=params, patience=patience) or {}
 
     def retry(self, send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
         """Returns what `send` returns; sends again while the server is unavailable, for `patience` seconds."""
@@ -162,8 +188,9 @@ class Connection:
         return version
 
     def _failure(self, asked: str, status: int, content: Any) -> RetrieverError | ServerUnavailable:
-        kind, text = body_words(content)
-        text = redacted(text, self._access.secrets, _TEXT)
+        error = content.get("error") if isinstance(content, dict) else None
+        kind, text = error_words(error) if isinstance(error, dict) else ("", encodable(str(error or "")))
+        text = redacted(text, self._secrets, _TEXT)
         if status >= 500 or status in BUSY:
             return ServerUnavailable(f"status {status} {kind} {text}".strip(), overloaded=status in BUSY)
         if status == 401:
@@ -171,9 +198,8 @@ class Connection:
         if kind == _OTHER_MAJOR:
             return self._wrong_version("of another major version")
         if status == 403 and kind:
-            return self._error(
-                "server-access", f"{self.address} does not allow {asked} with this key; give it the right: {text}"
-            )
+            words = f"does not allow {asked} with this key; give it the right: {text}"
+            return self._error("server-access", f"{self.address} {words}")
         if status == 403 and not self._refusals.refused(status):  # in words that are not Elasticsearch's
             words = f"what stands before {self.address} refuses {asked}: {text or 'no words'}; have it passed on"
             return self._error("server-access", words)
@@ -183,25 +209,23 @@ class Connection:
         from elasticsearch import __version__ as client
 
         install = "" if client[0] == _CLIENT_MAJOR else f", or the client of this package: {_INSTALL}"
-        return self._error(
-            "elastic-refused",
-            f"the server at {self.address} is {server}, the client installed here is {'.'.join(map(str, client[:3]))}, for "
-            f"servers {client[0]}.x and {client[0] + 1}.x; take such a server{install}",
-        )
+        mine = f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x"
+        words = f"the server at {self.address} is {server}, the client installed here is {mine}"
+        return self._error("elastic-refused", f"{words}; take such a server{install}")
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
-        """The error for a 401; one to retry if the server has accepted the key before."""
-        if self._authenticated and self._access.variable:
+        """Returns the error for a 401: a server that starts answers so until it can read its own list of keys."""
+        if self._refusals.accepted and self._key_variable:
             return ServerUnavailable("the key, which was good before, is not accepted")
-        if not self._access.variable:
-            words = "name its variable in api_key_env, or put user and password into the address in"
-            return self._error("server-access", f"{self.address} asks for a key; {words} {self._url_env}")
-        words = f"does not accept the key; correct {self._access.variable} in the environment"
+        words = f"does not accept the key; correct {self._key_variable} in the environment"
+        if not self._key_variable:
+            remedy = "name its variable in api_key_env, or put user and password into the address in"
+            words = f"asks for a key; {remedy} {self._url_env}"
         return self._error("server-access", f"{self.address} {words}")
 
     def _not_elasticsearch(self) -> RetrieverError | ServerUnavailable:
-        """The error for an answer of something else; one to retry if Elasticsearch has answered before."""
-        if self._authenticated:
+        """Returns the error for an answer of something else; one to retry if Elasticsearch has answered before."""
+        if self._refusals.accepted:
             return ServerUnavailable("an answer that is not Elasticsearch's, or was cut short")
         return self._error("elastic-refused", f"what answers at {self.address} is not Elasticsearch; correct {self._url_env}")
 
@@ -209,7 +233,7 @@ class Connection:
         return RetrieverError(code, f"{self.where}: {words}")
 
     def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         self._client.close()
 
 
@@ -218,11 +242,28 @@ def hits_of(answer: Any) -> list[dict[str, Any]]:
     return (answer.get("hits") or {}).get("hits") or []
 
 
-def _client(where: str, hosts: list[str], **options: Any) -> Any:
-    try:
-        from elasticsearch import Elasticsearch
-        from elasticsearch.serializer import OrjsonSerializer
-    except ImportError as error:
-        raise RetrieverError("package-missing", f"{where}: package {error.name!r} is missing; {_INSTALL} orjson") from None
-    given = {key: value for key, value in options.items() if value is not None}
-    return Elasticsearch(hosts, serializer=OrjsonSerializer(), max_retries=0, **given)
+def error_words(error: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns type and reason of an error object, those of the first root cause where there is one."""
+    causes = error.get("root_cause") or [error]
+    first = causes[0] if isinstance(causes[0], dict) else error
+    kind, reason = (encodable(str(first.get(key) or error.get(key) or "")) for key in ("type", "reason"))
+    return kind, reason
+
+
+def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
+    """Returns the addresses in a variable, and user and password from the first address that has them."""
+    hosts, user = [], None
+    for address in os.environ.get(name, "").split(","):
+        try:
+            url = urlsplit(address.strip())
+            port = url.port or (443 if url.scheme == "https" else 9200)
+        except ValueError:
+            url, port = urlsplit(""), 0
+        if url.scheme not in ("http", "https") or not url.hostname:
+            found = f"{name} holds no address" if os.environ.get(name, "").strip() else f"the environment has no {name}"
+            raise RetrieverError("server-access", f"{where}.url_env: {found}; set it to one such as http://host:9200")
+        if url.username and user is None:
+            user = unquote(url.username), unquote(url.password or "")
+        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        hosts.append(f"{url.scheme}://{host}:{port}{url.path.rstrip('/')}")
+    return hosts, user

@@ -9,8 +9,7 @@ from typing import Any
 
 from cluster.errors import RetrieverError
 from retrievers.batches import in_threads
-from retrievers.elastic.connection import Connection, hits_of
-from retrievers.elastic.failures import RequestRefused
+from retrievers.elastic.connection import Connection, RequestRefused, hits_of
 from retrievers.elastic.index import ElasticIndex, field_of, gone
 from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
@@ -50,11 +49,9 @@ class ElasticDocuments:
         """Returns the indexed text of each document, each fetched once, as `DocumentStore.texts`; raises as `fetch`, too."""
         found = self._found(doc_ids, self._field, alive=alive)
         if (missing := next((doc_id for doc_id in doc_ids if doc_id not in found), None)) is not None:
-            raise RetrieverError(
-                "index-other",
-                f"{self._connection.where}: index {self._index.name} at {self._connection.address}: no document {missing!r}; "
-                "build the index again from the corpus that it was built from",
-            )
+            where = f"{self._connection.where}: index {self._index.name} at {self._connection.address}"
+            remedy = "build the index again from the corpus that it was built from"
+            raise RetrieverError("index-other", f"{where}: no document {missing!r}; {remedy}")
         return [_text(found[doc_id], self._field) for doc_id in doc_ids]
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
@@ -104,11 +101,9 @@ def text_field(where: str, settings: ElasticSettings, index: ElasticIndex) -> st
         if patterns and any(fnmatch.fnmatch(name, pattern) for pattern in patterns) != right:
             kept = False
     if field_of(index.fields, name) is None or not kept:
-        raise RetrieverError(
-            "index-other",
-            f"{where}: index {index.name} keeps no text in the field {name!r}, and the reranker reads it there; put a BM25 "
-            "retriever whose field is the text first, or set rerank.kind: none",
-        )
+        words = f"index {index.name} keeps no text in the field {name!r}, and the reranker reads it there"
+        remedy = "put a BM25 retriever whose field is the text first, or set rerank.kind: none"
+        raise RetrieverError("index-other", f"{where}: {words}; {remedy}")
     return name
 
 

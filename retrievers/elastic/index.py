@@ -1,15 +1,17 @@
-"""Looks up an index: the concrete index behind a name, its mapping, and the note that its build left."""
+"""Looks up an index: the concrete index behind a name, its mapping, the note that its build left, and its state now."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from cluster.errors import RetrieverError
-from retrievers.elastic.connection import Connection
+from retrievers.elastic.connection import Connection, RequestRefused
+from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import FOREIGN, MOST_HITS, ElasticSettings
 
 FORMAT = 1
@@ -19,6 +21,7 @@ NOTE = "dmqr"
 """Key of the mapping's `_meta` that holds the note of an index built here."""
 
 BUILD = "dmqr index CONFIG"
+_MOST_RULES = 10_000  # of one answer
 
 
 class ElasticIndex(NamedTuple):
@@ -42,6 +45,11 @@ class ElasticIndex(NamedTuple):
         """Hash of what decides how documents are indexed: fields, analysers, similarities, number of shards."""
         decides = {key: self.settings.get(key) for key in ("analysis", "similarity", "number_of_shards")}
         return content_hash([self.fields, decides])
+
+    @property
+    def closed_to_writing(self) -> bool:
+        """Whether the server refuses to write to it."""
+        return (self.settings.get("blocks") or {}).get("write") == "true"
 
     @property
     def corpus(self) -> str:
@@ -74,11 +82,9 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     note = (mappings.get("_meta") or {}).get(NOTE)
     alias = (found.get("aliases") or {}).get(name) or {} if name != concrete else {}
     if "search_routing" in alias:
-        raise RetrieverError(
-            "config-value",
-            f"{connection.where}: alias {name} sends its searches to the shard of a routing value, and would be searched "
-            "without; name the index, or an alias that has only a filter",
-        )
+        words = f"alias {name} sends its searches to the shard of a routing value, and would be searched without"
+        remedy = "name the index, or an alias that has only a filter"
+        raise RetrieverError("config-value", f"{connection.where}: {words}; {remedy}")
     fields, source = mappings.get("properties") or {}, mappings.get("_source") or {}
     return ElasticIndex(concrete, settings["uuid"], fields, settings, note, source, alias.get("filter"))
 
@@ -90,10 +96,8 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
     if found is None:
         raise RetrieverError("index-missing", f"{where}: there is none; build it with: {BUILD}")
     if found.note is not None and found.note.get("format") != FORMAT:
-        raise RetrieverError(
-            "index-other",
-            f"{where} has format {found.note.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}",
-        )
+        words = f"has format {found.note.get('format')!r}, this version reads {FORMAT}"
+        raise RetrieverError("index-other", f"{where} {words}; build it again: {BUILD}")
     if found.note is not None and not found.note.get("complete"):
         raise RetrieverError("index-missing", f"{where} is not built to its end; go on with: {BUILD}")
     return found
@@ -134,3 +138,45 @@ def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
     if found is None or not rest:
         return found
     return field_of({**(found.get("properties") or {}), **(found.get("fields") or {})}, rest)
+
+
+def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the state of an index for searches with a filter: while it is the same, so is what they find.
+
+    None: it was built here and is closed to writing.
+
+    Every write gives its document the next sequence number of its shard, so among the documents that a search finds a new or
+    changed one raises the sum of these numbers, and a removed one lowers their count. They are those of the documents that are
+    searched, so a write that is not refreshed yet does not count. A server that does not tell them is given a state of its own
+    each time, so nothing is taken for unchanged. A set of synonyms that is put again under its name writes no document; so the
+    sets of the index's analysis belong to its state.
+    """
+    if index.note is not None and index.closed_to_writing:
+        return None
+    written = {"written": {"stats": {"field": "_seq_no"}}}
+    body = {"size": 0, "query": filtered({"match_all": {}}, only), "aggs": written}
+    try:
+        found = connection.search(index.name, body, patience=connection.opening_patience)["aggregations"]["written"]
+        sets = _synonym_sets(connection, index)
+    except (RequestRefused, KeyError, TypeError):
+        return {"unknown": uuid.uuid4().hex}
+    return {"documents": found["count"], "last": found["max"], "sum": found["sum"]} | ({"synonyms": sets} if sets else {})
+
+
+def _synonym_sets(connection: Connection, index: ElasticIndex) -> dict[str, str]:
+    """Returns a hash of the rules of each synonym set that the index's analysis names."""
+    filters = ((index.settings.get("analysis") or {}).get("filter") or {}).values()
+    found: dict[str, str] = {}
+    for name in sorted({one["synonyms_set"] for one in filters if "synonyms_set" in one}):
+        path, params = f"/_synonyms/{quote(name, safe='')}", {"size": str(_MOST_RULES)}
+        try:
+            answer = connection.request("GET", path, params=params, patience=connection.opening_patience)
+        except RetrieverError as error:
+            if error.code != "server-access":
+                raise
+            raise KeyError(name) from None
+        rules = answer["synonyms_set"]
+        if answer["count"] != len(rules):
+            raise KeyError(name)
+        found[name] = content_hash(sorted([one["synonyms"], one["id"]] for one in rules))
+    return found

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +30,9 @@ PASSAGE = "passage"
 Encode = Callable[[Sequence[str]], np.ndarray]
 """Texts to vectors, shape (n, dim); raises as `TextEncoder.encode`."""
 
-BatchLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[LoadCounts]"]
-"""Loads batches into an index, as `build.ElasticBuild.loader_settings` say."""
-
-
-class LoadCounts(NamedTuple):
-    """Counts of loading."""
-
-    loaded: int = 0
-    present: int = 0  # documents that were in the index already
-    encoded: int = 0  # texts
-    reused: int = 0  # vectors of an index
+BatchLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], Iterator[Counter[str]]]
+"""Loads batches into an index, as `build.ElasticBuild.loader_settings` say; yields counts: documents `loaded` and `present` in
+the index already, texts `encoded`, and vectors of an index `reused`."""
 
 
 class CorpusLoader:
@@ -56,20 +49,20 @@ class CorpusLoader:
         self._connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
         self._bulk = BulkLoader(self._connection, self._index, settings["in_flight"])
 
-    def add(self, batch: pa.RecordBatch) -> LoadCounts:
+    def add(self, batch: pa.RecordBatch) -> Counter[str]:
         """Queues the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks."""
         rows = batch.num_rows
         if self._resumed:
             batch = self._missing(batch)
         if not batch.num_rows:
-            return LoadCounts(present=rows)
-        texts, counts = joined(batch), LoadCounts(batch.num_rows, rows - batch.num_rows)
+            return Counter(present=rows)
+        texts, counts = joined(batch), Counter(loaded=batch.num_rows, present=rows - batch.num_rows)
         ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()
         fields: list[dict[str, Any]] = [{} for _ in texts]
         if self._encode is not None and self._vector_field is not None:
             hashes = [text_hash(text) for text in texts]
             vectors, reused = self._vectors(texts, hashes, ids)
-            counts = counts._replace(encoded=len(set(hashes)) - reused, reused=reused)
+            counts.update(encoded=len(set(hashes)) - reused, reused=reused)
             fields = [{PASSAGE: one, self._vector_field: vectors[one]} if vectors[one].any() else {} for one in hashes]
         others = [name for name in batch.schema.names if name not in ("doc_id", "title", "text")]
         kept = batch.select(others).to_pylist() if others else [None] * len(texts)
@@ -148,7 +141,7 @@ class PassageEncoder:
 
 def load_here(
     settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch], encode: Encode | None = None
-) -> Iterator[LoadCounts]:
+) -> Iterator[Counter[str]]:
     """Loads batches as a `BatchLoader` in this process: encodes the next one while requests with earlier ones are in flight.
 
     `encode` replaces the encoder of the config, which runs on the CPU.

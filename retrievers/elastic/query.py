@@ -35,67 +35,57 @@ _PARSED = 5000  # tokens of a text that more_like_this reads, and thus character
 _TERM = re.compile(r"[^\W\u1100-\U0010ffff]+|\w")
 
 
-def header(text: str) -> dict[str, Any]:
-    """Returns the header of a search.
-
-    `preference` depends on the text: the same text goes to the same copy of a shard, so results repeat, and different texts
-    use all replicas. A search that not every shard answers is an error.
-    """
-    key = zlib.crc32(text.encode("utf-8", "replace")) % _COPIES
-    return {"preference": f"dmqr-{key}", "allow_partial_search_results": False}
-
-
 def filtered(query: dict[str, Any], only: dict[str, Any] | None) -> dict[str, Any]:
     """Returns a query of the documents that a filter leaves; scores stay as they are."""
     return query if only is None else {"bool": {"must": [query], "filter": [only]}}
 
 
-def envelope(depth: int, ordered: bool) -> dict[str, Any]:
-    """Returns the part that all searches share: only doc_ids and scores of so many hits are returned.
+def search_lines(text: str, search: dict[str, Any], depth: int, ordered: bool) -> bytes:
+    """Returns the header and the body of a search that gives doc_ids and scores of `depth` hits and nothing else.
 
-    Where `ordered`, the index has the field doc_id, so the server orders equal scores, also at the cut.
+    The `preference` depends on the text: the same text goes to the same copy of a shard, so results repeat, and different texts
+    use all replicas. A search that not every shard answers is an error. Where `ordered`, the index has the field doc_id, so the
+    server orders equal scores, also at the cut.
     """
-    asked: dict[str, Any] = {"size": depth, "_source": False, "track_total_hits": False}
+    import orjson
+
+    copy = zlib.crc32(text.encode("utf-8", "replace")) % _COPIES
+    header = {"preference": f"dmqr-{copy}", "allow_partial_search_results": False}
+    search |= {"size": depth, "_source": False, "track_total_hits": False}
     if ordered:
-        return asked | {"stored_fields": "_none_", "sort": [{"_score": "desc"}, {"doc_id": "asc"}]}
-    return asked
+        search |= {"stored_fields": "_none_", "sort": [{"_score": "desc"}, {"doc_id": "asc"}]}
+    option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(header, option=option) + orjson.dumps(search, option=option)
 
 
-def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
+def bm25_query(text: str | JoinedText, field: str, query: QuerySettings) -> dict[str, Any]:
     """Returns a BM25 query over `field`, or over `query.fields` (field -> boost).
 
     A text of more than `MAX_TERMS` different words, or more than `MOST_CLAUSES` in all, is searched with its words of highest
     tf-idf only, each once, selected by each shard: a search's cost grows with its words, and a pseudo-answer has hundreds.
+
+    Of a query's texts searched as one each different word is a clause, boosted by how often it occurs: that is the score of the
+    repeated text, which would have a clause for each repetition. Every text may bring `MAX_TERMS` words, and together they may
+    have `MOST_CLAUSES` terms, the least that a server allows. Longer texts are searched as texts alone: the original, boosted
+    by its repetitions, and the rewrites with their most telling words. Words are separated by white space and analysed by the
+    server; as for long texts, each field is searched separately.
     """
     fields = dict(query.fields) or {field: 1.0}
+    if isinstance(text, JoinedText):
+        counts = Counter(joined_text(text).split())
+        if len(counts) <= MAX_TERMS * len(text.texts) and sum(map(_most_terms, counts)) <= MOST_CLAUSES:
+            return _best([_counted_words(counts, name, boost) for name, boost in fields.items()])
+        rewrites = bm25_query(" ".join(rewrite.text for rewrite in text.rewrites), field, query)
+        if text.original is None:
+            return rewrites
+        original = {"bool": {"must": bm25_query(text.original.text, field, query), "boost": repetitions(text)}}
+        return {"bool": {"should": [original, rewrites]}}
     if len(set(words(text))) > MAX_TERMS or sum(map(_most_terms, text.split())) > MOST_CLAUSES:
         return _best([_top_terms(text, name, boost) for name, boost in fields.items()])
     if not query.fields:
         return {"match": {field: {"query": text}}}
     boosted = [f"{name}^{boost:g}" for name, boost in fields.items()]
     return {"multi_match": {"query": text, "fields": boosted, "type": FORM["type"]}}
-
-
-def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dict[str, Any]:
-    """Returns the BM25 query of a query's texts searched as one, over `field`, or over `query.fields`.
-
-    Each different word is one clause, boosted by how often it occurs: that is the score of the repeated text, which would have
-    a clause for each repetition. Every text may bring `MAX_TERMS` words, and together they may have `MOST_CLAUSES` terms, the
-    least that a server allows. Longer texts are searched as `bm25_query` would: the original, boosted by its repetitions, and
-    the rewrites with their most telling words, each counted once.
-
-    Words are separated by white space and analysed by the server; as for long texts, each field is searched separately.
-    """
-    fields = dict(query.fields) or {field: 1.0}
-    counts = Counter(joined_text(text).split())
-    most_words = MAX_TERMS * len(text.texts)
-    if len(counts) <= most_words and sum(_most_terms(word) for word in counts) <= MOST_CLAUSES:
-        return _best([_counted_words(counts, name, boost) for name, boost in fields.items()])
-    rewrites = bm25_query(" ".join(rewrite.text for rewrite in text.rewrites), field, query)
-    if text.original is None:
-        return rewrites
-    original = {"bool": {"must": bm25_query(text.original.text, field, query), "boost": repetitions(text)}}
-    return {"bool": {"should": [original, rewrites]}}
 
 
 def _counted_words(counts: Counter[str], field: str, boost: float) -> dict[str, Any]:
@@ -127,11 +117,7 @@ def _top_terms(text: str, field: str, boost: float) -> dict[str, Any]:
 
 
 def knn_query(
-    field: str,
-    vector: np.ndarray,
-    depth: int,
-    oversample: float | None,
-    only: dict[str, Any] | None = None,
+    field: str, vector: np.ndarray, depth: int, oversample: float | None, only: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Returns a kNN query over `field`; three times the depth, at least 100, are compared per shard.
 

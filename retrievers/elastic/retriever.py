@@ -14,24 +14,12 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.elastic.connection import Connection
+from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.documents import ElasticDocuments, text_field
-from retrievers.elastic.failures import RequestRefused
-from retrievers.elastic.index import BUILD, ElasticIndex, connect, field_of
-from retrievers.elastic.query import (
-    FORM,
-    SLACK,
-    bm25_query,
-    cosines,
-    envelope,
-    filtered,
-    header,
-    joined_bm25_query,
-    knn_query,
-)
+from retrievers.elastic.index import BUILD, ElasticIndex, connect, field_of, index_state
+from retrievers.elastic.query import FORM, SLACK, bm25_query, cosines, filtered, knn_query, search_lines
 from retrievers.elastic.search import MultiSearch, SearchHits
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.elastic.state import closed_to_writing, index_state
 from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import joined_text, search_vectors
 from retrievers.retriever import (
@@ -45,7 +33,7 @@ from retrievers.retriever import (
     error_context,
     lists_of,
     no_heartbeat,
-)
+)  # fmt: skip
 
 BATCH = 64  # searches per request; of dense ones half as many
 
@@ -76,19 +64,17 @@ class ElasticBM25(_ElasticSearch):
         A repeated term of a text counts as often as it occurs, as in local BM25, unless the text is too long for that
         (`retrievers/elastic/query.py`).
         """
-        once, inverse = distinct([one.text if isinstance(one, SearchText) else one for one in texts])
-        flat = [text if isinstance(text, str) else joined_text(text) for text in once]
-        asked = [place for place, text in enumerate(flat) if text.strip()]
-        shape = envelope(self._size(depth, 0 if self._ordered else SLACK), self._ordered)
-        field, form = self._settings.searched_field, self._settings.bm25_query
-        bodies = []
-        for place in asked:
-            text = once[place]
-            query = bm25_query(text, field, form) if isinstance(text, str) else joined_bm25_query(text, field, form)
-            bodies.append(_lines(flat[place], {"query": filtered(query, self._only)} | shape))
-        found = dict(zip(asked, self._multi_search.run(bodies, alive), strict=True))
-        none = SearchHits([], [])
-        return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
+        unique, inverse = distinct([one.text if isinstance(one, SearchText) else one for one in texts])
+        places, searches = [], []
+        for place, text in enumerate(unique):
+            flat = text if isinstance(text, str) else joined_text(text)
+            if flat.strip():
+                query = bm25_query(text, self._settings.searched_field, self._settings.bm25_query)
+                size = self._size(depth, 0 if self._ordered else SLACK)
+                places.append(place)
+                searches.append(search_lines(flat, {"query": filtered(query, self._only)}, size, self._ordered))
+        hits = dict(zip(places, self._multi_search.run(searches, alive), strict=True))
+        return _ranked([hits.get(place, SearchHits([], [])) for place in inverse.tolist()], depth)
 
 
 class ElasticDense(_ElasticSearch):
@@ -109,17 +95,14 @@ class ElasticDense(_ElasticSearch):
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` documents of highest cosine, rounded to 6 decimals; exact with a vector type `flat`."""
-        once, inverse = distinct(texts)
-        vectors = search_vectors(once, self.embed)
+        unique, inverse = distinct(texts)
         size = self._size(depth, SLACK)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
-        shape = envelope(size, self._ordered)
-        field, oversample = self._settings.searched_field, self._settings.rescored
-        bodies = [
-            _lines(joined_text(text), {"knn": knn_query(field, vector, size, oversample, self._only)} | shape)
-            for text, vector in zip(once, vectors, strict=True)
-        ]
-        found = self._multi_search.run(bodies, alive)
-        return _ranked([found[place] for place in inverse.tolist()], depth, self._similarity)
+        searches = []
+        for text, vector in zip(unique, search_vectors(unique, self.embed), strict=True):
+            knn = knn_query(self._settings.searched_field, vector, size, self._settings.rescored, self._only)
+            searches.append(search_lines(joined_text(text), {"knn": knn}, size, self._ordered))
+        hits = self._multi_search.run(searches, alive)
+        return _ranked([hits[place] for place in inverse.tolist()], depth, self._similarity)
 
 
 def open_retriever(
@@ -139,11 +122,9 @@ def open_retriever(
     encoder = open_encoder(settings.encoder, device, patient=patient)
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:
-        raise RetrieverError(
-            "index-other",
-            f"retrieve.retrievers.{name}: field {settings.searched_field} of index {index.name} has {dims} dimensions, the "
-            f"encoder {settings.encoder.model} {encoder.dim}; set the encoder it was built with",
-        )
+        words = f"field {settings.searched_field} of index {index.name} has {dims} dimensions"
+        remedy = f"the encoder {settings.encoder.model} {encoder.dim}; set the encoder it was built with"
+        raise RetrieverError("index-other", f"retrieve.retrievers.{name}: {words}, {remedy}")
     return ElasticDense(connection, index, settings, identity, encoder)
 
 
@@ -175,7 +156,7 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
         "doc_id_type": (index.note or {}).get("doc_id_type"),
         "server": version,
         "written_by_dmqr": index.note is not None,
-        "closed_to_writing": closed_to_writing(index),
+        "closed_to_writing": index.closed_to_writing,
         "state": state,
         "most_hits": index.most_hits,
     }
@@ -216,11 +197,9 @@ def _identity(
         stored = index.note["encoder"] if index.note else None
         encoder = encoder_identity(settings.encoder, patient=patient)
     if stored is not None and (differ := encoder_differences(stored, encoder)):
-        raise RetrieverError(
-            "index-other",
-            f"{where} was built with encoder {(index.note or {}).get('encoder_name')}, the config asks for "
-            f"{settings.encoder.model} ({differ}); set the encoder it was built with, or build it again: {BUILD}",
-        )
+        words = f"{where} was built with encoder {(index.note or {}).get('encoder_name')}, the config asks for"
+        remedy = f"set the encoder it was built with, or build it again: {BUILD}"
+        raise RetrieverError("index-other", f"{words} {settings.encoder.model} ({differ}); {remedy}")
     if index.note:
         _check_built(where, "vector.", mapped.get("index_options") or {}, {"type": settings.vectors["type"]})
     return same | {"encoder": encoder, "num_candidates": None, "oversample": settings.rescored}
@@ -230,11 +209,8 @@ def _check_built(where: str, section: str, built: Mapping[str, Any], asked: Mapp
     """Raises RetrieverError if an index was built here with another value of a key than the config has; keys with a prefix."""
     for key, value in asked.items():
         if key in built and built[key] != value:
-            raise RetrieverError(
-                "index-other",
-                f"{where} was built with {section}{key} {built[key]!r}, the config asks for {value!r}; "
-                f"set {section}{key}: {built[key]}, or build it again: {BUILD}",
-            )
+            words = f"{where} was built with {section}{key} {built[key]!r}, the config asks for {value!r}"
+            raise RetrieverError("index-other", f"{words}; set {section}{key}: {built[key]}, or build it again: {BUILD}")
 
 
 def _check_query_fields(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:
@@ -242,14 +218,12 @@ def _check_query_fields(connection: Connection, index: ElasticIndex, settings: E
     where = f"{connection.where}: index {settings.index}"
     for field in settings.bm25_query.fields:
         mapped = field_of(index.fields, field)
-        if mapped is None:
-            has = ", ".join(sorted(index.fields))
-            raise RetrieverError("index-other", f"{where} has no field {field!r}; it has: {has}; correct query.fields")
-        if mapped.get("type", "object") not in ("text", "keyword"):
-            kind = mapped.get("type", "object")
-            raise RetrieverError(
-                "index-other", f"{where} has {kind} in the field {field!r}, no text or keyword; correct query.fields"
-            )
+        kind = None if mapped is None else mapped.get("type", "object")
+        if kind not in ("text", "keyword"):
+            words = f"has {kind} in the field {field!r}, no text or keyword"
+            if mapped is None:
+                words = f"has no field {field!r}; it has: {', '.join(sorted(index.fields))}"
+            raise RetrieverError("index-other", f"{where} {words}; correct query.fields")
 
 
 def _try_query(connection: Connection, index: ElasticIndex, key: str, query: dict[str, Any]) -> None:
@@ -267,18 +241,10 @@ def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | No
     return {"bool": {"filter": both}} if len(both) > 1 else both[0] if both else None
 
 
-def _lines(text: str, search: dict[str, Any]) -> bytes:
-    import orjson
-
-    option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-    return orjson.dumps(header(text), option=option) + orjson.dumps(search, option=option)
-
-
 def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
     """Returns hits as ranked lists; scores of vectors as cosines, by the index's `similarity`."""
     lists = []
-    for hits in found:
-        scores = np.array(hits.scores, dtype=np.float64)
-        values = scores if similarity is None else cosines(scores, similarity)
-        lists.append(zip(hits.doc_ids, values.tolist(), strict=True))
+    for doc_ids, scores in found:
+        values = scores if similarity is None else cosines(np.array(scores, dtype=np.float64), similarity).tolist()
+        lists.append(zip(doc_ids, map(float, values), strict=True))
     return lists_of(lists, depth)

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from cluster.cause import one_line
 from retrievers.batches import in_threads
-from retrievers.elastic.connection import Connection, hits_of
-from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, error_words
+from retrievers.elastic.connection import BUSY, Connection, RequestRefused, ServerUnavailable, error_words, hits_of
 from retrievers.elastic.index import gone
 from retrievers.retriever import Alive, no_heartbeat
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from retrievers.retriever import SearchText, distinct
 from retrievers.served.client import PROBE, ModelServer, in_order
-from retrievers.served.facts import served_facts
 from retrievers.settings import OpenaiEncoderSettings
 
 
@@ -21,14 +20,10 @@ class OpenaiEncoder:
     """
 
     def __init__(self, settings: OpenaiEncoderSettings, *, patient: bool = False) -> None:
-        """Asks the server for the model, and for one vector.
-
-        Where `patient`, the run's plan has reached the server: it is waited for.
-        """
+        """Asks the server for the model, and for one vector; waits for it where `patient`, as `ModelServer`."""
         self.settings = settings
-        self._server = server = ModelServer("encoder", settings, patient=patient)
-        facts = served_facts(server, "embedding")
-        self._batch = min(settings.batch, facts.max_batch or settings.batch)
+        self._server = server = ModelServer("encoder", settings, "embedding", patient=patient)
+        self._facts = facts = server.facts
         self._body: dict[str, Any] = {"model": settings.model, "encoding_format": "float"}
         if settings.dimensions is not None:
             self._body["dimensions"] = settings.dimensions
@@ -40,11 +35,8 @@ class OpenaiEncoder:
         (probe,) = server.probe(self._url, body, lambda found: _vectors(found, 1, None), "vectors", "embeds")
         self.dim = len(probe)
         if settings.dimensions not in (None, self.dim):
-            raise server.error(
-                "model",
-                f"its vectors have {self.dim} dimensions, not {settings.dimensions}; remove dimensions, or name another model",
-            )
-        self._facts = facts
+            words = f"its vectors have {self.dim} dimensions, not {settings.dimensions}"
+            raise server.error("model", f"{words}; remove dimensions, or name another model")
 
     def identity(self) -> dict[str, Any]:
         """Returns the identity of the vectors, as far as the server says it, as JSON values.
@@ -68,17 +60,15 @@ class OpenaiEncoder:
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         rows = [row for row, text in enumerate(texts) if text.kind == "query" or text.text.strip()]
         unique, inverse = distinct([texts[row] for row in rows])
-        batches = [unique[start : start + self._batch] for start in range(0, len(unique), self._batch)]
-        parts = self._server.answers(batches, self._send)
         if rows:
-            vectors[rows] = np.stack([vector for part in parts for vector in part])[inverse]
+            encoded: list[np.ndarray] = self._server.answers([unique], self._send)
+            vectors[rows] = np.stack(encoded)[inverse]
         return vectors
 
     def _send(self, texts: Sequence[SearchText], stop: threading.Event) -> list[np.ndarray]:
-        body = self._body | {
-            "input": [self._prefix[text.kind] + text.text or " " for text in texts]
-        }  # TEI refuses an empty text
-        return list(self._server.ask(self._url, body, lambda found: _vectors(found, len(texts), self.dim), stop=stop))
+        texts_sent = [self._prefix[text.kind] + text.text or " " for text in texts]  # TEI refuses an empty text
+        body = self._body | {"input": texts_sent}
+        return list(self._server.ask(self._url, body, lambda answer: _vectors(answer, len(texts), self.dim), stop=stop))
 
 
 def _vectors(answer: Any, count: int, dim: int | None) -> np.ndarray:

@@ -6,6 +6,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from retrievers.rerankers.cross_encoder import rounded_scores
 from retrievers.retriever import distinct
 from retrievers.served.client import PROBE, ModelServer, in_order
-from retrievers.served.facts import served_facts
 from retrievers.settings import RerankSettings
 
 _DECIMALS = 6  # of probabilities: 4, as of logits, would tie all that is irrelevant
@@ -24,17 +24,13 @@ class ServerReranker:
     """A cross-encoder at a server. Cost: one request for each query and `batch` of its passages."""
 
     def __init__(self, settings: RerankSettings, *, patient: bool = False) -> None:
-        """Asks the server for the model, and for one score.
-
-        Where `patient`, the run's plan has reached the server: it is waited for.
-        """
+        """Asks the server for the model, and for one score; waits for it where `patient`, as `ModelServer`."""
         self._settings = settings
-        self._server = server = ModelServer("rerank: model", settings, patient=patient)
-        self._facts = facts = served_facts(server, "reranker")
+        self._server = server = ModelServer("rerank: model", settings, "reranker", patient=patient)
+        self._facts = facts = server.facts
         known = facts.max_length or settings.max_length
         self._max_length = known if facts.api == "tei" else min(settings.max_length, known)
         self._url = f"{server.root if facts.api == 'tei' else server.base}/rerank"
-        self._batch = min(settings.batch, facts.max_batch or settings.batch)
         self._sent: Counter[str] = Counter()
         self._lock = threading.Lock()
         server.probe(self._url, self._body(PROBE, [PROBE]), lambda found: _scores(found, 1), "scores", "reranks")
@@ -54,14 +50,9 @@ class ServerReranker:
         of_query: dict[str, list[_Pair]] = {}
         for pair in unique:
             of_query.setdefault(pair[0], []).append(pair)
-        batches = [
-            pairs[start : start + self._batch] for pairs in of_query.values() for start in range(0, len(pairs), self._batch)
-        ]
-        parts = self._server.answers(batches, self._send)
-        found = {
-            pair: score for batch, scores in zip(batches, parts, strict=True) for pair, score in zip(batch, scores, strict=True)
-        }
-        scores = np.array([found[pair] for pair in unique])[inverse]
+        results = self._server.answers([*of_query.values()], self._send)
+        known = dict(zip(chain.from_iterable(of_query.values()), results, strict=True))
+        scores = np.array([known[pair] for pair in unique])[inverse]
         return np.round(scores, _DECIMALS) if self._facts.api == "openai" else rounded_scores(scores)
 
     def requests(self, queries: Iterable[str]) -> Counter[str]:
@@ -72,13 +63,12 @@ class ServerReranker:
     def _send(self, pairs: Sequence[_Pair], stop: threading.Event) -> list[float]:
         query = pairs[0][0]
         body = self._body(query, [passage for _, passage in pairs])
-        return self._server.ask(
-            self._url, body, lambda found: _scores(found, len(pairs)), stop=stop, sending=lambda: self._count(query)
-        )
 
-    def _count(self, query: str) -> None:
-        with self._lock:
-            self._sent[query] += 1
+        def count() -> None:
+            with self._lock:
+                self._sent[query] += 1
+
+        return self._server.ask(self._url, body, lambda answer: _scores(answer, len(pairs)), stop=stop, sending=count)
 
     def _body(self, query: str, passages: Sequence[str]) -> dict[str, Any]:
         settings = self._settings

@@ -10,59 +10,61 @@ import json
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 import urllib3
 from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
+from urllib3.util import parse_url
 
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
-from cluster.http import FATAL, OF_ONE, ApiKey, Refusals, fatal_status, may_repeat, meant_status, parsed_json, retry_after
+from cluster.http import (
+    FATAL,
+    OF_ONE,
+    ApiKey,
+    Refusals,
+    fatal_status,
+    may_repeat,
+    meant_status,
+    parsed_json,
+    proxy_of,
+    retry_after,
+)  # fmt: skip
 from cluster.outages import LONGEST_PAUSE, answered, failed, pause
-from retrievers.served.http import connections, error_text, reason
+
+if TYPE_CHECKING:
+    from retrievers.settings import ServerSettings
+    from retrievers.web.settings import WebSettings
 
 _CONNECT_TIMEOUT = 10.0  # seconds
 _BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
 _BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
 _PART = 1 << 16  # bytes of a read
-_TEXT = 200  # characters of a server's message that are shown
+_TEXT = 200  # characters of a server's message, and of a reason, that are shown
 
 Result = TypeVar("Result")
 
 
-class ReachedBy(Protocol):
-    """The settings of a server: how it is reached, and how long it is waited for."""
-
-    api_key_env: str | None
-    max_in_flight: int
-    timeout_seconds: float
-    patience_minutes: float
-
-
 class TextRefused(Exception):
-    """The server does not take a text, or fails on it; other texts may succeed.
-
-    Attributes:
-        words: What the server said.
-        reason: In a word: refused, timeout, server_error, bad_answer; stopped, where another request failed.
-        of_all: The error if the server refuses every request so; None: the status is of one request.
-        item: The text, or what stands for it, if it was sent alone.
-    """
+    """The server does not take a text, or fails on it; other texts may succeed."""
 
     def __init__(
         self, what: str, words: str, of_all: RetrieverError | None = None, reason: str = "refused", item: Hashable = None
     ) -> None:
-        """Sets the attributes; the message names the server, too."""
+        """Notes the server's words, and the text, or what stands for it, if it was sent alone.
+
+        `reason` is refused, timeout, server_error, bad_answer, or stopped where another request failed; `of_all` the error if
+        the server refuses every request so, None where the status is of one request.
+        """
         super().__init__(f"{what}: {words}")
         self.words, self.of_all, self.reason, self.item = words, of_all, reason, item
 
 
 class ServerAway(RetrieverError):
-    """The server gave no good answer to any request for the patience.
+    """The server gave no good answer to any request for the patience; it may have `answers`, with a status.
 
-    Attributes:
-        reason: In a word: unavailable, rate_limited, or as those of `TextRefused`.
-        answers: Whether there was an answer, with a status.
+    The reason is unavailable, rate_limited, or one of `TextRefused`.
     """
 
     def __init__(self, code: str, line: str, reason: str = "unavailable", answers: bool = False) -> None:
@@ -94,7 +96,7 @@ class Server:
         what: str,
         service: str,
         base: str,
-        settings: ReachedBy,
+        settings: ServerSettings | WebSettings,
         key_header: Callable[[str], dict[str, str]] = bearer,
         wait: Callable[[Mapping[str, str]], float | None] = retry_after,
     ) -> None:
@@ -112,7 +114,7 @@ class Server:
             raise self.error("server-access", str(problem)) from None
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         try:
-            self._pool = connections(self.base, settings.max_in_flight)
+            self._pool = _connections(self.base, settings.max_in_flight)
         except ValueError as problem:
             raise self.error("engine-setting", str(problem)) from None
         self._refusals = Refusals()
@@ -191,7 +193,7 @@ class Server:
             self._answered()
             self._refusals.answered()
             return result
-        said = f"HTTP {status}: {redacted(error_text(content), self._key.sent, _TEXT) or 'no more words'}"
+        said = f"HTTP {status}: {redacted(_error_text(content), self._key.sent, _TEXT) or 'no more words'}"
         if status in _BUSY:
             reason_of = "rate_limited" if status == 429 else "unavailable"
             raise _Failure(said, reason_of, uses_attempt=False, wait=self._wait(headers) or 0.0)
@@ -250,3 +252,39 @@ def _body(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
             raise TimeoutError
     answer.release_conn()
     return b"".join(parts)
+
+
+def _connections(base: str, in_flight: int) -> urllib3.PoolManager:
+    """Returns kept connections to a server, through the proxy of the environment if it names one."""
+    proxy = proxy_of(base)
+    if proxy is None:
+        return urllib3.PoolManager(maxsize=in_flight)
+    login = parse_url(proxy).auth  # which urllib3 does not send by itself
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else {}
+    return urllib3.ProxyManager(proxy, maxsize=in_flight, proxy_headers=headers)
+
+
+def reason(error: BaseException) -> str:
+    """Returns why there was no answer, in the system's words; `error` is of urllib3, or of a client that uses it."""
+    inner, seen = next(iter(getattr(error, "errors", ())), error), {id(error)}
+    while (cause := inner.__cause__ or next((arg for arg in inner.args if isinstance(arg, Exception)), None)) is not None:
+        if id(cause) in seen:
+            break
+        seen.add(id(cause))
+        inner = cause
+    words = " ".join(str(getattr(inner, "strerror", None) or inner or type(inner).__name__).split())[:_TEXT]
+    return f"no TLS: {words}" if isinstance(error, urllib3.exceptions.SSLError) else words
+
+
+def _error_text(content: bytes) -> str:
+    """Returns the message of an error as TEI, vLLM and OpenAI write it, or else the beginning of the body."""
+    try:
+        found = parsed_json(content[:100_000])
+    except (ValueError, RecursionError):
+        return content[:2000].decode("utf-8", "replace")
+    while isinstance(found, dict):
+        inner = next((found[key] for key in ("message", "error", "detail") if found.get(key)), None)
+        if inner is None:
+            break
+        found = inner
+    return str(found)

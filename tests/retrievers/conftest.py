@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.encoder import Encoder
@@ -87,7 +88,7 @@ def elastic_blocks(
         "served": same | {"index": new_name(), "encoder": served_encoders["tei"], "vector": flat},
     }
     for fields in elastic_indexes({name: typed(one) for name, one in blocks.items()}).values():
-        build_elastic_index(fields, corpus)
+        build_elastic_index(fields, BuildInputs([corpus]))
     return blocks
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,10 @@ import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.elastic.build import ElasticBuild, ElasticBuilt, build_elastic_index
+from retrievers.corpora.builds import BuildInputs, Built
+from retrievers.elastic.build import ElasticBuild, build_elastic_index
 from retrievers.elastic.bulk import BulkLoader
 from retrievers.elastic.fields import elastic_indexes
-from retrievers.elastic.passages import LoadCounts
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
@@ -39,11 +40,11 @@ def block(alias: str, **more: Any) -> dict[str, Any]:
     return {"kind": "elastic", "index": alias} | more
 
 
-def build(corpus: Any, *blocks: dict[str, Any], **more: Any) -> ElasticBuilt:
+def build(corpus: Any, *blocks: dict[str, Any], **more: Any) -> Built:
     (fields,) = elastic_indexes(
         {name: typed(one) for name, one in ({f"r{i}": one for i, one in enumerate(blocks)}).items()}
     ).values()
-    return build_elastic_index(fields, corpus, **more)
+    return build_elastic_index(fields, BuildInputs([corpus], **more))
 
 
 def generations(alias: str) -> set[str]:
@@ -54,11 +55,11 @@ def test_built_then_nothing_to_do(alias: str, corpus: Path) -> None:
     told: list[tuple[str, int, int]] = []
     first = build(corpus, block(alias), progress=lambda *step: told.append(step))
     assert first.built
-    assert (first.documents, first.counts) == (13, LoadCounts(loaded=13))
+    assert (first.documents, first.counts) == (13, Counter(loaded=13))
     assert told[-1] == ("load", 13, 13)
     uuid = retriever_identity("bm25", typed(block(alias)))["uuid"]
-    again = build([corpus], block(alias))
-    assert again == replace(first, built=False, counts=LoadCounts())
+    again = build(corpus, block(alias))
+    assert again == replace(first, built=False, counts=Counter())
     assert retriever_identity("bm25", typed(block(alias)))["uuid"] == uuid
 
 
@@ -118,7 +119,7 @@ def test_a_kill_at_the_end_leaves_no_index_that_seems_done(
         build(corpus, block(alias))
     monkeypatch.setattr(ElasticBuild, "_request", asked)
     made = build(corpus, block(alias))
-    assert (made.built, made.counts) == (True, LoadCounts(present=13))
+    assert (made.built, made.counts) == (True, Counter(present=13))
     assert served(made.concrete) == ("1", None, "true")
 
 
@@ -169,7 +170,7 @@ def test_another_corpus_moves_the_alias_and_the_one_before_stays(alias: str, cor
     with pytest.raises(RetrieverError, match=f"index {first.concrete} at .* there is none; build it with"):
         open_retriever("bm25", typed(block(alias)), expect_identity=identity)
     back = build(write_corpus({"doc_id": ["z"], "text": ["another sea"]}), block(alias))
-    assert (back.built, back.concrete, back.counts) == (True, second.concrete, LoadCounts())
+    assert (back.built, back.concrete, back.counts) == (True, second.concrete, Counter())
 
 
 def test_texts_that_were_encoded_once_are_not_again(
@@ -178,17 +179,17 @@ def test_texts_that_were_encoded_once_are_not_again(
     dense = block(alias, encoder=encoder_block | {"passage_prefix": "text: "}, vector={"type": "flat"})
     texts = ["the sea", "the moon", "the sea", "bread", "bread"]
     first = build(write_corpus({"doc_id": list("abcde"), "text": texts}), dense)
-    assert first.counts == LoadCounts(loaded=5, encoded=3)
+    assert first.counts == Counter(loaded=5, encoded=3)
     more = write_corpus({"doc_id": list("bcdefg"), "text": [*texts[1:], "yeast", "the sea"]})
     second = build(more, dense, block(alias))  # with BM25 now, too: another mapping, the same vectors
-    assert second.counts == LoadCounts(loaded=6, encoded=1, reused=3)
+    assert second.counts == Counter(loaded=6, encoded=1, reused=3)
     retriever = open_retriever("dense", typed(dense))
     for text, wanted in (("the moon", ["b"]), ("the sea", ["c", "g"]), ("bread", ["d", "e"])):
         found = retriever.search([SearchText(text, "passage")], len(wanted))
         assert found.doc_ids.to_pylist() == wanted
         np.testing.assert_allclose(found.scores, 1.0, atol=2e-6)
     other = block(alias, encoder=encoder_block | {"passage_prefix": "passage: "}, vector={"type": "flat"})
-    assert build(more, other).counts.encoded == 4  # another encoder: none of those vectors is of use
+    assert build(more, other).counts["encoded"] == 4  # another encoder: none of those vectors is of use
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -201,6 +202,7 @@ def test_a_killed_build_goes_on(
     wanted = block(alias, encoder=encoder_block, vector={"type": "flat"}) if dense else block(alias)
     script = f"""
         import os, signal
+        from retrievers.corpora.builds import BuildInputs
         from retrievers.elastic import build as elastic_build
         from retrievers.elastic import fields as elastic_fields
         from retrievers.elastic import bulk as elastic_bulk
@@ -213,7 +215,7 @@ def test_a_killed_build_goes_on(
                 os.kill(os.getpid(), signal.SIGKILL)
         elastic_bulk.BulkLoader._send = sent
         (fields,) = elastic_fields.elastic_indexes({{"r": ElasticSettings(**{wanted!r})}}).values()
-        elastic_build.build_elastic_index(fields, {str(corpus)!r})
+        elastic_build.build_elastic_index(fields, BuildInputs([{str(corpus)!r}]))
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, cwd=Path(__file__).parents[2])
     assert killed.returncode == -signal.SIGKILL
@@ -224,10 +226,10 @@ def test_a_killed_build_goes_on(
         open_retriever("bm25", typed(wanted | {"index": unfinished}))
     made = build(corpus, wanted)
     assert made.concrete == unfinished
-    assert made.counts.loaded + made.counts.present == 3000
-    assert made.counts.present >= (40 if dense else 500)
+    assert made.counts["loaded"] + made.counts["present"] == 3000
+    assert made.counts["present"] >= (40 if dense else 500)
     if dense:
-        assert made.counts.encoded == 0  # all 40 texts were loaded before the kill
+        assert made.counts["encoded"] == 0  # all 40 texts were loaded before the kill
     docs = ask("GET", f"/{unfinished}/_stats/docs")["_all"]["primaries"]["docs"]
     assert (docs["count"], docs["deleted"]) == (3000, 0)
 

@@ -147,7 +147,7 @@ def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(server: S
     counts = loader.add(batch(a="the sea", b="the moon", c="bread"))
     loader.drain()
     loader.close()
-    assert (counts.reused, counts.encoded, encoded) == (2, 1, ["bread"])
+    assert (counts["reused"], counts["encoded"], encoded) == (2, 1, ["bread"])
 
 
 def test_a_document_that_is_there_already_counts_as_loaded(server: Server) -> None:

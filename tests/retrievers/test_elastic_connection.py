@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from cluster.errors import RetrieverError
+from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.build import build_elastic_index
-from retrievers.elastic.connection import Connection
-from retrievers.elastic.failures import RequestRefused
+from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity
 from tests.support.retrievers.blocks import typed
@@ -57,7 +57,7 @@ def test_a_key_from_the_environment(
     monkeypatch.setenv("SAFE_URL", secured_server.url.replace("//", f"//elastic:{PASSWORD}@"))
     block = BLOCK | {"index": new_name()}
     (fields,) = elastic_indexes({"bm25": typed(block)}).values()
-    build_elastic_index(fields, corpus)
+    build_elastic_index(fields, BuildInputs([corpus]))
     key = secured_server.key(block["index"])
     monkeypatch.setenv("SAFE_KEY", key)
     monkeypatch.setenv("SAFE_URL", secured_server.url)
@@ -69,8 +69,9 @@ def test_a_key_from_the_environment(
     other = reader | {"index": "other"}
     assert "does not allow GET /other with this key; give it the right" in refusal(other)
     (fields,) = elastic_indexes({"bm25": typed(reader)}).values()
+    other = fields.first[1].model_copy(update={"analyzer": "standard"})
     with pytest.raises(RetrieverError, match=r"does not allow PUT /.* with this key"):
-        build_elastic_index(fields._replace(bm25=("bm25", fields.first[1].model_copy(update={"analyzer": "standard"}))), corpus)
+        build_elastic_index(fields._replace(bm25=("bm25", other)), BuildInputs([corpus]))
     for secret in (key, PASSWORD, base64.b64encode(f"elastic:{PASSWORD}".encode()).decode()):
         assert secret not in caplog.text
         assert secret not in identity

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cluster.errors import RetrieverError
+from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.fields import elastic_indexes
-from retrievers.elastic.index import ElasticIndex
+from retrievers.elastic.index import ElasticIndex, index_state
 from retrievers.elastic.query import knn_query
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.elastic.state import index_state
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
@@ -105,9 +104,10 @@ def test_an_alias_that_is_moved_to_a_new_index_keeps_its_filter(
 ) -> None:
     block = typed({"kind": "elastic", "index": new_name()})
     (fields,) = elastic_indexes({"r": block}).values()
-    first = build_elastic_index(fields, write_corpus(pa.table({"doc_id": ["a", "b"], "text": ["the sea", "the moon"]})))
+    first = build_elastic_index(fields, BuildInputs([write_corpus({"doc_id": ["a", "b"], "text": ["the sea", "the moon"]})]))
     alias_of(first.concrete, block.index, filter={"match": {"text": "sea"}})
-    build_elastic_index(fields, write_corpus(pa.table({"doc_id": ["a", "b", "c"], "text": ["the sea", "a moon", "the moon"]})))
+    more = write_corpus({"doc_id": ["a", "b", "c"], "text": ["the sea", "a moon", "the moon"]})
+    build_elastic_index(fields, BuildInputs([more]))
     identity = retriever_identity("r", block)
     assert identity["index"] != first.concrete
     assert identity["filter"] == {"match": {"text": "sea"}}

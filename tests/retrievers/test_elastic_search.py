@@ -17,7 +17,7 @@ from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import text_field
 from retrievers.elastic.index import ElasticIndex
-from retrievers.elastic.query import bm25_query, envelope, header
+from retrievers.elastic.query import bm25_query, search_lines
 from retrievers.elastic.search import MultiSearch, SearchRefused
 from retrievers.elastic.settings import QuerySettings
 from retrievers.retriever import JoinedText, RankedLists, Retriever, SearchText, open_documents, open_retriever
@@ -171,7 +171,7 @@ def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any)
     connection = Connection("here", typed(elastic_blocks["bm25"]), 2)
     index = next(iter(ask("GET", f"/{elastic_blocks['bm25']['index']}")))
     bad = {"query": {"match": {"text": "sea"}}, "sort": [{"nowhere": "asc"}]}
-    lines = [b"{}\n" + json.dumps(body).encode() + b"\n" for body in ({"query": {"match_all": {}}} | envelope(2, True), bad)]
+    lines = [search_lines("", {"query": {"match_all": {}}}, 2, True), b"{}\n" + json.dumps(bad).encode() + b"\n"]
     searches = MultiSearch(connection, index, 2, 10, True)
     assert len(searches.run(lines[:1])[0].doc_ids) == 2
     with pytest.raises(SearchRefused, match=r"No mapping found for .nowhere. in order to sort on"):
@@ -274,8 +274,7 @@ def test_several_fields_with_boosts(elastic_blocks: Any) -> None:
 
 
 def test_the_same_text_goes_to_the_same_copy_and_texts_to_several() -> None:
-    assert header("moon") == header("moon")
-    copies = {header(text.text)["preference"] for text in TEXTS}
+    copies = {json.loads(search_lines(text.text, {}, 1, True).splitlines()[0])["preference"] for text in [*TEXTS, *TEXTS]}
     assert 10 < len(copies) <= 16
     assert all(re.fullmatch(r"dmqr-\d+", copy) for copy in copies)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrievers.analyzer import words
-from retrievers.elastic.query import MOST_CLAUSES, bm25_query, joined_bm25_query
+from retrievers.elastic.query import MOST_CLAUSES, bm25_query
 from retrievers.elastic.settings import QuerySettings
 from retrievers.joined import joined_text, repetitions, search_vectors
 from retrievers.retriever import JoinedText, SearchText
@@ -72,11 +72,11 @@ def clauses(query: dict[str, object]) -> Counter[str]:
 @given(st.lists(st.text("abc 東é,", min_size=1, max_size=20), min_size=2, max_size=4))
 def test_each_word_is_boosted_by_how_often_it_occurs(texts: list[str]) -> None:
     text = joined(*texts)
-    assert clauses(joined_bm25_query(text, "text", QuerySettings())) == Counter(joined_text(text).split())
+    assert clauses(bm25_query(text, "text", QuerySettings())) == Counter(joined_text(text).split())
 
 
 def test_fields_have_their_boosts_and_are_searched_one_by_one() -> None:
-    query = joined_bm25_query(joined("sea", "sea lamp"), "text", QuerySettings(fields={"text": 1, "title": 2.5}))
+    query = bm25_query(joined("sea", "sea lamp"), "text", QuerySettings(fields={"text": 1, "title": 2.5}))
     one, two = query["dis_max"]["queries"]
     assert clauses(one) == {"sea": 2, "lamp": 1}
     assert [each["match"]["title"]["boost"] for each in two["bool"]["should"]] == [5.0, 2.5]
@@ -86,9 +86,9 @@ def test_texts_with_too_many_words_keep_the_weight_of_the_original(monkeypatch: 
     rewrites = [" ".join(f"w{number}x{place}" for place in range(40)) for number in range(3)]
     text = joined("sea lamp", *rewrites)
     monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 31)
-    assert "should" in joined_bm25_query(text, "text", QuerySettings())["bool"]
+    assert "should" in bm25_query(text, "text", QuerySettings())["bool"]
     monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 30)
-    original, others = joined_bm25_query(text, "text", QuerySettings())["bool"]["should"]
+    original, others = bm25_query(text, "text", QuerySettings())["bool"]["should"]
     assert original["bool"] == {"must": bm25_query("sea lamp", "text", QuerySettings()), "boost": 12}
     assert others["more_like_this"]["max_query_terms"] == 30
 
@@ -96,7 +96,7 @@ def test_texts_with_too_many_words_keep_the_weight_of_the_original(monkeypatch: 
 @pytest.mark.parametrize("long", [" ".join(f"w{n}" for n in range(1100)), "東" * 1100, "a-" * 1100 + "b"])
 def test_no_query_has_more_clauses_than_a_server_allows(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 1024)
-    query = joined_bm25_query(joined("sea", long, "lamp"), "text", QuerySettings())
+    query = bm25_query(joined("sea", long, "lamp"), "text", QuerySettings())
     assert len(words(long)) > MOST_CLAUSES or "-" in long
     assert [list(one) for one in query["bool"]["should"]] == [["bool"], list(bm25_query(f"{long} lamp", "text",
         QuerySettings()))]  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -23,10 +24,10 @@ from retrievers.local.index import open_retriever
 from retrievers.local.settings import LocalSettings
 from retrievers.reranker import reranker_identity
 from retrievers.retriever import SearchText
-from retrievers.served.client import ModelServer
+from retrievers.served.client import ModelServer, ServedFacts
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
-from retrievers.served.server import TextRefused
+from retrievers.served.server import Server, TextRefused
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import index_fields
@@ -144,8 +145,10 @@ def test_a_batch_that_is_too_large_is_halved(items: list[str], most: int) -> Non
             raise TextRefused("server", "too large")
         return [item.upper() for item in part]
 
-    server = ModelServer("encoder", OpenaiEncoderSettings(kind="openai", model="tiny", base_url="http://127.0.0.1:9/v1"))
-    assert server.answers([items], send) == [[item.upper() for item in items]]
+    settings = OpenaiEncoderSettings(kind="openai", model="tiny", base_url="http://127.0.0.1:9/v1")
+    with patch.object(ModelServer, "_read_facts", lambda *_: ServedFacts("openai", {})):
+        server = ModelServer("encoder", settings, "embedding")
+    assert server.answers([items], send) == [item.upper() for item in items]
 
 
 # ---------------------------------------------------------------- failures
@@ -515,7 +518,7 @@ def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(mon
         assert encoder_at(fake).dim == 3
         away = OpenaiEncoderSettings(kind="openai", model="m", base_url="http://host:8/v1")
         with pytest.raises(RetrieverError, match="is not there"):
-            ModelServer("encoder", away).ask("http://host:8/v1/models")
+            Server("encoder", "models", "http://host:8/v1", away).ask("http://host:8/v1/models")
         proxy.shutdown()
     assert seen == [("http://host:8/v1/models", "Basic " + base64.b64encode(b"me:open@sesame").decode())]
 

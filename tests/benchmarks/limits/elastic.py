@@ -29,6 +29,7 @@ from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.store.files import NO_STORE
 from limits.rounds import Row, Unmeasured, interleaved
+from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
@@ -128,7 +129,8 @@ def contests(searches: int) -> list[Contest]:
     texts = list(dict.fromkeys(corpus.column("title").to_pylist()))[:searches]
     blocks = sizes("search", {"type": "int8_hnsw"})
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    build_elastic_index(fields, shared() / "data" / "scifact" / "corpus.parquet", load=lambda *a: load_here(*a, random_vectors))
+    given = BuildInputs([shared() / "data" / "scifact" / "corpus.parquet"], load=lambda *a: load_here(*a, random_vectors))
+    build_elastic_index(fields, given)
     block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS}}
     settings = typed(block["bm25"])
     opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}

@@ -24,6 +24,7 @@ from jobs.pages.samples import samples
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig
+from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from tests.support.jobs.report_runs import RunMaker
@@ -48,7 +49,7 @@ def build(alias: str, tmp_path: Path) -> Callable[[dict[str, str]], str]:
     def made(documents: dict[str, str]) -> str:
         pq.write_table(pa.table({"doc_id": list(documents), "text": list(documents.values())}), tmp_path / "corpus.parquet")
         (fields,) = elastic_indexes({"bm25": typed({"kind": "elastic", "index": alias})}).values()
-        return build_elastic_index(fields, tmp_path / "corpus.parquet").concrete
+        return str(build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"])).concrete)
 
     return made
 
@@ -158,8 +159,8 @@ def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
 ) -> None:
     seen: list[Path] = []
 
-    def made(fields: Any, corpus: Any, folder: Path, **more: Any) -> Any:
-        seen.append(folder)
+    def made(fields: Any, given: BuildInputs) -> Any:
+        seen.append(Path(str(given.folder)))
         return SimpleNamespace(concrete="docs-1", documents=1, built=True, without_text=0, replaced=None, notes=())
 
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "cache"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -16,9 +17,9 @@ import pytest
 from cluster.errors import RetrieverError
 from jobs.config.config import Config
 from jobs.index.actors import ActorLoader, LoadWorker, share_requests, uses_actors
+from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
-from retrievers.elastic.passages import LoadCounts
 from retrievers.retriever import SearchText, open_retriever
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.proxy import Proxy, Request
@@ -52,8 +53,8 @@ def test_actors_build_the_index(
     blocks = {"dense": {"kind": "elastic", "index": new_name(), "encoder": ENCODER, "vector": {"type": "flat"}}}
     config = a_config(values, blocks)
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=ActorLoader(config))
-    assert made.counts == (16, 0, 12, 0)
+    made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=ActorLoader(config)))
+    assert made.counts == Counter(loaded=16, encoded=12)
     found = open_retriever("dense", typed(blocks["dense"])).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
     assert found.doc_ids.to_pylist()[:2] == ["d00", "d03"]
     assert found.doc_ids.to_pylist()[2:6:2] == ["d01", "d02"]
@@ -62,7 +63,7 @@ def test_actors_build_the_index(
     with pytest.raises(
         RetrieverError, match=r"a doc_id 'x+'\.\.\. has 600 bytes; Elasticsearch takes 1 to 512 bytes"
     ) as refusal:
-        build_elastic_index(fields, tmp_path / "wrong.parquet", load=ActorLoader(config))
+        build_elastic_index(fields, BuildInputs([tmp_path / "wrong.parquet"], load=ActorLoader(config)))
     assert "\n" not in str(refusal.value)
 
 
@@ -73,7 +74,7 @@ def test_workers_share_the_requests_in_flight(
     pq.write_table(many, tmp_path / "corpus.parquet")
     blocks = {"bm25": {"kind": "elastic", "index": new_name(), "url_env": "PROXY_URL", "max_in_flight": 4}}
 
-    def load(loader: Any, batches: Any) -> Iterator[LoadCounts]:
+    def load(loader: Any, batches: Any) -> Iterator[Counter[str]]:
         """Two workers, two blocks each, as the actors would."""
         workers = [LoadWorker(share_requests(loader, 2), "cpu") for _ in range(2)]
         tables = [(number, pa.Table.from_batches([batch])) for number, batch in enumerate(batches)]
@@ -89,6 +90,6 @@ def test_workers_share_the_requests_in_flight(
     with Proxy(elasticsearch, beside_others) as proxy:
         monkeypatch.setenv("PROXY_URL", proxy.url)
         (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-        made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=load)
-    assert made.counts == (8192, 0, 0, 0)
+        made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=load))
+    assert made.counts == Counter(loaded=8192)
     assert proxy.most_at_once == 4

@@ -23,6 +23,7 @@ from jobs.config.config import Config
 from jobs.job.pools import check_shares, requested_pools, rerankers_of, shared_limits, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
+from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.settings import ElasticSettings
@@ -139,7 +140,7 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         more = {"index": name, "url_env": "PROXY_URL", "max_in_flight": 2}
         config = a_config(values, **more)
         (fields,) = elastic_indexes({"bm25": config.retrieve.retrievers["bm25"]}).values()
-        build_elastic_index(fields, tmp_path / "corpus.parquet")
+        build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"]))
         assert proxy.most_at_once == 2
 
         config, proxy.most_at_once = a_config(values, **(more | {"max_in_flight": 8})), 0

@@ -28,8 +28,7 @@ from jobs.job.pools import check_shares
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.runs.tally import Tally
-from retrievers.elastic.connection import Connection
-from retrievers.elastic.failures import RequestRefused
+from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.retriever import retriever_identity
 from rewriters.rewriter import Rewriting
 from tests.support.errors.small_job import Patch, failing
