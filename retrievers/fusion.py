@@ -39,32 +39,21 @@ class Fused(NamedTuple):
     """The candidates of n queries, flat: best first, equal scores by doc_id.
 
     A source of a candidate is a fused list with the document among its first `depth` hits. The sources of a candidate are
-    sorted by strategy, position and retriever.
-
-    Attributes:
-        offsets: The candidates of each query, shape (n + 1,).
-        doc_ids: Of each candidate.
-        scores: Of each candidate.
-        source_offsets: The sources of each candidate, shape (candidates + 1,).
-        source_list: Index of each source's list in `Lists`.
-        source_rank: Rank of the document in that list, from 1; repetitions of a document are not counted.
-        source_score: Score of the document in that list.
-        stood_in: Shape (n,), bool: the lists of the original were fused despite their weight of 0, because no other list
-            had a hit and a weight above 0. Retrievers of weight 0 stay out of that, too, if another one has a hit.
-        overlap: Shape (n,), bool: redundancy was computed by overlap; also for `cosine` without similarities.
-        pairs: Index of each candidate's pair of query and document in `Hits`.
+    sorted by strategy, position and retriever. The lists of the original stood in for a query if they were fused despite their
+    weight of 0, because no other list had a hit and a weight above 0; retrievers of weight 0 stay out of that, too, if another
+    one has a hit.
     """
 
-    offsets: np.ndarray
+    offsets: np.ndarray  # of the candidates of each query, shape (n + 1,)
     doc_ids: pa.StringArray
     scores: np.ndarray
-    source_offsets: np.ndarray
-    source_list: np.ndarray
-    source_rank: np.ndarray
-    source_score: np.ndarray
-    stood_in: np.ndarray
-    overlap: np.ndarray
-    pairs: np.ndarray
+    source_offsets: np.ndarray  # of the sources of each candidate, shape (candidates + 1,)
+    source_list: np.ndarray  # index in `Lists`
+    source_rank: np.ndarray  # of the document in that list, from 1; repetitions of a document are not counted
+    source_score: np.ndarray  # of the document in that list
+    stood_in: np.ndarray  # shape (n,), bool
+    overlap: np.ndarray  # shape (n,), bool: redundancy was computed by overlap; also for `cosine` without similarities
+    pairs: np.ndarray  # index of each candidate's pair of query and document in `Hits`
 
 
 class _Part(NamedTuple):

@@ -163,6 +163,19 @@ WebOnly = Annotated[RetrieverSettings, KINDS.only(lambda one: one.of_the_web)]
 """The settings of a search engine of the web."""
 
 
+def part_name(name: str, part: str) -> str:
+    """Returns the key below ``retrieve.retrievers`` of one of the retrievers that another is made of."""
+    return f"{name}.of.{part}"
+
+
+def indexed_identities(indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Returns the identities of `all_indexed`, by the same keys, of identities by retriever."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, identity in indexes.items():
+        found |= {part_name(name, part): one for part, one in identity["of"].items()} if "of" in identity else {name: identity}
+    return found
+
+
 def all_indexed(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, RetrieverSettings]:
     """Returns the retrievers with an index of their own of a whole `retrieve.retrievers`."""
     return {key: one for name, settings in retrievers.items() for key, one in settings.indexed(name).items()}

@@ -18,29 +18,18 @@ class Lists(NamedTuple):
     """Ranked lists in any order, best hit first; at most one per (query, strategy, position, retriever).
 
     List i has the hits `offsets[i]` to `offsets[i + 1]` of `doc_ids` and `scores`. A repeated document counts once,
-    at its best rank; a score that is not finite counts as the lowest of its list.
-
-    Attributes:
-        query: Number of each list's query, from 0.
-        strategy: Of each list.
-        position: Of each list's text within its strategy, from 1.
-        retriever: Of each list.
-        text: Index of each list's text among the texts of its query (`Similarity`); -1: several were searched as one.
-        weight: Of the strategy; `weights` of `fuse` may replace it.
-        position_weight: Multiplies the weight.
-        offsets: Shape (lists + 1,).
-        doc_ids: Of each hit.
-        scores: Of each hit.
+    at its best rank; a score that is not finite counts as the lowest of its list. Fields up to `position_weight` are of each
+    list, the last two of each hit.
     """
 
-    query: np.ndarray
+    query: np.ndarray  # its number, from 0
     strategy: pa.StringArray
-    position: np.ndarray
+    position: np.ndarray  # of its text within its strategy, from 1
     retriever: pa.StringArray
-    text: np.ndarray
-    weight: np.ndarray
-    position_weight: np.ndarray
-    offsets: np.ndarray
+    text: np.ndarray  # its index among the texts of the query (`Similarity`); -1: several were searched as one
+    weight: np.ndarray  # of the strategy; `weights` of `fuse` may replace it
+    position_weight: np.ndarray  # multiplies the weight
+    offsets: np.ndarray  # shape (lists + 1,)
     doc_ids: pa.StringArray
     scores: np.ndarray
 
@@ -49,51 +38,30 @@ class Hits(NamedTuple):
     """The distinct hits of `Lists`, by list and by pair of query and document.
 
     Lists are sorted by query, strategy, position and retriever, hits by list, pairs by query and doc_id. The hits of pair i
-    are `by_pair[pair_offsets[i]:pair_offsets[i + 1]]`, in order of lists.
-
-    Attributes:
-        queries: Number of queries.
-        place: Index of each list in `Lists`.
-        query: Of each list.
-        text: Of each list.
-        weight: Of each list.
-        position_weight: Of each list.
-        lengths: Hits of each list.
-        strategy: Of each list, as an index of `strategies`.
-        strategies: Sorted names.
-        retriever: Of each list, as an index of `retrievers`.
-        retrievers: Sorted names.
-        hit_list: List of each hit.
-        rank: Of each hit, from 1.
-        score: Of each hit.
-        pair: Of each hit.
-        pair_query: Of each pair.
-        pair_document: Of each pair, as an index of `doc_ids`.
-        doc_ids: Sorted.
-        by_pair: Hits, sorted by pair.
-        pair_offsets: Shape (pairs + 1,).
+    are `by_pair[pair_offsets[i]:pair_offsets[i + 1]]`, in order of lists. Fields from `place` to `retriever` are of each list,
+    those from `hit_list` to `pair` of each hit.
     """
 
-    queries: int
-    place: np.ndarray
+    queries: int  # their number
+    place: np.ndarray  # index in `Lists`
     query: np.ndarray
     text: np.ndarray
     weight: np.ndarray
     position_weight: np.ndarray
-    lengths: np.ndarray
-    strategy: np.ndarray
-    strategies: list[str]
-    retriever: np.ndarray
-    retrievers: list[str]
-    hit_list: np.ndarray
-    rank: np.ndarray
+    lengths: np.ndarray  # number of hits
+    strategy: np.ndarray  # index of `strategies`
+    strategies: list[str]  # sorted
+    retriever: np.ndarray  # index of `retrievers`
+    retrievers: list[str]  # sorted
+    hit_list: np.ndarray  # index of its list
+    rank: np.ndarray  # from 1
     score: np.ndarray
     pair: np.ndarray
     pair_query: np.ndarray
-    pair_document: np.ndarray
-    doc_ids: pa.StringArray
-    by_pair: np.ndarray
-    pair_offsets: np.ndarray
+    pair_document: np.ndarray  # index of `doc_ids`
+    doc_ids: pa.StringArray  # sorted
+    by_pair: np.ndarray  # hits, sorted by pair
+    pair_offsets: np.ndarray  # shape (pairs + 1,)
 
     def of(self, strategy: str) -> np.ndarray:
         """Returns a mask of the lists of a strategy, shape (lists,), bool."""

@@ -14,17 +14,11 @@ BLEND_K = 20
 
 
 class Ordered(NamedTuple):
-    """The results of n queries, flat: best first, equal scores by doc_id.
+    """The results of n queries, flat: best first, equal scores by doc_id."""
 
-    Attributes:
-        offsets: The results of each query, shape (n + 1,).
-        places: Index of each result among the candidates.
-        scores: Of each result: the reranker's score, or the blend.
-    """
-
-    offsets: np.ndarray
-    places: np.ndarray
-    scores: np.ndarray
+    offsets: np.ndarray  # shape (n + 1,)
+    places: np.ndarray  # index of each result among the candidates
+    scores: np.ndarray  # the reranker's, or the blend
 
 
 def order(offsets: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, how: str = "blend", keep: int = 10) -> Ordered:

@@ -27,13 +27,11 @@ _COSINE_POWER = 4
 class Similarity(NamedTuple):
     """Cosines between the texts of each query.
 
-    Attributes:
-        offsets: Shape (queries + 1,).
-        cosines: `cosines[offsets[i]:offsets[i + 1]]` is the n x n matrix of query i with n texts, row by row, or empty if
-            the query has no vectors; `Lists.text` is a row.
+    `cosines[offsets[i]:offsets[i + 1]]` is the n x n matrix of query i with n texts, row by row, or empty if the query has no
+    vectors; `Lists.text` is a row.
     """
 
-    offsets: np.ndarray
+    offsets: np.ndarray  # shape (queries + 1,)
     cosines: np.ndarray
 
     @property

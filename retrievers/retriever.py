@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from cluster.plugins import identity_of, is_plugin, module_beside, own_errors
-from retrievers.kinds import RetrieverSettings
+from retrievers.kinds import RetrieverSettings, indexed_identities
 
 CODE = "code"
 """Key of a plug-in's code in the identity of a retriever."""
@@ -58,17 +58,11 @@ class JoinedText:
 
 
 class RankedLists(NamedTuple):
-    """One ranked list per text, flat; list `i` is `doc_ids[offsets[i]:offsets[i + 1]]`, best first.
+    """One ranked list per text, flat; list `i` is `doc_ids[offsets[i]:offsets[i + 1]]`, best first."""
 
-    Attributes:
-        offsets: Shape (n + 1,), int64; a text without hits has an empty list.
-        doc_ids: Of each hit.
-        scores: Of each hit, float64.
-    """
-
-    offsets: np.ndarray
+    offsets: np.ndarray  # shape (n + 1,), int64; a text without hits has an empty list
     doc_ids: pa.StringArray
-    scores: np.ndarray
+    scores: np.ndarray  # float64
 
 
 @runtime_checkable
@@ -156,8 +150,18 @@ def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = Fa
     return store
 
 
-def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
-    """Returns the `Retriever.identity` without loading a model, after a check of the index against the settings."""
+def retriever_identity(
+    name: str, settings: RetrieverSettings, of_index: Callable[[str, Any], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Returns the `Retriever.identity` without loading a model, after a check of its indexes against the settings.
+
+    `of_index` returns that of each index, by its key and settings; None: as the module of its kind does.
+    """
+    indexes = {key: (of_index or _index_identity)(key, one) for key, one in settings.indexed(name).items()}
+    return settings.identity_of(name, indexes) if indexes else _index_identity(name, settings)
+
+
+def _index_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     with _own_errors(name, settings, "retriever_identity"):
         return with_code(settings, _opener(settings, "retriever_identity").retriever_identity(name, settings))
 
@@ -184,11 +188,23 @@ def check_planned(where: str, planned: Mapping[str, Any] | None, identity: Mappi
         )
 
 
-def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns facts about an index for a run's record that are no part of its identity, such as the number of documents.
+def retriever_facts(
+    name: str,
+    settings: RetrieverSettings,
+    identity: Mapping[str, Any],
+    of_index: Callable[[str, Any, Mapping[str, Any]], dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Returns facts about indexes for a run's record that are no part of their identity, such as the number of documents.
 
     `identity` is that of `retriever_identity`; it names the concrete index, even if an alias points to another one by now.
+    `of_index` returns those of each index, as of `retriever_identity`.
     """
+    identities = indexed_identities({name: identity})
+    facts = {key: (of_index or _index_facts)(key, one, identities[key]) for key, one in settings.indexed(name).items()}
+    return settings.facts_of(name, identities, facts)
+
+
+def _index_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     opener = _opener(settings, "retriever_identity")
     with _own_errors(name, settings, "retriever_facts"):
         facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}

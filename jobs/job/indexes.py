@@ -11,8 +11,7 @@ from jobs.job.opening import open_documents, retriever_facts, retriever_identity
 from jobs.job.searched import SearchedIndex, searched_indexes, text_sources
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words
-from retrievers.hybrid.settings import indexed_identities
-from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.kinds import RetrieverSettings, all_indexed, indexed_identities
 from retrievers.settings import EncoderSettings
 
 States = Mapping[str, Any]

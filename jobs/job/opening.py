@@ -17,12 +17,10 @@ from cluster.storage import remote
 from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
-from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import BUILD, INDEX, MISSING, find_damage, index_facts, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import DocumentStore, Retriever
-from retrievers.union.documents import all_documents
 
 
 def open_retriever(
@@ -30,15 +28,7 @@ def open_retriever(
 ) -> Retriever:
     """Opens a retriever like `retrievers.retriever.open_retriever`, with a local copy of an index on S3."""
     with ExitStack() as names:
-
-        def with_copy(_: str, one: RetrieverSettings) -> RetrieverSettings:
-            if not _on_s3(one):
-                return one
-            folder = _local_copy(one.index)
-            names.enter_context(naming(one.index, folder))
-            return one.model_copy(update={"index": str(folder)})
-
-        copied_here = settings.with_indexed(name, with_copy)
+        copied_here = settings.with_indexed(name, lambda _, one: _with_copy(one, names))
         return retriever.open_retriever(name, copied_here, device=device, expect_identity=expect_identity)
 
 
@@ -50,17 +40,16 @@ def open_documents(
     With `cached_only` an index on S3 that has no local copy yet raises RetrieverError; with `patient` an unavailable server is
     waited for, as a worker does.
     """
-    stores: dict[str, DocumentStore] = {}
-    for key, index in (settings.indexed(name) or {name: settings}).items():
-        if (member := settings.member(key)) in stores:
-            continue
-        if _on_s3(index):
-            folder = _local_copy(index.index, cached_only=cached_only)
-            with naming(index.index, folder):
-                stores[member] = retriever.open_documents(key, index.model_copy(update={"index": str(folder)}))
-        else:
-            stores[member] = retriever.open_documents(key, index, patient=patient)
-    return all_documents(stores)
+    read: set[str] = set()  # of a hybrid the documents of the first index alone
+
+    def with_copy(key: str, one: RetrieverSettings) -> RetrieverSettings:
+        if (member := settings.member(key)) in read:
+            return one
+        read.add(member)
+        return _with_copy(one, names, cached_only=cached_only)
+
+    with ExitStack() as names:
+        return retriever.open_documents(name, settings.with_indexed(name, with_copy), patient=patient)
 
 
 def is_replaced(documents: DocumentStore, corpus: Any) -> bool:
@@ -75,27 +64,24 @@ def is_replaced(documents: DocumentStore, corpus: Any) -> bool:
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
-    if not settings.indexed(name):
-        return retriever.retriever_identity(name, settings)
-    found = {
-        key: index_identity(key, one, stored_index(S3Storage(one.index))[0])
-        if _on_s3(one)
-        else retriever.retriever_identity(key, one)
-        for key, one in settings.indexed(name).items()
-    }
-    return settings.identity_of(name, found)
+
+    def of_index(key: str, one: RetrieverSettings) -> dict[str, Any]:
+        if _on_s3(one):
+            return index_identity(key, one, stored_index(S3Storage(one.index))[0])
+        return retriever.retriever_identity(key, one)
+
+    return retriever.retriever_identity(name, settings, of_index)
 
 
 def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_facts`, of an index on S3 without copying it."""
-    identities = indexed_identities({name: identity})
-    found = {
-        key: index_facts(stored_index(S3Storage(one.index))[0])
-        if _on_s3(one)
-        else retriever.retriever_facts(key, one, identities[key])
-        for key, one in settings.indexed(name).items()
-    }
-    return settings.facts_of(name, identities, found)
+
+    def of_index(key: str, one: RetrieverSettings, known: Mapping[str, Any]) -> dict[str, Any]:
+        if _on_s3(one):
+            return index_facts(stored_index(S3Storage(one.index))[0])
+        return retriever.retriever_facts(key, one, known)
+
+    return retriever.retriever_facts(name, settings, identity, of_index)
 
 
 def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
@@ -119,6 +105,15 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
 
 def _on_s3(settings: RetrieverSettings) -> TypeGuard[LocalSettings]:
     return settings.folder is not None and remote(settings.folder)
+
+
+def _with_copy(settings: RetrieverSettings, names: ExitStack, *, cached_only: bool = False) -> RetrieverSettings:
+    """Returns the settings with a local copy of an index on S3; until `names` are closed errors name its URL."""
+    if not _on_s3(settings):
+        return settings
+    folder = _local_copy(settings.index, cached_only=cached_only)
+    names.enter_context(naming(settings.index, folder))
+    return settings.model_copy(update={"index": str(folder)})
 
 
 def _local_copy(index: str, *, cached_only: bool = False) -> Path:

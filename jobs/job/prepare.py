@@ -26,7 +26,7 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
 from jobs.log.judgements import Judgements, read_answers
 from jobs.notify import check_notify
-from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter, Rewriting

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from retrievers.hybrid.settings import indexed_identities
-from retrievers.kinds import RetrieverSettings
+from retrievers.kinds import RetrieverSettings, indexed_identities
 
 
 class SearchedIndex(NamedTuple):

@@ -9,8 +9,7 @@ from jobs.job.opening import open_documents
 from jobs.job.searched import searched_indexes
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
-from retrievers.hybrid.settings import indexed_identities
-from retrievers.kinds import all_indexed
+from retrievers.kinds import all_indexed, indexed_identities
 from retrievers.union.documents import all_documents
 from retrievers.web.hits import is_page
 

@@ -26,35 +26,21 @@ _POOLING = Path("1_Pooling", "config.json")
 
 
 class Layer(NamedTuple):
-    """A layer after pooling.
+    """A layer after pooling."""
 
-    Attributes:
-        kind: "Dense" or "Normalize".
-        path: Its folder below the model's.
-    """
-
-    kind: str
-    path: str
+    kind: str  # "Dense" or "Normalize"
+    path: str  # its folder below the model's
 
 
 class Recipe(NamedTuple):
-    """The way from a text to its vector, beside the network.
+    """The way from a text to its vector, beside the network."""
 
-    Attributes:
-        pooling: "cls", "mean" or "last".
-        query_prefix: Stands before each query.
-        passage_prefix: Stands before each passage.
-        layers: Between pooling and the last scaling to length 1, in order.
-        pooling_is_own: Whether the model's files say this pooling.
-        notes: What somebody who reads the results should know, a line each.
-    """
-
-    pooling: str
-    query_prefix: str
-    passage_prefix: str
-    layers: tuple[Layer, ...] = ()
-    pooling_is_own: bool = False
-    notes: tuple[str, ...] = ()
+    pooling: str  # "cls", "mean" or "last"
+    query_prefix: str  # before each query
+    passage_prefix: str  # before each passage
+    layers: tuple[Layer, ...] = ()  # between pooling and the last scaling to length 1, in order
+    pooling_is_own: bool = False  # whether the model's files say this pooling
+    notes: tuple[str, ...] = ()  # what somebody who reads the results should know, a line each
 
     def identity(self, model: str) -> dict[str, Any]:
         """Returns the part of it that determines the vectors, as JSON values.

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from retrievers import retriever
 from retrievers.fusion import fuse
-from retrievers.hybrid.settings import PartsSettings, indexed_identities, part_name
+from retrievers.hybrid.settings import PartsSettings
+from retrievers.kinds import RetrieverSettings, part_name
 from retrievers.lists import ORIGINAL, Lists, by_document
 from retrievers.retriever import (
     Alive,
@@ -112,22 +113,7 @@ def open_retriever(
 
 def open_documents(name: str, settings: PartsSettings, *, patient: bool = False) -> DocumentStore:
     """Opens the documents of a union's retrievers, of a hybrid's first; see `retrievers.retriever.open_documents`."""
-    read = settings.of if settings.qualifies else dict([next(iter(settings.of.items()))])
-    return all_documents(
-        {
-            part if settings.qualifies else "": retriever.open_documents(part_name(name, part), one, patient=patient)
-            for part, one in read.items()
-        }
-    )
-
-
-def retriever_identity(name: str, settings: PartsSettings) -> dict[str, Any]:
-    """Returns the identity without loading a model; see `retrievers.retriever.retriever_identity`."""
-    indexes = settings.indexed(name).items()
-    return settings.identity_of(name, {key: retriever.retriever_identity(key, one) for key, one in indexes})
-
-
-def retriever_facts(name: str, settings: PartsSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the facts of each of its retrievers beside its identity; see `retrievers.retriever.retriever_facts`."""
-    of, indexes = indexed_identities({name: identity}), settings.indexed(name).items()
-    return settings.facts_of(name, of, {key: retriever.retriever_facts(key, one, of[key]) for key, one in indexes})
+    first: dict[str, tuple[str, RetrieverSettings]] = {}
+    for key, one in settings.indexed(name).items():
+        first.setdefault(settings.member(key), (key, one))
+    return all_documents({member: retriever.open_documents(*part, patient=patient) for member, part in first.items()})

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from retrievers.fusion import FUSION_VERSION
-from retrievers.kinds import IndexSettings, RetrieverSettings
+from retrievers.kinds import IndexSettings, RetrieverSettings, part_name
 from retrievers.settings import AnyEncoderSettings, FuseSettings
 
 
@@ -109,16 +109,3 @@ class HybridSettings(PartsSettings):
     def own_depth(self) -> int:
         """Returns how much of each of its lists takes part."""
         return self.depth
-
-
-def part_name(name: str, part: str) -> str:
-    """Returns the key below ``retrieve.retrievers`` of one of the retrievers that another is made of."""
-    return f"{name}.of.{part}"
-
-
-def indexed_identities(indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Returns the identities of `retrievers.kinds.all_indexed`, by the same keys, of identities by retriever."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for name, identity in indexes.items():
-        found |= {part_name(name, part): one for part, one in identity["of"].items()} if "of" in identity else {name: identity}
-    return found

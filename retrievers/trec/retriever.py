@@ -34,21 +34,13 @@ TREC_VERSION = 2
 
 @dataclass(frozen=True, eq=False)
 class GivenLists:
-    """The lists of the log's queries, as columns: workers are sent these, and a file may have ten million lines.
+    """The lists of the log's queries, as columns: workers are sent these, and a file may have ten million lines."""
 
-    Attributes:
-        texts: Of the queries that have a list, as `plain` returns them, sorted.
-        places: (texts,): the place of each one's list in the file.
-        run: The lists of the file.
-        identity: Of the file's content and of which query each topic is.
-        notes: What a person should know of how the file was read; a sentence each.
-    """
-
-    texts: pa.Array
-    places: np.ndarray
+    texts: pa.Array  # of the queries that have a list, as `plain` returns them, sorted
+    places: np.ndarray  # (texts,): the place of each one's list in the file
     run: RunFile
-    identity: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
+    identity: Mapping[str, Any]  # of the file's content and of which query each topic is
+    notes: tuple[str, ...] = ()  # what a person should know of how the file was read; a sentence each
 
     @classmethod
     def of(cls, queries: Mapping[str, int], run: RunFile, identity: Mapping[str, Any], notes: Sequence[str] = ()) -> Self:

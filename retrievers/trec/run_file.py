@@ -31,35 +31,24 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass
 class RunCounts:
-    """What of a run file was decided in one way where another was possible.
+    """Counts of what was decided in one way where another was possible."""
 
-    Attributes:
-        duplicates: Lines of a document that the topic's list has with a score as high, or higher; they are left out.
-        ties: Documents whose score is that of the document before them.
-        disordered: Topics whose ranks are not in the order of their scores.
-    """
-
-    duplicates: int = 0
-    ties: int = 0
-    disordered: int = 0
+    duplicates: int = 0  # lines of a document that the topic's list has with a score as high, or higher: left out
+    ties: int = 0  # documents whose score is that of the document before them
+    disordered: int = 0  # topics whose ranks are not in the order of their scores
 
 
 @dataclass(frozen=True, eq=False)
 class RunFile:
     """A run file: the list of each topic, one behind the other.
 
-    Attributes:
-        topics: In the order in which they are first named.
-        begins: (topics + 1,): where the list of each begins, and the last ends.
-        doc_ids: Of all lists, each best first; the list of a topic lies in one chunk.
-        scores: Of all lists, each descending and lower than the one before: those of documents with equal scores are moved
-            apart, up, by less than is between them and the one before.
-        counts: What was decided.
+    The scores of a list are descending, each lower than the one before: those of documents with equal scores are moved apart,
+    up, by less than is between them and the one before.
     """
 
-    topics: list[str]
-    begins: _Numbers
-    doc_ids: pa.ChunkedArray
+    topics: list[str]  # in the order in which they are first named
+    begins: _Numbers  # (topics + 1,): where the list of each begins, and the last ends
+    doc_ids: pa.ChunkedArray  # each list best first, and in one chunk
     scores: npt.NDArray[np.float64]
     counts: RunCounts = field(default_factory=RunCounts)
 

@@ -25,25 +25,15 @@ Request = tuple[str, dict[str, Any] | None]
 
 
 class Provider(NamedTuple):
-    """A provider's API.
+    """A provider's API."""
 
-    Attributes:
-        request: Returns the request of a text.
-        pages: Returns the pages of an answer, best first. Raises ValueError, with the problem in words, if it is invalid.
-        words: Of a text at most; None: no limit.
-        key_header: Returns the header with a key.
-        wait: Returns the seconds that the headers of a refusal ask to wait.
-        forbidden: What a 403 means where no key is asked for; empty: that one is.
-        silent: Returns the search engines that the server asked in vain, in words; "": none.
-    """
-
-    request: Callable[[WebSettings, str], Request]
-    pages: Callable[[Any], list[WebPage]]
-    words: int | None = None
+    request: Callable[[WebSettings, str], Request]  # of a text
+    pages: Callable[[Any], list[WebPage]]  # of an answer, best first; raises ValueError, with the problem, if it is invalid
+    words: int | None = None  # of a text at most; None: no limit
     key_header: Callable[[str], dict[str, str]] = bearer
-    wait: Callable[[Mapping[str, str]], float | None] = retry_after
-    forbidden: str = ""
-    silent: Callable[[Any], str] = lambda _: ""
+    wait: Callable[[Mapping[str, str]], float | None] = retry_after  # seconds that the headers of a refusal ask to wait
+    forbidden: str = ""  # what a 403 means where no key is asked for; "": that one is
+    silent: Callable[[Any], str] = lambda _: ""  # the search engines that the server asked in vain, in words
 
 
 def _searxng(settings: WebSettings, text: str) -> Request:

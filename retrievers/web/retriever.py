@@ -32,14 +32,9 @@ from retrievers.web.settings import WebSettings
 
 
 class FailedSearch(NamedTuple):
-    """A search without an answer.
+    """A search without an answer."""
 
-    Attributes:
-        reason: In a word: unavailable, rate_limited, refused, timeout, server_error, bad_answer.
-        message: What happened.
-    """
-
-    reason: str
+    reason: str  # unavailable, rate_limited, refused, timeout, server_error, bad_answer
     message: str
 
 
