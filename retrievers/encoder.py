@@ -18,7 +18,7 @@ from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, in_order, made_a
 from retrievers.encoders.causal import behaves_causally
 from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.encoders.layers import dense_dim, open_layers
-from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe
+from retrievers.encoders.recipe import Recipe, check_pooling, encoder_error, read_recipe
 from retrievers.flag_models import open_transformer
 from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
 from retrievers.retriever import SearchText, distinct
@@ -57,13 +57,10 @@ def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[Non
     try:
         yield
     except TextRefused as refused:
-        named = (
-            repr(doc_id) for text, doc_id in zip(texts, doc_ids, strict=True) if SearchText(text, "passage") == refused.item
-        )
-        raise RetrieverError(
-            "model",
-            f"corpus: document {next(named, '')} is refused by the {refused}; change its text, or name another model",
-        ) from None
+        items = [SearchText(text, "passage") for text in texts]
+        named = repr(doc_ids[items.index(refused.item)]) if refused.item in items else ""
+        words = f"document {named} is refused by the {refused}; change its text, or name another model"
+        raise RetrieverError("model", f"corpus: {words}") from None
 
 
 def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
@@ -94,10 +91,7 @@ def encoder_differences(stored: Mapping[str, Any], requested: Mapping[str, Any])
 
 
 def model_max_length(folder: Path) -> int:
-    """Returns the most tokens of a text for a model.
-
-    It is the limit of sentence_bert_config.json, else that of the tokenizer, and never more than the model's positions.
-    """
+    """Returns the limit of sentence_bert_config.json, else of the tokenizer, and never more than the model's positions."""
     positions = max_positions(read_json(folder / "config.json"))
     named = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
     limit = read_json(folder / "tokenizer_config.json").get("model_max_length") or positions
@@ -127,7 +121,7 @@ def _hidden_size(model: str, folder: Path) -> int:
     config = read_json(folder / "config.json")
     dim = next((config[key] for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
     if dim is None:
-        raise RetrieverError("model", f"encoder {model}: its config.json has no hidden_size; name another model")
+        raise encoder_error(model, "its config.json has no hidden_size; name another model")
     return int(dim)
 
 
@@ -137,15 +131,14 @@ def _check_architecture(model: str) -> None:
     wrong = [name for name in config.get("architectures") or [] if name.endswith("ForConditionalGeneration")]
     if wrong or config.get("is_encoder_decoder"):
         what = wrong[0] if wrong else "an encoder-decoder"
-        raise RetrieverError("model", f"encoder {model}: the model is no encoder, its architecture is {what}; name another")
+        raise encoder_error(model, f"the model is no encoder, its architecture is {what}; name another")
 
 
 class Encoder:
     """A loaded encoder; its vectors equal those of sentence-transformers, scaled to length 1.
 
-    Vectors change by about 1e-7 with their batch (other padding, other
-    order of additions); compare them, and all that is computed from them, with a tolerance. Cost: one tokenizer call per
-    `CHUNK` texts, one forward pass per length-sorted batch.
+    Vectors change by about 1e-7 with their batch (other padding, other order of additions); compare them, and all that is
+    computed from them, with a tolerance. Cost: one tokenizer call per `CHUNK` texts, one forward pass per length-sorted batch.
     """
 
     def __init__(self, settings: EncoderSettings, device: str = "cpu") -> None:
@@ -161,11 +154,8 @@ class Encoder:
         self.max_length = settings.max_length or model_max_length(folder)
         positions = max_positions(config)
         if self.max_length > positions:
-            raise RetrieverError(
-                "model",
-                f"encoder {model}: max_length {self.max_length} is more than the {positions} tokens that the model has "
-                f"positions for; set encoder.max_length to {positions} or less",
-            )
+            words = f"max_length {self.max_length} is more than the {positions} tokens that the model has positions for"
+            raise encoder_error(model, f"{words}; set encoder.max_length to {positions} or less")
         dtype = resolved_dtype(settings.dtype, device)
         self._opened = open_transformer(f"encoder {model}", model, "AutoModel", dtype, device, settings.trust_remote_code)
         self._network, self._tokenizer = self._opened.model, self._opened.tokenizer
@@ -218,11 +208,9 @@ class Encoder:
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         vectors = in_order(self._passes.batches(lengths), compute)
         if not np.isfinite(vectors).all():
-            raise RetrieverError(
-                "model",
-                f"encoder {self.settings.model}: vectors are not finite in {str(self._network.dtype).removeprefix('torch.')}; "
-                "set encoder.dtype to bfloat16 or float32",
-            )
+            dtype = str(self._network.dtype).removeprefix("torch.")
+            words = f"vectors are not finite in {dtype}; set encoder.dtype to bfloat16 or float32"
+            raise encoder_error(self.settings.model, words)
         return vectors
 
     def _encoded(self, texts: list[str]) -> Encoded:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.cause import one_line
 from cluster.errors import RetrieverError
-from retrievers.models import disable_progress_bars, resolve_model
+from retrievers.models import resolve_model
 
 
 def open_flag_llm(model: str, dtype: str, device: str, trust_remote_code: bool, **arguments: Any) -> Any:
@@ -59,21 +59,19 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
 def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Callable[[str], Any]) -> Any:
     folder = resolve_model(model, code=trust_remote_code)
     try:
-        disable_progress_bars()
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # the output of a worker is no terminal
         opened = make(str(folder))
     except Exception as e:  # corrupt weights, an architecture unknown here
         if not trust_remote_code and "trust_remote_code" in str(e):
-            raise RetrieverError(
-                "model",
-                f"{what} needs code that lies beside its weights; set trust_remote_code: true if you trust it, or name another",
-            ) from e
+            words = "needs code that lies beside its weights; set trust_remote_code: true if you trust it, or name another"
+            raise RetrieverError("model", f"{what} {words}") from e
         raise RetrieverError("model", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
     try:
         opened.model.to(device).eval()
     except (RuntimeError, AssertionError) as e:
-        raise RetrieverError(
-            "cluster-small",
-            f"{what}: no device {device} here, or no memory there: {one_line(e)}; set cluster.retrieve.gpus and "
-            "cluster.rerank.gpus as they should be",
-        ) from e
+        words = f"no device {device} here, or no memory there: {one_line(e)}"
+        remedy = "set cluster.retrieve.gpus and cluster.rerank.gpus as they should be"
+        raise RetrieverError("cluster-small", f"{what}: {words}; {remedy}") from e
     return opened

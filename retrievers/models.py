@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,9 +22,7 @@ from cluster.file_hashes import hash_of_files
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 _TEXT_FILES = {".json", ".txt", ".model", ".tiktoken", ".jinja"}
 _WEIGHTS = (".safetensors", ".bin")  # the loaders take the first kind that exists
-_OF_MODULE = re.compile(
-    r"\d+_\w+/(?:config\.json|model\.safetensors|pytorch_model\.bin)"
-)  # as sentence-transformers names them
+_OF_MODULE = re.compile(r"\d+_\w+/(?:config\.json|model\.safetensors|pytorch_model\.bin)")  # of sentence-transformers
 _DESCRIPTION = (
     "config.json", "modules.json", "*/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
     "tokenizer_config.json", "chat_template.jinja",
@@ -43,10 +42,7 @@ def resolved_dtype(dtype: str, device: str) -> str:
 
 
 def resolve_model(name: str, code: bool = False) -> Path:
-    """Returns the folder of a model's files; a model of the hub is downloaded into the hub's cache first.
-
-    Where `code`, its Python files are downloaded, too.
-    """
+    """Returns the folder of a model's files, downloaded from the hub if need be; with its Python files where `code`."""
     return local_folder(name) or _fetched(name, weights=True, code=code)
 
 
@@ -82,8 +78,7 @@ def max_positions(config: dict[str, Any]) -> int:
 def model_identity(name: str, code: bool = False) -> str:
     """Returns the identity of a model's weights: `sha256:...` of a folder's files, `commit:...` of a hub name.
 
-    Cost: a folder's weights are read once per process (about 1 s for 1 GB). Where `code`, the folder's Python files count,
-    too.
+    Where `code`, a folder's Python files count, too. Cost: weights are read once per process (about 1 s for 1 GB).
     """
     folder = local_folder(name)
     if folder is None:
@@ -121,27 +116,16 @@ def bytes_to_fetch(name: str) -> int:
     from huggingface_hub import HfApi
 
     repo, revision = _hub_parts(name)
-    try:
-        folder = _cached(name, FileNotFoundError())
-    except RetrieverError:
-        folder = None
-    if folder is not None and any(file.suffix in _WEIGHTS for file in folder.iterdir()):
-        return 0
+    with suppress(RetrieverError):
+        if any(file.suffix in _WEIGHTS for file in _cached(name, FileNotFoundError()).iterdir()):
+            return 0
     try:
         files = HfApi().model_info(repo, revision=revision, timeout=10, files_metadata=True).siblings or []
     except Exception:  # a run would say why
         return 0
-    sizes = {
-        kind: sum(f.size or 0 for f in files if "/" not in f.rfilename and f.rfilename.endswith(kind)) for kind in _WEIGHTS
-    }
-    return next((size for size in sizes.values() if size), 0)
-
-
-def disable_progress_bars() -> None:
-    """Disables the progress bars of transformers: the output of a worker is no terminal."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
+    own = [file for file in files if "/" not in file.rfilename]
+    sizes = (sum(file.size or 0 for file in own if file.rfilename.endswith(kind)) for kind in _WEIGHTS)
+    return next(filter(None, sizes), 0)
 
 
 def local_folder(name: str) -> Path | None:
@@ -168,9 +152,8 @@ def _package_folder(name: str) -> Path:
     for folder in (root, root / "model", *sorted(f for f in root.iterdir() if f.is_dir())):
         if (folder / "config.json").is_file():
             return folder
-    raise RetrieverError(
-        "model", f"model {name}: package {package!r} has no config.json in its folder or one below it; name another"
-    )
+    words = f"package {package!r} has no config.json in its folder or one below it"
+    raise RetrieverError("model", f"model {name}: {words}; name another")
 
 
 def _model_files(folder: Path) -> list[Path]:
@@ -233,8 +216,6 @@ def _cached(name: str, reason: Exception) -> Path:
         return Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=["config.json"]))
     except Exception:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
-        raise RetrieverError(
-            "model",
-            f"model {name}: no such folder here, not in the hub's cache, and the hub did not give it{offline}: "
-            f"{type(reason).__name__}; give a folder, package:NAME, or fetch it first with: hf download {repo}",
-        ) from None
+        words = f"no such folder here, not in the hub's cache, and the hub did not give it{offline}: {type(reason).__name__}"
+        remedy = f"give a folder, package:NAME, or fetch it first with: hf download {repo}"
+        raise RetrieverError("model", f"model {name}: {words}; {remedy}") from None

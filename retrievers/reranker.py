@@ -10,13 +10,7 @@ import numpy as np
 from cluster.errors import RetrieverError
 from cluster.plugins import own_errors
 from retrievers.encoder import TextEncoder, encoder_identity, open_encoder
-from retrievers.rerankers.cross_encoder import (
-    CrossEncoder,
-    checked_architecture,
-    cross_encoder_identity,
-    non_default_settings,
-    rounded_scores,
-)
+from retrievers.rerankers import cross_encoder
 from retrievers.rerankers.llm import LlmReranker
 from retrievers.rerankers.qwen3 import TEMPLATE_VERSION, Qwen3Reranker
 from retrievers.rerankers.settings import RerankerSettings
@@ -52,8 +46,8 @@ def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker |
         return ServerReranker(settings, patient=True)
     if settings.kind == "bi_encoder":
         return BiEncoder(open_encoder(_bi_encoder(settings), device, patient=True))
-    loaded = {"encoder": CrossEncoder, "llm": LlmReranker, "qwen3": Qwen3Reranker}
-    return loaded[checked_architecture(settings)](settings, device)
+    loaded = {"encoder": cross_encoder.CrossEncoder, "llm": LlmReranker, "qwen3": Qwen3Reranker}
+    return loaded[cross_encoder.checked_architecture(settings)](settings, device)
 
 
 def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[str, Any]:
@@ -70,8 +64,9 @@ def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[s
     if settings.kind == "bi_encoder":
         with error_context("rerank.encoder"):
             return {"kind": "bi_encoder", "encoder": encoder_identity(_bi_encoder(settings), device)}
-    template = {"architecture": "qwen3", "template": TEMPLATE_VERSION} if checked_architecture(settings) == "qwen3" else {}
-    return cross_encoder_identity(settings, device) | template
+    qwen3 = cross_encoder.checked_architecture(settings) == "qwen3"
+    template = {"architecture": "qwen3", "template": TEMPLATE_VERSION} if qwen3 else {}
+    return cross_encoder.cross_encoder_identity(settings, device) | template
 
 
 def _bi_encoder(settings: RerankSettings) -> AnyEncoderSettings:
@@ -81,11 +76,10 @@ def _bi_encoder(settings: RerankSettings) -> AnyEncoderSettings:
 
 
 def _refuse_keys(settings: RerankSettings) -> None:
-    for key in non_default_settings(settings):
+    for key in cross_encoder.non_default_settings(settings):
+        words = f"rerank.{key} is a key of a cross-encoder, and kind is {settings.kind}; remove it"
         instead = ", or set it in encoder" if settings.kind == "bi_encoder" else ""
-        raise RetrieverError(
-            "config-value", f"rerank.{key} is a key of a cross-encoder, and kind is {settings.kind}; remove it{instead}"
-        )
+        raise RetrieverError("config-value", f"{words}{instead}")
 
 
 class OfPlugin:
@@ -120,4 +114,4 @@ class BiEncoder:
         pairs = list(zip(queries, passages, strict=True))
         left = self._encoder.encode([SearchText(query, "query") for query, _ in pairs])
         right = self._encoder.encode([SearchText(passage, "passage") for _, passage in pairs])
-        return rounded_scores(np.einsum("nd,nd->n", left, right).astype(np.float64))
+        return cross_encoder.rounded_scores(np.einsum("nd,nd->n", left, right).astype(np.float64))

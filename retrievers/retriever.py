@@ -181,11 +181,8 @@ def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], pr
 def check_planned(where: str, planned: Mapping[str, Any] | None, identity: Mapping[str, Any]) -> None:
     """Refuses an index, which `where` names, that has another identity than the planned one; None: any is good."""
     if planned is not None and dict(planned) != identity:
-        raise RetrieverError(
-            "run-changed",
-            f"{where} was replaced since this run was planned ({identity_differences(planned, identity)}); start a new run, or "
-            "put the old index back",
-        )
+        words = f"was replaced since this run was planned ({identity_differences(planned, identity)})"
+        raise RetrieverError("run-changed", f"{where} {words}; start a new run, or put the old index back")
 
 
 def retriever_facts(

@@ -28,7 +28,7 @@ from jobs.log.sets.names import set_name
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
 from retrievers.corpora.builds import CorpusNote, builder_of, index_builds
-from retrievers.corpora.corpus import Content, content_of
+from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import Progress, corpus_files, corpus_schema, is_corpus_file
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import INDEX, SOURCE_NOTE, index_path, read_index
@@ -55,13 +55,10 @@ def index_entry(folder: str) -> dict[str, Any] | None:
 
 def source_of(corpus: NamedCorpus) -> str | None:
     """Returns a hash of the names, sizes and versions of a corpus's files and of its settings; None: a path is not there."""
-    columns = corpus.columns.model_dump(exclude={"path"})
-    found: list[Any] = [columns]
-    for path in corpus.paths:
-        files = sorted(_versions(path))
-        if not files:
-            return None
-        found.append(files)
+    files = [sorted(_versions(path)) for path in corpus.paths]
+    if not all(files):
+        return None
+    found = [corpus.columns.model_dump(exclude={"path"}), *files]
     return f"sha256:{hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:32]}"
 
 
@@ -77,14 +74,12 @@ def _versions(path: str) -> Iterator[tuple[str, int, str]]:
 
 def note_source(folder: str, source: str | None) -> None:
     """Notes beside an index which files it was built from; where that cannot be written, rows are compared the next time."""
-    entry = index_entry(folder)
-    if entry is None or source is None:
-        return
-    with contextlib.suppress(OSError, ClusterError):
-        _storage(folder).put(SOURCE_NOTE, json.dumps({"corpus": entry["corpus"], "source": source}).encode())
+    if source is not None and (entry := index_entry(folder)) is not None:
+        with contextlib.suppress(OSError, ClusterError):
+            _storage(folder).put(SOURCE_NOTE, json.dumps({"corpus": entry["corpus"], "source": source}).encode())
 
 
-def noted_source(folder: str, content: str) -> str | None:
+def _noted_source(folder: str, content: str) -> str | None:
     """Returns the `source_of` that an index with this content was built from; None: it is not known."""
     try:
         note = json.loads(_storage(folder).get(SOURCE_NOTE) or b"{}")
@@ -124,13 +119,12 @@ def known_index(name: str, settings: RetrieverSettings) -> KnownIndex | None:
     if (folder := settings.folder) is not None:
         if (entry := index_entry(folder)) is None:
             return None
-        note = CorpusNote(entry["corpus"], entry["documents"], noted_source(folder, entry["corpus"]))
+        note = CorpusNote(entry["corpus"], entry["documents"], _noted_source(folder, entry["corpus"]))
         return KnownIndex(f"index {folder}", note, partial(note_source, folder))
-    (build,), builder = index_builds({name: settings}).builds, builder_of(settings)
-    with own_errors(type(settings), "noted_corpus failed", RetrieverError, f"retrieve.retrievers.{name}"):
+    (build,), builder, where = index_builds({name: settings}).builds, builder_of(settings), f"retrieve.retrievers.{name}"
+    with own_errors(type(settings), "noted_corpus failed", RetrieverError, where):
         noted = builder.noted_corpus(name, settings)
-    shown = f"retrieve.retrievers.{name}: index {build.place}"
-    return KnownIndex(shown, noted, partial(builder.note_source, name, settings))
+    return KnownIndex(f"{where}: index {build.place}", noted, partial(builder.note_source, name, settings))
 
 
 class ComparedCorpus:
@@ -139,7 +133,7 @@ class ComparedCorpus:
     def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
         """Reads names, sizes and versions of the corpus's files."""
         self._corpus, self._progress, self._source = corpus, progress, source_of(corpus)
-        self._content: Content | None = None
+        self._content: tuple[int, str] | None = None
 
     def check(self, shown: str, note: CorpusNote) -> str | None:
         """Checks that an index is of this corpus by its note; returns `source_of` the corpus where the note has another.
@@ -152,18 +146,14 @@ class ComparedCorpus:
             words = f"{corpus.key}: {corpus.shown_paths} is not here, so whether {shown} is of it is not known"
             event("warning", words, logging.WARNING)
         elif note.source != self._source:
-            content = self._content = self._content or self._read()
-            if content.hash != note.content:
-                raise OtherCorpus(
-                    "index-other",
-                    f"{shown}: was built from another corpus ({note.documents:,} documents) than {corpus.shown_paths} "
-                    f"({content.documents:,}; {corpus.key}); {_REMEDY}",
-                )
+            self._content = documents, content = self._content or self._read()
+            if content != note.content:
+                words = f"was built from another corpus ({note.documents:,} documents) than {corpus.shown_paths}"
+                raise OtherCorpus("index-other", f"{shown}: {words} ({documents:,}; {corpus.key}); {_REMEDY}")
             return self._source
         return None
 
-    def _read(self) -> Content:
-        """Returns what the rows of the corpus are, as an index would have them."""
+    def _read(self) -> tuple[int, str]:
         corpus = self._corpus
         show = shown_progress(self._progress, f"comparing the corpus {corpus.shown_paths} with its index")
         with work_folder() as folder:

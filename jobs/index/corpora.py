@@ -71,28 +71,17 @@ def configured_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
 
 
 def check_indexes(corpora: Sequence[NamedCorpus]) -> None:
-    """Checks that each index is of one corpus, and that its retrievers want it alike.
-
-    Raises:
-        RetrieverError: It is not so.
-    """
+    """Raises RetrieverError if an index is of two corpora, or if its retrievers want it differently."""
     owners: dict[str, NamedCorpus] = {}
     for corpus in corpora:
         for place in {built.place for built in index_builds(corpus.retrievers).builds}:
             if (other := owners.setdefault(place, corpus)) is not corpus:
-                raise RetrieverError(
-                    "index-other",
-                    f"index {place}: is of two corpora, {other.shown} and {corpus.shown}, and is built of one; give each an "
-                    "index of its own",
-                )
+                words = f"is of two corpora, {other.shown} and {corpus.shown}, and is built of one"
+                raise RetrieverError("index-other", f"index {place}: {words}; give each an index of its own")
 
 
 def job_configs(config: Config) -> list[Config]:
-    """Returns a config, or those of its arms, where it is one of an ablation.
-
-    Raises:
-        ConfigError: An arm is invalid.
-    """
+    """Returns a config, and those of its arms where it is one of an ablation; raises ConfigError for an invalid arm."""
     return [config] if config.ablate == AblateSettings() else [config, *(arm.config for arm in arms_of(config))]
 
 

@@ -45,9 +45,8 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
     except RetrieverError:  # a damaged index is replaced
         old = None
     if old is None and (other := next((one.key for one in storage.list() if not one.key.startswith(_OURS)), None)):
-        raise RetrieverError(
-            "storage-refused", f"index {url}: is not empty and not an index (it has {other}); give another folder"
-        )
+        words = f"is not empty and not an index (it has {other}); give another folder"
+        raise RetrieverError("storage-refused", f"index {url}: {words}")
     check_writable(storage, f"index {url}")
     try:
         lease = Lease.acquire(storage)
@@ -95,8 +94,7 @@ def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
 def _put(storage: S3Storage, work: Path, lease: Lease, show: Progress) -> set[str]:
     """Uploads the index and returns the names of its data folders."""
     files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
-    total = sum(path.stat().st_size for path in files)
-    done = 0
+    done, total = 0, sum(path.stat().st_size for path in files)
     for path in files:
         show("put", done, total)
         storage.upload(path, path.relative_to(work).as_posix())
@@ -130,9 +128,8 @@ def index(
     index_builds(every)  # refuses contradictions before any work
     corpora = [named_corpus(config, corpus)] if corpus else configured_corpora(job_configs(config))
     if not corpora:
-        raise ConfigError(
-            "argument", "--corpus: is missing, and the config names no corpus (corpus.path); give one, or name it there"
-        )
+        words = "is missing, and the config names no corpus (corpus.path); give one, or name it there"
+        raise ConfigError("argument", f"--corpus: {words}")
     check_indexes(corpora)
     if dry_run or not replace:
         planned = [row for one in corpora for row in planned_builds(one, progress, dry_run=dry_run)]

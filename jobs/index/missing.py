@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cluster.errors import RetrieverError
 from cluster.run.lease import holder
@@ -39,19 +39,19 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
     found = known_corpora(configs)
     check_indexes(found)
     corpora = [_IndexedCorpus(one, progress) for one in found]
-    for one in corpora:  # refuse before anything is built
-        one.missing()
-    for one in corpora:
-        one.ready(configs[0])
+    for corpus in corpora:  # refuse before anything is built
+        corpus.missing()
+    for corpus in corpora:
+        corpus.build(configs[0])
 
 
 def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     """Returns the corpora of local indexes, and of those that keep notes, with the retrievers of these alone."""
-    found = []
-    for one in configured_corpora(configs):
-        known = {name: retriever for name, retriever in one.retrievers.items() if keeps_note(retriever)}
-        found += [one._replace(retrievers=known)] if known else []
-    return found
+    corpora = []
+    for corpus in configured_corpora(configs):
+        retrievers = {name: retriever for name, retriever in corpus.retrievers.items() if keeps_note(retriever)}
+        corpora += [corpus._replace(retrievers=retrievers)] if retrievers else []
+    return corpora
 
 
 class _IndexedCorpus:
@@ -62,46 +62,43 @@ class _IndexedCorpus:
         self._compared = ComparedCorpus(corpus, progress)
         self._checked: set[str] = set()  # places of indexes
 
-    def ready(self, config: Config) -> None:
+    def build(self, config: Config) -> None:
         """Builds what is missing, and checks what is there, also what others have built meanwhile."""
         while missing := self.missing():
             folders = local_indexes(missing)
             for folder in folders:
-                words = f"index {folder}: there is none yet; it is built from {self._corpus.shown_paths} ({self._corpus.key})"
+                words = f"index {folder}: there is none yet; it is built from {self._corpus.shown}"
                 event("index", words, index=folder, corpus=self._corpus.paths)
             try:
                 built = built_of(config, self._corpus._replace(retrievers=missing), self._progress, replace=False)
             except RetrieverError as error:
                 if error.code != "run-held":
                     raise
-                self._wait(list(folders))
+                self._wait(folders)
                 continue
-            for one in built:
-                event("index", f"index {one['index']}: {one['documents']:,} documents, {one['done']}", **one)
+            for row in built:
+                event("index", f"index {row['index']}: {row['documents']:,} documents, {row['done']}", **row)
             self._checked |= folders.keys()
 
     def missing(self) -> dict[str, RetrieverSettings]:
         """Returns the retrievers of indexes that are not there; checks the other indexes."""
-        found = {}
-        for name, one in self._corpus.retrievers.items():
-            (build,) = index_builds({name: one}).builds
+        missing = {}
+        for name, settings in self._corpus.retrievers.items():
+            (build,) = index_builds({name: settings}).builds
             if build.place in self._checked:
                 continue
-            known = known_index(name, one)
-            if known is None:
-                found[name] = one
+            if (known := known_index(name, settings)) is None:
+                missing[name] = settings
                 continue
             self._checked.add(build.place)
-            if known.note is not None:
-                if (source := self._compared.check(known.shown, known.note)) is not None:
-                    known.put_source(source)
-            else:
-                of = f"{self._corpus.shown_paths} ({self._corpus.key})"
-                words = f"{known.shown}: was not built by dmqr index, so whether it is of {of} is not known"
-                event("warning", words, logging.WARNING)
-        return found
+            if known.note is None:
+                words = f"was not built by dmqr index, so whether it is of {self._corpus.shown} is not known"
+                event("warning", f"{known.shown}: {words}", logging.WARNING)
+            elif (source := self._compared.check(known.shown, known.note)) is not None:
+                known.put_source(source)
+        return missing
 
-    def _wait(self, folders: Sequence[str]) -> None:
+    def _wait(self, folders: Iterable[str]) -> None:
         """Waits while another process builds one of the indexes."""
         for folder in folders:
             while index_entry(folder) is None and _is_being_built(folder):

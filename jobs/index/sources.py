@@ -101,11 +101,7 @@ def documents_of(path: str, files: Sequence[FoundFile]) -> Documents:
 
 
 def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Returns those of the files at a path or URL that have a corpus's rows: of a folder the Parquet files, if it has any.
-
-    Raises:
-        RetrieverError: There are none.
-    """
+    """Returns the files at a path or URL with a corpus's rows, of a folder its Parquet files if any; raises for none."""
     if not files and not Path(path).is_dir():
         raise RetrieverError("corpus", f"corpus {path}: {absent(path)}; correct corpus.path or --corpus")
     if [file.path for file in files] == [path]:
@@ -115,9 +111,8 @@ def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
         with reading(path):
             found = of_one_form([file for file in files if form_of(file.name) and not is_hidden(file.name)])
     if not found:
-        raise RetrieverError(
-            "corpus", f"corpus {path}: holds no {_TABLES} file and no document ({', '.join(READERS)}); give another"
-        )
+        words = f"holds no {_TABLES} file and no document ({', '.join(READERS)}); give another"
+        raise RetrieverError("corpus", f"corpus {path}: {words}")
     return found
 
 

@@ -31,12 +31,8 @@ from retrievers.settings import CorpusSettings
 _ROWS = 8192  # read and written at a time
 _MEMORY = "256MB"  # of DuckDB
 _ARROW = {
-    "VARCHAR": pa.string(),
-    "UBIGINT": pa.uint64(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-}
+    "VARCHAR": pa.string(), "UBIGINT": pa.uint64(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
+}  # fmt: skip
 _MIXED = "JSON"
 _Rows = tuple[pa.Schema, int, Iterator[pa.RecordBatch]]
 """Schema, rows in all (0: not known), and the rows of a file, which are read when they are iterated over."""
@@ -86,9 +82,8 @@ def reading(path: str) -> Iterator[None]:
     except UnavailableError:
         raise
     except (duckdb.Error, OSError, pa.ArrowException) as error:
-        raise RetrieverError(
-            "corpus", f"corpus {path}: cannot be read: {reason(error)}; correct it, or export it again"
-        ) from None
+        words = f"cannot be read: {reason(error)}; correct it, or export it again"
+        raise RetrieverError("corpus", f"corpus {path}: {words}") from None
 
 
 def _of_csv(table: TextTable) -> _Rows:

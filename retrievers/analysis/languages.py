@@ -79,6 +79,5 @@ def _packages(language: str) -> Iterator[None]:
     try:
         yield
     except ImportError as e:
-        raise RetrieverError(
-            "package-missing", f"analyzer {language}: package {e.name!r} is missing; pip install bm25s PyStemmer"
-        ) from None
+        words = f"package {e.name!r} is missing; pip install bm25s PyStemmer"
+        raise RetrieverError("package-missing", f"analyzer {language}: {words}") from None

@@ -59,9 +59,8 @@ def write_documents(
         for file, batch in _batches(files, schema, progress, columns):
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
-                raise RetrieverError(
-                    "corpus", f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one"
-                )
+                words = f"a null doc_id in row {row} of the corpus (counted from 0); give every row one"
+                raise RetrieverError("corpus", f"corpus {file}: {words}")
             content = (content + _content_sum(batch)) % _MODULUS
             without_text += _blank(batch.column("text"))
             without_title += _blank(batch.column("title"))
@@ -92,22 +91,15 @@ def write_documents(
     return Written(rows, _content_hash(rows, content, schema), without_text, without_title)
 
 
-class Content(NamedTuple):
-    """What the rows of a corpus are; `hash` is `Written.content`."""
-
-    documents: int
-    hash: str
-
-
 def content_of(
     files: Sequence[Path | Source], schema: pa.Schema, progress: Progress, columns: CorpusSettings = COLUMNS
-) -> Content:
-    """Returns what `write_documents` would say of a corpus; writes nothing. Arguments and errors are those of it."""
+) -> tuple[int, str]:
+    """Returns documents and content that `write_documents` would give, with its arguments and errors; writes nothing."""
     rows = content = 0
     for _, batch in _batches(files, schema, progress, columns):
         content = (content + _content_sum(batch)) % _MODULUS
         rows += batch.num_rows
-    return Content(rows, _content_hash(rows, content, schema))
+    return rows, _content_hash(rows, content, schema)
 
 
 def _content_hash(rows: int, content: int, schema: pa.Schema) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import RetrieverError
-from retrievers.encoders.recipe import Layer
+from cluster.cause import one_line
+from retrievers.encoders.recipe import Layer, encoder_error
 from retrievers.models import module_weights, read_json
 
 _ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")
@@ -60,14 +60,15 @@ def open_layers(
 
 def dense_dim(model: str, folder: Path, layer: Layer) -> int:
     """Returns the length of the vectors that a Dense layer makes, by its config.json."""
-    found = read_json(folder / layer.path / "config.json").get("out_features")
-    if not isinstance(found, int):
-        raise RetrieverError("model", f"encoder {model}: {layer.path}/config.json is not here; fetch the whole model")
-    return found
+    dim = read_json(folder / layer.path / "config.json").get("out_features")
+    if not isinstance(dim, int):
+        raise encoder_error(model, f"{layer.path}/config.json is not here; fetch the whole model")
+    return dim
 
 
 def _dense(model: str, folder: Path) -> Any:
     import torch
+    from safetensors.torch import load_file
 
     said = read_json(folder / "config.json")
     activation = str(said.get("activation_function", "torch.nn.modules.activation.Tanh"))
@@ -82,27 +83,14 @@ def _dense(model: str, folder: Path) -> Any:
     elif said.get("use_residual"):
         unknown = "use_residual"
     if unknown:
-        raise RetrieverError(
-            "model", f"encoder {model}: its layer {folder.name} has {unknown}, which is not done here; name another"
-        )
+        raise encoder_error(model, f"its layer {folder.name} has {unknown}, which is not done here; name another")
     try:
         linear = torch.nn.Linear(said["in_features"], said["out_features"], bias=bool(said.get("bias", True)))
-        weights = _read_weights(folder)
+        file = module_weights(folder)
+        safe = file.suffix == ".safetensors"
+        weights = load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
         linear.load_state_dict({key.removeprefix("linear."): weight.float() for key, weight in weights.items()})
     except Exception as e:  # of safetensors and torch: missing, corrupt, of another shape
-        raise RetrieverError(
-            "model",
-            f"encoder {model}: its layer {folder.name} cannot be loaded: {' '.join(str(e).split())[:200]}; fetch the whole "
-            "model, or name another",
-        ) from e
+        words = f"its layer {folder.name} cannot be loaded: {one_line(e, 200)}; fetch the whole model, or name another"
+        raise encoder_error(model, words) from e
     return torch.nn.Sequential(linear, getattr(torch.nn, name)())
-
-
-def _read_weights(folder: Path) -> dict[str, Any]:
-    import torch
-    from safetensors.torch import load_file
-
-    file = module_weights(folder)
-    if file.suffix == ".safetensors":
-        return dict(load_file(file))
-    return dict(torch.load(file, map_location="cpu", weights_only=True))

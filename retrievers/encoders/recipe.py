@@ -52,6 +52,11 @@ class Recipe(NamedTuple):
         return plain | ({"layers": layers} if layers else {})
 
 
+def encoder_error(model: str, words: str) -> RetrieverError:
+    """Returns the error for a model that cannot be an encoder here."""
+    return RetrieverError("model", f"encoder {model}: {words}")
+
+
 def read_recipe(settings: EncoderSettings) -> Recipe:
     """Returns how the config and the model's files want its vectors made; reads JSON files only."""
     model = settings.model
@@ -64,10 +69,8 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     query_prefix = query if settings.query_prefix is None else settings.query_prefix
     passage_prefix = passage if settings.passage_prefix is None else settings.passage_prefix
     if not whole_text and (query_prefix or passage_prefix):
-        raise _unfit(
-            model, "its pooling leaves out the prompt (include_prompt: false), which is not done here; set query_prefix and "
-            'passage_prefix to "", or name another',
-        )  # fmt: skip
+        words = "its pooling leaves out the prompt (include_prompt: false), which is not done here"
+        raise encoder_error(model, f'{words}; set query_prefix and passage_prefix to "", or name another')
     pooling = settings.pooling or own or "cls"
     recipe = Recipe(pooling, query_prefix, passage_prefix, layers, own == pooling)
     check_pooling(settings, recipe)
@@ -78,14 +81,13 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
         notes.append(f"pooling is {settings.pooling} by the config, and {own} by the model")
     named = [name for name, text in prompts.items() if text]
     if settings.query_prefix is None and named and not query:
-        notes.append(
-            f"the model has prompts ({', '.join(named)}) and none that is called query, so none stands before queries; set "
-            "query_prefix"
-        )
-    if settings.query_prefix is not None and query not in ("", settings.query_prefix):
-        notes.append(f"query_prefix is {settings.query_prefix!r} by the config, and {query!r} by the model")
-    if settings.passage_prefix is not None and passage not in ("", settings.passage_prefix):
-        notes.append(f"passage_prefix is {settings.passage_prefix!r} by the config, and {passage!r} by the model")
+        prompts_named = f"the model has prompts ({', '.join(named)}) and none that is called query"
+        notes.append(f"{prompts_named}, so none stands before queries; set query_prefix")
+    for key, configured, own_prompt in (
+        ("query_prefix", settings.query_prefix, query), ("passage_prefix", settings.passage_prefix, passage),
+    ):  # fmt: skip
+        if configured is not None and own_prompt not in ("", configured):
+            notes.append(f"{key} is {configured!r} by the config, and {own_prompt!r} by the model")
     similarity = str(said.get("similarity_fn_name") or "cosine")
     if similarity != "cosine" and not (similarity == "dot" and layers[-1:] and layers[-1].kind == "Normalize"):
         notes.append(f"the model was made for the similarity {similarity!r}; here vectors have length 1, and the cosine counts")
@@ -116,17 +118,14 @@ def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | N
         return
     kind = config.get("model_type")
     if causal is None and own_code:
-        raise _unfit(
-            settings.model, f"it brings code of its own in place of the causal {kind} of transformers; set trust_remote_code: "
-            "true if you trust it, or name another",
-        )  # fmt: skip
+        words = f"it brings code of its own in place of the causal {kind} of transformers"
+        raise encoder_error(settings.model, f"{words}; set trust_remote_code: true if you trust it, or name another")
     if causal is False or recipe.pooling == "last" or (recipe.pooling == "mean" and recipe.pooling_is_own):
         return
     why = "which gives all texts one vector" if recipe.pooling == "cls" else "which its files (1_Pooling) do not say"
-    raise _unfit(
-        settings.model, f"it is a causal model ({kind}), whose first token knows nothing of the others, and its pooling would "
-        f"be {recipe.pooling}, {why}; set pooling: last if it was trained so, or name another",
-    )  # fmt: skip
+    words = f"it is a causal model ({kind}), whose first token knows nothing of the others, and its pooling would be"
+    remedy = "set pooling: last if it was trained so, or name another"
+    raise encoder_error(settings.model, f"{words} {recipe.pooling}, {why}; {remedy}")
 
 
 def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[Layer, ...], bool]:
@@ -154,10 +153,8 @@ def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[
         elif name == "Normalize" or (name == "Dense" and pooling is not None):
             layers.append(Layer(name, path))
         else:
-            raise _unfit(
-                model, f"its modules.json has {kind} ({path or 'the network'}), which is not done here: a transformer, "
-                "pooling, Dense and Normalize are; name another",
-            )  # fmt: skip
+            words = f"its modules.json has {kind} ({path or 'the network'}), which is not done here"
+            raise encoder_error(model, f"{words}: a transformer, pooling, Dense and Normalize are; name another")
     return pooling or None, tuple(layers), whole_text
 
 
@@ -166,18 +163,13 @@ def _pooling(model: str, folder: Path, needed: bool) -> tuple[str, bool]:
     if not said:
         if not needed:
             return "", True
-        raise RetrieverError(
-            "model",
-            f"encoder {model}: its {folder.name}/config.json, which says how it pools, is not here; fetch the whole model, or "
-            "set pooling",
-        )
+        words = f"its {folder.name}/config.json, which says how it pools, is not here"
+        raise encoder_error(model, f"{words}; fetch the whole model, or set pooling")
     given = said.get("pooling_mode") or [mode for key, mode in _OLD_MODES.items() if said.get(key)] or "mean"
     modes = [given] if isinstance(given, str) else list(given)
     if len(modes) != 1 or modes[0] not in _MODES:
-        raise _unfit(
-            model,
-            f"its pooling is {' + '.join(map(str, modes))}, which is not done here ({', '.join(_MODES)} are); name another",
-        )
+        words = f"its pooling is {' + '.join(map(str, modes))}, which is not done here ({', '.join(_MODES)} are)"
+        raise encoder_error(model, f"{words}; name another")
     return _MODES[modes[0]], bool(said.get("include_prompt", True))
 
 
@@ -186,7 +178,3 @@ def _content(model: str, layer: Layer) -> str:
     if layer.kind != "Dense":
         return ""
     return f" {layer.path}" if folder is None else f" {file_hash(folder / layer.path)}"
-
-
-def _unfit(model: str, words: str) -> RetrieverError:
-    return RetrieverError("model", f"encoder {model}: {words}")

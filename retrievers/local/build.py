@@ -106,11 +106,9 @@ def build_local_index(
             elif looks := other_language(analyzer, sample):
                 notes.append(f"warning: {looks}")
             if not fields.weights.text and written.without_title == written.documents:
-                raise RetrieverError(
-                    "corpus",
-                    f"index {path}: fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing; "
-                    "give text a weight, or name corpus.title_column",
-                )
+                words = "fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing"
+                remedy = "give text a weight, or name corpus.title_column"
+                raise RetrieverError("corpus", f"index {path}: {words}; {remedy}")
             formula = bm25_formula(fields.similarity, fields.weights)
             identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, **formula}
             if fields.weights != FieldWeights() and written.without_title == written.documents:

@@ -29,16 +29,14 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     if target.exists() and not target.is_dir():
         raise RetrieverError("storage-refused", f"index {target}: there is a file of this name; give the index a folder")
     if not is_new and not (target / INDEX).exists() and any(not _is_index_file(f.name) for f in target.iterdir()):
-        raise RetrieverError(
-            "storage-refused", f"index {target}: the folder is not empty and not an index; give another folder"
-        )
+        words = "the folder is not empty and not an index; give another folder"
+        raise RetrieverError("storage-refused", f"index {target}: {words}")
     try:
         target.mkdir(parents=True, exist_ok=True)
         lock = open(target / _LOCK, "a+")  # noqa: SIM115 - closed below
     except OSError as e:
-        raise RetrieverError(
-            "storage-refused", f"index {target}: cannot be written: {e.strerror}; give it another folder"
-        ) from None
+        words = f"cannot be written: {e.strerror}; give it another folder"
+        raise RetrieverError("storage-refused", f"index {target}: {words}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,10 +54,8 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         except ConnectionError:  # of a corpus in object storage
             raise
         except OSError as e:
-            raise RetrieverError(
-                "storage-refused",
-                f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder",
-            ) from e
+            words = f"cannot be written: {e.strerror or e}; free space there, or give it another folder"
+            raise RetrieverError("storage-refused", f"index {target}: {words}") from e
         finally:
             shutil.rmtree(work, ignore_errors=True)
             if not (target / INDEX).exists():

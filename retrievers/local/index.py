@@ -80,10 +80,8 @@ class LocalDocuments:
         rows = []
         for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
             if row is None:
-                raise RetrieverError(
-                    "index-other",
-                    f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from",
-                )
+                remedy = "build the index again from the corpus that it was built from"
+                raise RetrieverError("index-other", f"index {self.path}: no document {doc_id!r}; {remedy}")
             rows.append(row)
         return rows
 
@@ -157,10 +155,8 @@ def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
     except ValueError as e:
         raise _unreadable(path, e) from None
     if entry.get("format") != FORMAT:
-        raise RetrieverError(
-            "index-other",
-            f"index {path}: has format {entry.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}",
-        )
+        words = f"has format {entry.get('format')!r}, this version reads {FORMAT}"
+        raise RetrieverError("index-other", f"index {path}: {words}; build it again: {BUILD}")
     return entry
 
 
@@ -216,35 +212,23 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
         raise RetrieverError("index-other", f"{where} has no {missing}; build it again with this config: {BUILD}")
     common = {"kind": "local", "field": field, "format": FORMAT, "corpus": entry["corpus"]}
     if settings.encoder is None:
-        expected = stored["analyzer"] if settings.analyzer is None else analyzer_name(settings.analyzer)
-        if stored["analyzer"] != expected:
-            raise RetrieverError(
-                "index-other",
-                f"{where} was built with analyzer {stored['analyzer']!r}, the config asks for {expected!r}; "
-                f"set analyzer: {stored['analyzer']}, or build it again: {BUILD}",
-            )
-        if stored["analyzer_version"] != ANALYZE_VERSION:
-            raise RetrieverError(
-                "index-other",
-                f"{where} has version {stored['analyzer_version']} of its analyzer, this program {ANALYZE_VERSION}; "
-                f"build it again: {BUILD}",
-            )
+        analyzer = stored["analyzer"] if settings.analyzer is None else analyzer_name(settings.analyzer)
+        if stored["analyzer"] == analyzer and (version := stored["analyzer_version"]) != ANALYZE_VERSION:
+            words = f"{where} has version {version} of its analyzer, this program {ANALYZE_VERSION}"
+            raise RetrieverError("index-other", f"{words}; build it again: {BUILD}")
         for key, built, asked in (
+            ("analyzer", stored["analyzer"], analyzer),
             ("similarity", {one: stored[one] for one in ("k1", "b")}, settings.bm25_constants.model_dump()),
             ("fields", stored.get("fields") or FieldWeights().model_dump(), settings.field_weights.model_dump()),
         ):
             if built != asked:
-                raise RetrieverError(
-                    "index-other",
-                    f"{where} was built with {key} {built}, the config asks for {asked}; set it, or build it again: {BUILD}",
-                )
+                words = f"{where} was built with {key} {built!r}, the config asks for {asked!r}"
+                raise RetrieverError("index-other", f"{words}; set {key}: {built}, or build it again: {BUILD}")
         return {**common, **stored}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         encoder = encoder_identity(settings.encoder, patient=patient)
     if differ := encoder_differences(stored, encoder):
-        raise RetrieverError(
-            "index-other",
-            f"{where} was built with encoder {entry['encoder_name']}, the config asks for {settings.encoder.model} "
-            f"({differ}); set the encoder it was built with, or build it again: {BUILD}",
-        )
+        words = f"{where} was built with encoder {entry['encoder_name']}, the config asks for {settings.encoder.model}"
+        remedy = f"set the encoder it was built with, or build it again: {BUILD}"
+        raise RetrieverError("index-other", f"{words} ({differ}); {remedy}")
     return {**common, "encoder": stored}

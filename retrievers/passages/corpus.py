@@ -60,9 +60,8 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
 
     passages = _write(rows(), schema, path)
     if not passages:
-        raise RetrieverError(
-            "corpus", f"corpus {files[0].name}: no text in its {len(files):,} documents; give another, or one with text"
-        )
+        words = f"no text in its {len(files):,} documents; give another, or one with text"
+        raise RetrieverError("corpus", f"corpus {files[0].name}: {words}")
     return Passages(len(files), passages, without_text)
 
 
@@ -71,10 +70,8 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
     names = columns.read_as
     schema = corpus_schema(files, columns)
     if CHUNK in schema.names:
-        raise RetrieverError(
-            "corpus",
-            f"corpus {files[0]}: has a column {CHUNK!r}, which corpus.split writes; rename it, or remove split",
-        )
+        words = f"has a column {CHUNK!r}, which corpus.split writes; rename it, or remove split"
+        raise RetrieverError("corpus", f"corpus {files[0]}: {words}")
     keeps_source = SOURCE in schema.names
     given = pa.schema([pa.field(names.get(one.name) or one.name, one.type) for one in schema])
     written = pa.schema([*given, *([] if keeps_source else [(SOURCE, pa.string())]), (CHUNK, pa.int32())])

@@ -100,9 +100,8 @@ def _pdf(name: str, data: bytes) -> PlainDocument:
         pages = [Page(number, _undivided(page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
     except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OSError) as error:
         said = one_line(error, 200) or type(error).__name__
-        raise RetrieverError(
-            "corpus", f"corpus {name}: cannot be read as PDF: {said}; mend it, or leave the file out"
-        ) from None
+        words = f"cannot be read as PDF: {said}; mend it, or leave the file out"
+        raise RetrieverError("corpus", f"corpus {name}: {words}") from None
     return PlainDocument(None, pages)  # titles that PDFs have of their own are seldom those that they show
 
 
@@ -115,9 +114,8 @@ def _decoded(name: str, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise RetrieverError(
-            "corpus", f"corpus {name}: is not UTF-8 (byte {error.start}); convert it, or leave the file out"
-        ) from None
+        words = f"is not UTF-8 (byte {error.start}); convert it, or leave the file out"
+        raise RetrieverError("corpus", f"corpus {name}: {words}") from None
 
 
 READERS: dict[str, Callable[[str, bytes], PlainDocument]] = {

@@ -45,14 +45,12 @@ def checked_architecture(settings: RerankSettings) -> str:
         config = read_json(description(settings.model) / "config.json")
     architecture = _architecture(settings.model, config)
     if settings.prompt is not None and architecture == "encoder":
-        raise RetrieverError(
-            "model", f"rerank.prompt is a key of language models, and {settings.model} is an encoder; remove it"
-        )
+        words = f"rerank.prompt is a key of language models, and {settings.model} is an encoder"
+        raise RetrieverError("model", f"{words}; remove it")
     positions = max_positions(config)
     if not 16 <= settings.max_length <= positions:
-        raise RetrieverError(
-            "model", f"rerank: max_length {settings.max_length} does not fit {settings.model}; give 16 to {positions}"
-        )
+        words = f"max_length {settings.max_length} does not fit {settings.model}"
+        raise RetrieverError("model", f"rerank: {words}; give 16 to {positions}")
     classifies = any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or [])
     if architecture == "encoder" or (architecture == "qwen3" and classifies):
         check_labels(settings.model, len(config.get("id2label") or {"0": ""}))
@@ -75,11 +73,9 @@ def _architecture(model: str, config: Mapping[str, Any]) -> str:
         return "encoder"
     if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
         return "llm"
-    raise RetrieverError(
-        "model",
-        f"rerank: model {model} is a language model ({names[0]}), and its files do not say with what question it was trained "
-        "to rerank; name another, or score with a class of your own (docs/plugins.md)",
-    )
+    words = f"is a language model ({names[0]}), and its files do not say with what question it was trained to rerank"
+    remedy = "name another, or score with a class of your own (docs/plugins.md)"
+    raise RetrieverError("model", f"rerank: model {model} {words}; {remedy}")
 
 
 def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
@@ -130,9 +126,8 @@ class LoadedReranker:
         scores = np.concatenate([np.empty(0), *map(self._forward, made_ahead(self._encoded, chunks))])
         if not np.isfinite(scores).all():
             dtype = resolved_dtype(self._settings.dtype, self._device)
-            raise RetrieverError(
-                "model", f"rerank: scores of model {self._settings.model} are not finite in {dtype}; {_FINITE_IN[dtype]}"
-            )
+            words = f"scores of model {self._settings.model} are not finite in {dtype}"
+            raise RetrieverError("model", f"rerank: {words}; {_FINITE_IN[dtype]}")
         return rounded_scores(scores[inverse])
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Any:
@@ -191,14 +186,10 @@ class CrossEncoder(LoadedReranker):
         return ids
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Encoded:
-        queries = [query for query, _ in pairs]
-        truncated = self._truncated_queries(queries)
+        truncated = self._truncated_queries([query for query, _ in pairs])
+        queries, passages = [truncated[query] for query, _ in pairs], [passage for _, passage in pairs]
         encoded: Encoded = self._tokenizer(
-            [truncated[query] for query in queries],
-            [passage for _, passage in pairs],
-            truncation="only_second",
-            max_length=self._max_length,
-            return_attention_mask=False,
+            queries, passages, truncation="only_second", max_length=self._max_length, return_attention_mask=False
         )
         return encoded
 

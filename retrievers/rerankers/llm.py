@@ -44,8 +44,6 @@ class LlmReranker(LoadedReranker):
             with redirect_stderr(io.StringIO()):  # progress bars, which cannot be disabled
                 return np.array(self._opened.compute_score(encoded, batch_size=self._batch))
         except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
-            raise RetrieverError(
-                "cluster-small",
-                f"rerank: model {self._settings.model} scores not even one pair at a time on {self._device} "
-                f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device",
-            ) from e
+            words = f"model {self._settings.model} scores not even one pair at a time on {self._device}"
+            remedy = f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device"
+            raise RetrieverError("cluster-small", f"rerank: {words} {remedy}") from e

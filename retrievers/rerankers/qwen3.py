@@ -61,11 +61,9 @@ class Qwen3Reranker(LoadedReranker):
         self._room = settings.max_length - len(self._before) - len(self._after)
         self._query_room = (self._room - len(self._ids([self._query_form])[0])) * 3 // 4
         if self._query_room < _LEAST_ROOM:
-            raise RetrieverError(
-                "model",
-                f"rerank: max_length {settings.max_length} leaves too little beside the template of {settings.model}; give "
-                f"{settings.max_length - self._query_room + 2 * _LEAST_ROOM} or more",
-            )
+            least = settings.max_length - self._query_room + 2 * _LEAST_ROOM
+            words = f"max_length {settings.max_length} leaves too little beside the template of {settings.model}"
+            raise RetrieverError("model", f"rerank: {words}; give {least} or more")
         self._tokens = PAIR_TOKENS[device_kind(device)]
 
     def _begins(self, queries: Sequence[str]) -> dict[str, str]:
@@ -106,8 +104,6 @@ class Qwen3Reranker(LoadedReranker):
     def _token(self, word: str) -> int:
         token: int | None = self._tokenizer.convert_tokens_to_ids(word)
         if token is None or token == self._tokenizer.unk_token_id:
-            raise RetrieverError(
-                "model",
-                f"rerank: model {self._settings.model} has no token {word!r}, so it is no Qwen3-Reranker; name another",
-            )
+            words = f"model {self._settings.model} has no token {word!r}, so it is no Qwen3-Reranker"
+            raise RetrieverError("model", f"rerank: {words}; name another")
         return token
