@@ -23,6 +23,8 @@ class RetrieverSettings(Settings):
     """The module with `index_builds` or `build_index` (`retrievers/corpora/builds.py`); "": the opener."""
     foreign: ClassVar[bool] = False
     """Whether its index may be made by others, who may leave texts out, and write to it while it is searched."""
+    has_index: ClassVar[bool] = True
+    """Whether it searches indexes, so that hits do not bring their texts with them."""
     may_be_part: ClassVar[bool] = True
     """Whether a hybrid or a union may be made of it: it searches one index of its own."""
     of_absent: ClassVar[Mapping[str, Any]] = {
@@ -88,9 +90,9 @@ class RetrieverSettings(Settings):
     def indexed(self, name: str) -> dict[str, RetrieverSettings]:
         """Returns the retrievers with an index that it searches, itself or its parts, by key below `retrieve.retrievers`.
 
-        The first has the texts of documents. There is none where hits bring their texts with them.
+        The first has the texts of documents.
         """
-        return {name: self}
+        return {name: self} if self.has_index else {}
 
     def member(self, key: str) -> str:
         """Returns the name that begins the ids of documents of one of `indexed`, by its key, in a union; "" elsewhere."""
@@ -98,7 +100,7 @@ class RetrieverSettings(Settings):
 
     def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> RetrieverSettings:
         """Returns settings in which `change` has replaced each of `indexed`, by key and settings."""
-        return change(name, self)
+        return change(name, self) if self.has_index else self
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Returns its identity, made of those of its indexes by key."""
@@ -108,7 +110,7 @@ class RetrieverSettings(Settings):
         self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Returns the facts about it, made of those about its indexes, and of their identities, by key."""
-        return dict(facts[name])
+        return dict(facts.get(name, {}))
 
     def search_names(self, name: str) -> dict[str, str | None]:
         """Returns the names under which its searches are counted, each with the model of its encoder."""
@@ -116,28 +118,10 @@ class RetrieverSettings(Settings):
 
 
 class WithoutIndex(RetrieverSettings):
-    """Of a retriever that searches no index: it is no part of a hybrid or a union, and compares no vectors."""
+    """Of a retriever that searches no index."""
 
+    has_index: ClassVar[bool] = False
     may_be_part: ClassVar[bool] = False
-
-    @property
-    def encoder(self) -> AnyEncoderSettings | None:
-        """Returns None: it compares no vectors."""
-        return None
-
-    def indexed(self, name: str) -> dict[str, RetrieverSettings]:
-        """Returns nothing: it has no index."""
-        return {}
-
-    def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> Self:
-        """Returns itself: it has no index."""
-        return self
-
-    def facts_of(
-        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Returns nothing: there is no index to tell of."""
-        return {}
 
 
 def folders() -> dict[str, str]:

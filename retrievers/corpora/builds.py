@@ -8,11 +8,11 @@ indexes keep a note of their corpus, it has `noted_corpus(name, settings)` and `
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -134,6 +134,33 @@ class OwnBuild:
                 line = f"{self._builder.__file__}: build_index gives {type(given_back).__name__}"
                 raise RetrieverError("plugin", f"{where}: {line}; return corpus.built() or corpus.there()")
             return given_back
+
+
+Kind = TypeVar("Kind", bound=RetrieverSettings)
+Place = TypeVar("Place", bound=Hashable)
+
+
+def shared_indexes(
+    retrievers: Mapping[str, RetrieverSettings],
+    kind: type[Kind],
+    place_of: Callable[[Kind], Place],
+    differing: Callable[[Kind, Kind], str | None],
+) -> dict[Place, dict[str, Kind]]:
+    """Returns the retrievers of a kind that share each index, by place and key; raises RetrieverError if any two differ.
+
+    `differing` returns a key of the settings of which two retrievers of an index want different values; None: there is none.
+    """
+    indexes: dict[Place, dict[str, Kind]] = {}
+    for name, settings in retrievers.items():
+        if isinstance(settings, kind):
+            sharing = indexes.setdefault(place_of(settings), {})
+            for other, its in sharing.items():
+                if key := differing(its, settings):
+                    words = f"another retriever wants index {settings.place({})} otherwise: {other} and {name} share it"
+                    remedy = f"give each its own index, or both the same {key}"
+                    raise RetrieverError("index-other", f"retrieve.retrievers.{name}.{key}: {words}, but not {key}; {remedy}")
+            sharing[name] = settings
+    return indexes
 
 
 def builder_of(settings: RetrieverSettings) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cluster.errors import RetrieverError
+from retrievers.corpora.builds import shared_indexes
 from retrievers.elastic.passages import PASSAGE
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.kinds import RetrieverSettings
@@ -79,23 +79,14 @@ def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[s
     Raises:
         RetrieverError: Two retrievers of one index have different settings.
     """
-    wanted: dict[tuple[str, str], Fields] = {}
-    for name, settings in retrievers.items():
-        if not isinstance(settings, ElasticSettings):
-            continue
-        place = settings.url_env, settings.index
-        fields, field = wanted.get(place, Fields()), "dense" if settings.encoder else "bm25"
-        for other, there in filter(None, (fields.bm25, fields.dense)):
-            compared = _SHARED | (_OF_A_FIELD if (there.encoder is None) == (settings.encoder is None) else {})
-            keys = [key for key, attribute in compared.items() if getattr(there, attribute) != getattr(settings, attribute)]
-            if keys:
-                raise RetrieverError(
-                    "index-other",
-                    f"retrieve.retrievers.{name}.{keys[0]}: another retriever wants index {settings.index} otherwise: {other} "
-                    f"and {name} share it, but not {keys[0]}; give each its own index, or both the same {keys[0]}",
-                )
-        if getattr(fields, field) is None:
-            mine = name, settings
-            fields = fields._replace(dense=mine) if settings.encoder else fields._replace(bm25=mine)
-        wanted[place] = fields
-    return wanted
+
+    def first(sharing: Mapping[str, ElasticSettings], dense: bool) -> tuple[str, ElasticSettings] | None:
+        return next((item for item in sharing.items() if (item[1].encoder is not None) == dense), None)
+
+    indexes = shared_indexes(retrievers, ElasticSettings, lambda one: (one.url_env, one.index), _differing)
+    return {place: Fields(first(sharing, False), first(sharing, True)) for place, sharing in indexes.items()}
+
+
+def _differing(one: ElasticSettings, other: ElasticSettings) -> str | None:
+    compared = _SHARED | (_OF_A_FIELD if (one.encoder is None) == (other.encoder is None) else {})
+    return next((key for key, name in compared.items() if getattr(one, name) != getattr(other, name)), None)

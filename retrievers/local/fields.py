@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name
+from retrievers.corpora.builds import shared_indexes
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import index_path
 from retrievers.local.settings import LocalSettings
@@ -31,38 +31,32 @@ def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, Inde
     Two retrievers may share an index, which then has both fields. Of two with BM25 one may leave the analyzer to the other.
 
     Raises:
-        RetrieverError: Two retrievers of one index have different analyzers, constants or weights of BM25, or
-            encoders.
+        RetrieverError: Two retrievers of one index have different analyzers, constants or weights of BM25, or encoders.
     """
-    indexes: dict[str, IndexFields] = {}
-    owners: dict[tuple[str, str], str] = {}  # (path, field) -> the first retriever with it
-    for name, settings in retrievers.items():
-        if not isinstance(settings, LocalSettings):
-            continue
-        path = settings.index if settings.index.startswith("s3://") else str(index_path(settings.index))
-        fields = indexes.get(path, IndexFields())
-        if settings.encoder is not None:
-            differs = "encoder" if fields.encoder not in (None, settings.encoder) else None
-            indexes[path] = fields._replace(encoder=settings.encoder)
-        else:
-            mine = OF_THE_CORPUS if settings.analyzer is None else analyzer_name(settings.analyzer)
-            there = fields.analyzer
-            open_ = {None, OF_THE_CORPUS}
-            differs = "analyzer" if there != mine and not {there, mine} & open_ else None
-            if there is not None and fields.similarity != settings.bm25_constants:
-                differs = "similarity"
-            if there is not None and fields.weights != settings.field_weights:
-                differs = "fields"
-            indexes[path] = fields._replace(
-                analyzer=there if there is not None and mine == OF_THE_CORPUS else mine,
-                similarity=settings.bm25_constants,
-                weights=settings.field_weights,
-            )
-        first = owners.setdefault((path, "dense" if settings.encoder else "bm25"), name)
-        if differs:
-            raise RetrieverError(
-                "index-other",
-                f"retrieve.retrievers.{name}: another retriever wants index {path} otherwise: {first} and {name} share "
-                f"the index {path} but not the {differs}; give each its own",
-            )
-    return indexes
+    indexes = shared_indexes(retrievers, LocalSettings, _path, _differing)
+    return {path: _fields([*sharing.values()]) for path, sharing in indexes.items()}
+
+
+def _path(settings: LocalSettings) -> str:
+    return settings.index if settings.index.startswith("s3://") else str(index_path(settings.index))
+
+
+def _differing(one: LocalSettings, other: LocalSettings) -> str | None:
+    if one.encoder is not None and other.encoder is not None:
+        return "encoder" if one.encoder != other.encoder else None
+    if one.encoder is not None or other.encoder is not None:
+        return None
+    if one.analyzer and other.analyzer and analyzer_name(one.analyzer) != analyzer_name(other.analyzer):
+        return "analyzer"
+    if one.bm25_constants != other.bm25_constants:
+        return "similarity"
+    return "fields" if one.field_weights != other.field_weights else None
+
+
+def _fields(sharing: list[LocalSettings]) -> IndexFields:
+    encoder = next((one.encoder for one in sharing if one.encoder is not None), None)
+    bm25 = [one for one in sharing if one.encoder is None]
+    if not bm25:
+        return IndexFields(encoder=encoder)
+    named = next((analyzer_name(one.analyzer) for one in bm25 if one.analyzer), OF_THE_CORPUS)
+    return IndexFields(named, encoder, bm25[0].bm25_constants, bm25[0].field_weights)

@@ -229,7 +229,7 @@ def test_indexes_of_a_config() -> None:
     assert local_indexes({name: typed(one) for name, one in retrievers.items()})["idx"].analyzer == "english"
     for key, value in (("similarity", {"b": 0.4}), ("fields", {"title": 3}), ("analyzer", "unicode")):
         retrievers["third"] = {"kind": "local", "index": "idx", key: value}
-        with pytest.raises(RetrieverError, match=f"bm25 and third share the index idx but not the {key}; give") as refused:
+        with pytest.raises(RetrieverError, match=f"wants index idx otherwise: .* share it, but not {key}; give") as refused:
             local_indexes({name: typed(one) for name, one in retrievers.items()})
         assert refused.value.code == "index-other"
 
