@@ -15,12 +15,18 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, in_order, made_ahead
-from retrievers.encoders.causal import behaves_causally
 from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.encoders.layers import dense_dim, open_layers
-from retrievers.encoders.recipe import Recipe, check_pooling, encoder_error, read_recipe
-from retrievers.flag_models import open_transformer
-from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
+from retrievers.encoders.recipe import Recipe, behaves_causally, check_pooling, encoder_error, read_recipe
+from retrievers.models import (
+    description,
+    max_positions,
+    model_identity,
+    open_transformer,
+    read_json,
+    resolve_model,
+    resolved_dtype,
+)
 from retrievers.retriever import SearchText, distinct
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.server import TextRefused

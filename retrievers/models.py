@@ -1,21 +1,26 @@
-"""Locates the files of models and identifies their weights.
+"""Locates the files of models, identifies their weights, and loads them, by libraries whose import takes seconds.
 
 A model is named by a folder, by `package:NAME` (an installed package that carries weights), or by a hub name
-(`BAAI/bge-base-en-v1.5`, or `BAAI/bge-base-en-v1.5@REVISION`).
+(`BAAI/bge-base-en-v1.5`, or `BAAI/bge-base-en-v1.5@REVISION`). What loads one takes a `dtype` "float32", "float16" or
+"bfloat16", a `device` "cpu" or "cuda:0", and whether code beside the weights may run. It raises RetrieverError if there is no
+such model, its files cannot be loaded, it needs code that is not trusted, or the device does not exist.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from cluster.file_hashes import hash_of_files
 
@@ -219,3 +224,62 @@ def _cached(name: str, reason: Exception) -> Path:
         words = f"no such folder here, not in the hub's cache, and the hub did not give it{offline}: {type(reason).__name__}"
         remedy = f"give a folder, package:NAME, or fetch it first with: hf download {repo}"
         raise RetrieverError("model", f"model {name}: {words}; {remedy}") from None
+
+
+def open_flag_llm(model: str, dtype: str, device: str, trust_remote_code: bool, **arguments: Any) -> Any:
+    """Returns FlagEmbedding's reranker of a language model, with its `.model` on the device, in the given precision.
+
+    Its class is given: by itself FlagEmbedding takes it from the last part of the path, a commit for models of the hub. Callers
+    must keep the returned object: when it is deleted, it moves its model to the CPU. `arguments` are further ones of the class.
+    """
+
+    def make(folder: str) -> Any:
+        opened = importlib.import_module("FlagEmbedding").FlagAutoReranker.from_finetuned(
+            folder, model_class="decoder-only-base", devices=device, use_fp16=dtype == "float16", use_bf16=dtype == "bfloat16",
+            trust_remote_code=trust_remote_code, **arguments,
+        )  # fmt: skip
+        if dtype == "float16":
+            opened.model.half()  # FlagEmbedding would do so at the first call, with all weights on the device in float32
+        return opened
+
+    return _load(f"rerank: model {model}", model, device, trust_remote_code, make)
+
+
+def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
+    """Returns a model of transformers: its `.tokenizer`, and `.model` on the device in the given precision.
+
+    `what` is its use and name, for messages; `kind` the class of transformers that opens it, such as "AutoModelForCausalLM".
+    """
+
+    def make(folder: str) -> Any:
+        import torch
+        import transformers
+
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        network = getattr(transformers, kind).from_pretrained(
+            folder, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code
+        )
+        return SimpleNamespace(tokenizer=tokenizer, model=network)
+
+    return _load(what, model, device, trust_remote_code, make)
+
+
+def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Callable[[str], Any]) -> Any:
+    folder = resolve_model(model, code=trust_remote_code)
+    try:
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # the output of a worker is no terminal
+        opened = make(str(folder))
+    except Exception as e:  # corrupt weights, an architecture unknown here
+        if not trust_remote_code and "trust_remote_code" in str(e):
+            words = "needs code that lies beside its weights; set trust_remote_code: true if you trust it, or name another"
+            raise RetrieverError("model", f"{what} {words}") from e
+        raise RetrieverError("model", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
+    try:
+        opened.model.to(device).eval()
+    except (RuntimeError, AssertionError) as e:
+        words = f"no device {device} here, or no memory there: {one_line(e)}"
+        remedy = "set cluster.retrieve.gpus and cluster.rerank.gpus as they should be"
+        raise RetrieverError("cluster-small", f"{what}: {words}; {remedy}") from e
+    return opened

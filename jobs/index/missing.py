@@ -22,8 +22,7 @@ from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
 from retrievers.corpora.builds import index_builds
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.build_folder import is_being_built
-from retrievers.local.fields import local_indexes
+from retrievers.local.build import is_being_built, local_indexes
 from retrievers.local.index import index_path
 
 WAIT_SECONDS = 1.0  # between two looks at whether another process has built an index

@@ -3,33 +3,87 @@
     INDEX/index.json          description; written last, by an atomic rename
     INDEX/data-<hash>/        documents.arrow  doc_ids.arrow  bm25/  vectors.npy
 
-How a killed build, or two builds, leave the folder: `retrievers/local/build_folder.py`.
+A build writes to a temporary folder in INDEX and becomes visible with the rename of `index.json`, so that a killed build
+leaves the old index or the new one. Readers that have the old index open keep its mapped files. A lock, which the kernel
+releases when a process ends, keeps other builds out.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import RetrieverError
 from retrievers.analysis.detection import SAMPLE, corpus_analyzer, other_language
-from retrievers.analyzer import ANALYZE_VERSION, open_analyzer
-from retrievers.corpora.builds import BuildInputs, Built
+from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
+from retrievers.corpora.builds import BuildInputs, Built, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
-from retrievers.local.build_folder import build_folder, publish
 from retrievers.local.dense import build_vectors
-from retrievers.local.fields import OF_THE_CORPUS, IndexFields, local_indexes
-from retrievers.local.index import FORMAT, index_path, local_damage
+from retrievers.local.index import FORMAT, INDEX, SOURCE_NOTE, index_path, local_damage, read_index
+from retrievers.local.settings import LocalSettings
 from retrievers.retriever import error_context
-from retrievers.settings import CorpusSettings, FieldWeights
+from retrievers.settings import AnyEncoderSettings, Bm25Settings, CorpusSettings, FieldWeights
+
+OF_THE_CORPUS = "of the corpus"
+"""In place of an analyzer: the one for the language that the corpus is in."""
+
+
+class IndexFields(NamedTuple):
+    """The fields of a local index: BM25 with an analyzer, vectors of an encoder; None without the field."""
+
+    analyzer: str | None = None
+    encoder: AnyEncoderSettings | None = None
+    similarity: Bm25Settings = Bm25Settings()
+    weights: FieldWeights = FieldWeights()
+
+
+def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
+    """Returns the fields of each local index of a config's `retrieve.retrievers`, by its path.
+
+    Two retrievers may share an index, which then has both fields. Of two with BM25 one may leave the analyzer to the other.
+
+    Raises:
+        RetrieverError: Two retrievers of one index have different analyzers, constants or weights of BM25, or encoders.
+    """
+    indexes = shared_indexes(retrievers, LocalSettings, _path, _differing)
+    return {path: _fields([*sharing.values()]) for path, sharing in indexes.items()}
+
+
+def _path(settings: LocalSettings) -> str:
+    return settings.index if settings.index.startswith("s3://") else str(index_path(settings.index))
+
+
+def _differing(one: LocalSettings, other: LocalSettings) -> str | None:
+    if one.encoder is not None and other.encoder is not None:
+        return "encoder" if one.encoder != other.encoder else None
+    if one.encoder is not None or other.encoder is not None:
+        return None
+    if one.analyzer and other.analyzer and analyzer_name(one.analyzer) != analyzer_name(other.analyzer):
+        return "analyzer"
+    if one.bm25_constants != other.bm25_constants:
+        return "similarity"
+    return "fields" if one.field_weights != other.field_weights else None
+
+
+def _fields(sharing: list[LocalSettings]) -> IndexFields:
+    encoder = next((one.encoder for one in sharing if one.encoder is not None), None)
+    bm25 = [one for one in sharing if one.encoder is None]
+    if not bm25:
+        return IndexFields(encoder=encoder)
+    named = next((analyzer_name(one.analyzer) for one in bm25 if one.analyzer), OF_THE_CORPUS)
+    return IndexFields(named, encoder, bm25[0].bm25_constants, bm25[0].field_weights)
+
 
 VECTORS = "vectors.npy"
 
@@ -147,3 +201,105 @@ def build_local_index(
     before = elsewhere.entry if elsewhere else old
     replaced = before["documents"] if before and before["corpus"] != written.content else None
     return Built(True, written.documents, written.without_text, replaced, notes)
+
+
+_LOCK = ".lock"
+
+
+@contextmanager
+def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+    """Yields a temporary folder and the current index.json, under a lock; removes the files of killed builds."""
+    is_new = not target.exists()
+    if target.exists() and not target.is_dir():
+        raise RetrieverError("storage-refused", f"index {target}: there is a file of this name; give the index a folder")
+    if not is_new and not (target / INDEX).exists() and any(not _is_index_file(f.name) for f in target.iterdir()):
+        words = "the folder is not empty and not an index; give another folder"
+        raise RetrieverError("storage-refused", f"index {target}: {words}")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        lock = open(target / _LOCK, "a+")  # noqa: SIM115 - closed below
+    except OSError as e:
+        words = f"cannot be written: {e.strerror}; give it another folder"
+        raise RetrieverError("storage-refused", f"index {target}: {words}") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.path.samestat(os.fstat(lock.fileno()), os.stat(target / _LOCK))  # else a build that failed removed it
+        except OSError:
+            held = False
+        if not held:
+            raise RetrieverError("run-held", f"index {target}: is being built by another process; wait for it")
+        old = _current_entry(target)
+        _remove_others(target, keep=old["data"] if old else None)
+        work = target / f".building-{os.getpid()}"
+        work.mkdir()
+        try:
+            yield work, old
+        except ConnectionError:  # of a corpus in object storage
+            raise
+        except OSError as e:
+            words = f"cannot be written: {e.strerror or e}; free space there, or give it another folder"
+            raise RetrieverError("storage-refused", f"index {target}: {words}") from e
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+            if not (target / INDEX).exists():
+                _remove_others(target, keep=None)
+                (target / _LOCK).unlink(missing_ok=True)
+                if is_new:
+                    with suppress(OSError):  # another build may have begun there
+                        target.rmdir()
+    finally:
+        lock.close()
+
+
+def is_being_built(path: Path) -> bool:
+    """Returns whether a process builds the index in this folder; one that was killed does not."""
+    try:
+        with open(path / _LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _current_entry(target: Path) -> dict[str, Any] | None:
+    """Returns the content of index.json; None if it is missing or cannot be read, since it will be replaced."""
+    try:
+        return read_index(target)
+    except RetrieverError:
+        return None
+
+
+def publish(target: Path, work: Path, data: str, entry: dict[str, Any]) -> None:
+    """Syncs all files, renames the data folder, replaces index.json atomically, and removes the old data."""
+    for name in entry["files"]:
+        _sync(work / name)
+    shutil.rmtree(target / data, ignore_errors=True)  # damaged, or of a build that was killed at this point
+    work.rename(target / data)
+    new = target / f"{INDEX}.new"
+    new.write_text(json.dumps(entry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    _sync(new)
+    os.replace(new, target / INDEX)
+    _sync(target)
+    _remove_others(target, keep=data)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_index_file(name: str) -> bool:
+    return name.startswith((".building-", "data-", f"{INDEX}.new")) or name in (_LOCK, SOURCE_NOTE)
+
+
+def _remove_others(target: Path, keep: str | None) -> None:
+    for path in target.iterdir():
+        if path.name in (_LOCK, keep) or not _is_index_file(path.name):
+            continue
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,6 @@ from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, dis
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
 _TEXTS = 256  # texts per matrix product: 16 MB of scores
 _DECIMALS = 6
-_MOST_CANDIDATES = 20  # for each hit that is asked for: bounds the memory where many documents have one vector
 
 
 def build_vectors(
@@ -68,69 +67,34 @@ class DenseSearch:
 
 
 def nearest_rows(queries: np.ndarray, vectors: np.ndarray, depth: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns the rows with the highest inner products for each query, best first, equal scores by row.
+    """Returns the rows with the highest inner products for each query, best first, equal scores by row, and their scores.
 
     `queries` have shape (n, dim), n up to some hundreds, `vectors` (rows, dim), float32, perhaps a memory map. A row of zeros,
     of a blank document, is not found. Scores are float64, rounded to 6 decimals.
-    Memory: one block of scores and some candidates of each query, independent of the number of rows.
+    Memory: one block of scores and the hits of each query, independent of the number of rows.
     """
     # A float32 product changes by 3e-7 with the shapes of the matrices (BLAS has other kernels for other shapes), so it only
     # selects the candidates, which are scored again in float64 and rounded. The encoder remains: a vector changes by 1.5e-7
     # with its batch, and of 50,000 hits (500 texts on SciFact, encoded in other batches) 738 scores changed in the sixth
     # digit, and no rank.
     slack = np.float32(2 * 10.0**-_DECIMALS)
-    candidates = [_Candidates(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))] * len(queries)
-    if depth <= 0:
-        return [(none.rows, np.empty(0)) for none in candidates]
-    cuts = np.full(len(queries), -np.inf, dtype=np.float32)
-    for start in range(0, len(vectors), _ROWS):
+    best = [(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
+    for start in range(0, len(vectors) if depth > 0 else 0, _ROWS):
         block = np.asarray(vectors[start : start + _ROWS])
         scores = queries @ block.T
         zero = np.flatnonzero(scores[:1].ravel() == 0)
         scores[:, zero[~block[zero].any(axis=1)]] = -np.inf
         for i, row in enumerate(scores):
-            before = candidates[i]
-            if not len(before.rows) and len(row) > depth:
-                cuts[i] = _least(row, depth) - slack
-            hits = np.flatnonzero((row >= cuts[i]) & (row > -np.inf))
-            if not len(hits):
-                continue
-            now = _Candidates(hits + start, row[hits])
-            if len(before.rows):
-                now = _Candidates(*(np.concatenate(both) for both in zip(before, now, strict=True)))
-                if len(now.rows) > depth:
-                    cuts[i] = _least(now.scores, depth) - slack
-                    now = now.of(np.flatnonzero(now.scores >= cuts[i]))
-            if len(now.rows) > _MOST_CANDIDATES * depth:  # many documents have one score, up to the slack
-                now = now.of(np.sort(_ranked(vectors, now.rows, queries[i], depth)[0]))
-            candidates[i] = now
-    found = []
-    for query, (rows, _) in zip(queries, candidates, strict=True):
-        order, exact = _ranked(vectors, rows, query, depth)
-        found.append((rows[order], exact[order]))
-    return found
-
-
-class _Candidates(NamedTuple):
-    """Rows that may be among the best for a query, in order, and their scores in float32."""
-
-    rows: np.ndarray
-    scores: np.ndarray
-
-    def of(self, places: np.ndarray) -> _Candidates:
-        """Returns those at these places."""
-        return _Candidates(self.rows[places], self.scores[places])
-
-
-def _least(scores: np.ndarray, depth: int) -> np.float32:
-    """Returns the score of the last of the `depth` best; there are more."""
-    least: np.float32 = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-    return least
-
-
-def _ranked(vectors: np.ndarray, rows: np.ndarray, query: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the places of the best rows, best first, equal scores by place, and the rounded scores of all."""
-    wide = np.asarray(vectors).take(rows, axis=0).astype(np.float64)
-    exact = np.round(wide @ query.astype(np.float64), _DECIMALS) + 0.0
-    # a stable sort keeps equal scores in the order of their rows
-    return np.argsort(-exact, kind="stable")[:depth], exact
+            rows, exact = best[i]
+            least = -np.inf
+            if len(rows) == depth:
+                least = exact[-1]
+            elif len(row) > depth:
+                least = np.partition(row, len(row) - depth)[len(row) - depth]
+            places = np.flatnonzero((row >= np.float32(least) - slack) & (row > -np.inf))
+            if len(places):
+                again = np.round(block[places].astype(np.float64) @ queries[i].astype(np.float64), _DECIMALS) + 0.0
+                rows, exact = np.concatenate([rows, places + start]), np.concatenate([exact, again])
+                order = np.lexsort((rows, -exact))[:depth]
+                best[i] = rows[order], exact[order]
+    return best

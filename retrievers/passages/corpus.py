@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -67,14 +68,12 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
 
 def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, path: Path, progress: Progress) -> Passages:
     """Writes the passages of documents that are rows of Parquet files, as `write_passages` does; their other columns stay."""
-    names = columns.read_as
     schema = corpus_schema(files, columns)
     if CHUNK in schema.names:
         words = f"has a column {CHUNK!r}, which corpus.split writes; rename it, or remove split"
         raise RetrieverError("corpus", f"corpus {files[0]}: {words}")
-    keeps_source = SOURCE in schema.names
-    given = pa.schema([pa.field(names.get(one.name) or one.name, one.type) for one in schema])
-    written = pa.schema([*given, *([] if keeps_source else [(SOURCE, pa.string())]), (CHUNK, pa.int32())])
+    given = [pa.field(columns.read_as.get(one.name) or one.name, one.type) for one in schema]
+    source = [] if SOURCE in schema.names else [(SOURCE, pa.string())]
     total = sum(pq.read_metadata(open_source(file)).num_rows for file in files)
     without_text: list[str] = []
     documents = 0
@@ -87,19 +86,19 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
                     progress("split", documents, total)
                     for row in batch.to_pylist():
                         documents += 1
-                        yield from of_one(row)
+                        yield from passages_of(row)
 
-    def of_one(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def passages_of(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         doc_id, text = row[columns.id_column], row[columns.text_column] or ""
         if doc_id is None:
             raise RetrieverError("corpus", f"corpus {files[0]}: a null doc_id; give every row one")
         if not text.strip():
             without_text.append(str(doc_id))
         for number, (begin, end) in enumerate(_spans(text, columns.split), start=1):
-            passage = row | {columns.id_column: f"{doc_id}#{number}", columns.text_column: text[begin:end], CHUNK: number}
-            yield passage if keeps_source else passage | {SOURCE: str(doc_id)}
+            passage = {columns.id_column: f"{doc_id}#{number}", columns.text_column: text[begin:end], CHUNK: number}
+            yield {SOURCE: str(doc_id)} | row | passage
 
-    passages = _write(rows(), written, path)
+    passages = _write(rows(), pa.schema([*given, *source, (CHUNK, pa.int32())]), path)
     return Passages(documents, passages, without_text)
 
 
@@ -118,13 +117,9 @@ def _spans(text: str, settings: SplitSettings | None) -> Iterable[tuple[int, int
 
 
 def _write(rows: Iterator[dict[str, Any]], schema: pa.Schema, path: Path) -> int:
-    written, waiting = 0, list[dict[str, Any]]()
+    written = 0
     with pq.ParquetWriter(path, schema) as writer:
-        for row in rows:
-            waiting.append(row)
-            if len(waiting) == _ROWS:
-                writer.write_table(pa.Table.from_pylist(waiting, schema))
-                written, waiting = written + len(waiting), []
-        if waiting:
-            writer.write_table(pa.Table.from_pylist(waiting, schema))
-    return written + len(waiting)
+        while part := [*islice(rows, _ROWS)]:
+            writer.write_table(pa.Table.from_pylist(part, schema))
+            written += len(part)
+    return written

@@ -11,10 +11,9 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, in_order, made_ahead
-from retrievers.encoders.causal import is_causal
 from retrievers.encoders.forward import Encoded, open_passes
-from retrievers.flag_models import open_transformer
-from retrievers.models import description, max_positions, model_identity, read_json, resolved_dtype
+from retrievers.encoders.recipe import is_causal
+from retrievers.models import description, max_positions, model_identity, open_transformer, read_json, resolved_dtype
 from retrievers.retriever import distinct, error_context
 from retrievers.settings import RerankSettings
 

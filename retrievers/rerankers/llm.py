@@ -11,8 +11,7 @@ import numpy as np
 from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.batches import device_kind
-from retrievers.flag_models import open_flag_llm
-from retrievers.models import resolved_dtype
+from retrievers.models import open_flag_llm, resolved_dtype
 from retrievers.rerankers.cross_encoder import LoadedReranker
 from retrievers.settings import RerankSettings
 

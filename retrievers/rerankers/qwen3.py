@@ -14,8 +14,7 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.batches import PAIR_TOKENS, device_kind, in_order, length_batches
-from retrievers.flag_models import open_transformer
-from retrievers.models import description, read_json, resolved_dtype
+from retrievers.models import description, open_transformer, read_json, resolved_dtype
 from retrievers.rerankers.cross_encoder import LoadedReranker, check_labels
 from retrievers.settings import RerankSettings
 

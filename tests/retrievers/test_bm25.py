@@ -18,8 +18,7 @@ from cluster.errors import RetrieverError
 from jobs.index.index import _done
 from retrievers.analyzer import open_analyzer
 from retrievers.corpora.builds import Built
-from retrievers.local.build import build_local_index
-from retrievers.local.fields import local_indexes
+from retrievers.local.build import build_local_index, local_indexes
 from retrievers.retriever import SearchText, open_retriever, retriever_identity
 from tests.support.retrievers.blocks import typed
 

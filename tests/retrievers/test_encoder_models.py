@@ -21,7 +21,7 @@ from retrievers.encoder import (
     model_max_length,
     open_encoder,
 )
-from retrievers.encoders.causal import CAUSAL_TYPES, is_causal
+from retrievers.encoders.recipe import CAUSAL_TYPES, is_causal
 from retrievers.models import resolve_model
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings
@@ -147,7 +147,7 @@ def test_a_causal_model_is_pooled_by_its_last_token(make: Make, said: dict[str, 
 
 
 def test_a_causal_model_that_nobody_lists_is_found_when_it_is_opened(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrievers.encoders.causal.CAUSAL_TYPES", frozenset())
+    monkeypatch.setattr("retrievers.encoders.recipe.CAUSAL_TYPES", frozenset())
     model = make("mistral", None)
     assert encoder_identity(EncoderSettings(model=model))["pooling"] == "cls"
     assert "it is a causal model (mistral)" in refused(Encoder, model)

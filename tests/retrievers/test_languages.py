@@ -12,8 +12,7 @@ import pytest
 from cluster.errors import RetrieverError
 from jobs.index.index import _done
 from retrievers.analysis.detection import corpus_analyzer, other_language
-from retrievers.local.build import build_local_index
-from retrievers.local.fields import local_indexes
+from retrievers.local.build import build_local_index, local_indexes
 from retrievers.local.index import open_retriever, read_index
 from retrievers.retriever import SearchText
 from tests.support.retrievers.blocks import index_fields, typed

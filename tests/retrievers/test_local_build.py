@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.local.build import build_local_index
-from retrievers.local.fields import OF_THE_CORPUS, local_indexes
+from retrievers.local.build import OF_THE_CORPUS, build_local_index, local_indexes
 from retrievers.local.index import INDEX, LocalDocuments
 from retrievers.retriever import SearchText, open_retriever
 from tests.support.retrievers.blocks import index_fields, typed

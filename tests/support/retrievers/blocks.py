@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from retrievers.kinds import AnyRetrieverSettings, RetrieverSettings
-from retrievers.local.fields import IndexFields
+from retrievers.local.build import IndexFields
 from retrievers.settings import AnyEncoderSettings
 
 _ENCODER: TypeAdapter[AnyEncoderSettings] = TypeAdapter(AnyEncoderSettings)
