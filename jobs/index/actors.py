@@ -51,11 +51,7 @@ class ActorLoader:
         self._config = config
 
     def __call__(self, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Counter[str]]:
-        """Loads the batches; yields the counts of each block.
-
-        Raises:
-            RetrieverError: a worker failed.
-        """
+        """Loads the batches; yields the counts of each block; raises RetrieverError if a worker fails."""
         request = self._config.cluster.retrieve.pool_request(can_use_gpu=True)
         session = Session(self._config.cluster.joined or "local", {"load": request}, package_folders())
         try:

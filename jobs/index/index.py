@@ -18,8 +18,17 @@ from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
-from jobs.index.compare import note_source, planned_builds, shown_progress, source_of
-from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora, job_configs, named_corpus
+from jobs.index.compare import (
+    NamedCorpus,
+    check_indexes,
+    configured_corpora,
+    job_configs,
+    named_corpus,
+    note_source,
+    planned_builds,
+    shown_progress,
+    source_of,
+)
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
@@ -33,11 +42,7 @@ _OURS = ("data-", "lease/", INDEX, SOURCE_NOTE, PROBE)
 
 
 def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
-    """Builds a local index into its folder on S3, as `retrievers.local.build.build_local_index` does into a local one.
-
-    Raises:
-        RetrieverError: as for a local index, or the folder holds other files, or another process is building the index.
-    """
+    """Builds a local index into its folder on S3; refuses one with other files, or that another process builds."""
     url, show = index.folder, given.progress
     storage = S3Storage(url)
     try:
@@ -110,13 +115,10 @@ def index(
 ) -> list[dict[str, Any]]:
     """Builds every index of the config, unless it exists with the same corpus and settings.
 
-    `corpus` has paths and URLs: tables (Parquet, lines of JSON, CSV), documents (text, Markdown, HTML, PDF), and folders of
-    either. Without any they are those that the config and its arms name, for the indexes of them all. With `replace` an index
-    of another corpus is replaced; with `dry_run` nothing is built, and `done` says what would be done.
-
-    Returns:
-        For each index `index` (its place), `documents` (their number), `without_text` (those whose text is null or blank),
-        `replaced` (documents of the index of another corpus in whose place it is; None: of none) and `done` (it all in words).
+    `corpus` has paths and URLs as `passages` reads them; without any they are those that the config and its arms name, for the
+    indexes of them all. With `replace` an index of another corpus is replaced; with `dry_run` nothing is built, and `done` says
+    what would be done. A row has `index` (its place), `documents` (their number), `without_text` (those whose text is null or
+    blank), `replaced` (documents of the index of another corpus in whose place it is; None: of none) and `done` (in words).
 
     Raises:
         RetrieverError: the corpus cannot be read, or an index cannot be built, or is of another corpus.
@@ -139,10 +141,9 @@ def index(
 
 
 def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True) -> list[dict[str, Any]]:
-    """Builds the indexes of one corpus, as `index` does; unless `replace`, a local one that is there is as one under way.
+    """Builds the indexes of one corpus, as `index` does; raises with the code `run-held` where another process builds one.
 
-    Raises:
-        RetrieverError: As of `index`; its code is `run-held` where another process builds one of them.
+    Unless `replace`, a local one that is there is as one under way.
     """
     indexes, source = index_builds(corpus.retrievers), source_of(corpus)
     with work_folder() as folder:
@@ -153,9 +154,8 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
     for one in indexes.builds:
         if isinstance(one, FolderBuild):
             note_source(one.folder, source)
-    built += [
-        {"index": name, "documents": 0, "done": why, "without_text": 0, "replaced": None} for name, why in indexes.left.items()
-    ]
+    nothing = {"documents": 0, "without_text": 0, "replaced": None}
+    built += [{"index": name, "done": why} | nothing for name, why in indexes.left.items()]
     notes = "".join(f"; {note}" for note in prepared.notes)
     return [one | {"done": f"{one['done']}{notes}"} for one in built]
 

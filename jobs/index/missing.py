@@ -15,8 +15,15 @@ from cluster.run.lease import holder
 from cluster.storage import remote
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
-from jobs.index.compare import ComparedCorpus, index_entry, keeps_note, known_index
-from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora
+from jobs.index.compare import (
+    ComparedCorpus,
+    NamedCorpus,
+    check_indexes,
+    configured_corpora,
+    index_entry,
+    keeps_note,
+    known_index,
+)
 from jobs.index.index import built_of
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import json
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.cause import absent
-from cluster.errors import ConfigError, RetrieverError
+from cluster.errors import ConfigError, RetrieverError, UnavailableError
 from cluster.storage import FoundFile, files_at, is_hidden, is_there, open_file, remote
-from jobs.index.text_tables import as_parquet, reading
+from cluster.storage.s3_duckdb import bounded_duckdb, reason
+from cluster.storage.sql import file_literal, identifier, text_literal
 from jobs.log.files import of_one_form
 from jobs.log.sets import irds
 from jobs.log.sets.beir import corpus_of
 from jobs.log.sets.names import SetName, set_name
-from jobs.log.table_file import form_of
+from jobs.log.table_file import TableFault, TextTable, form_of, open_table
 from jobs.terminal.formats import and_more
 from retrievers.corpora.files import Progress, Source, corpus_files, is_corpus_file
 from retrievers.passages.corpus import Passages, TextFile, split_documents, write_passages
@@ -28,6 +34,7 @@ from retrievers.settings import CorpusSettings
 
 _WHERE, _BEIR_ID = "corpus.path", "_id"
 _NAMED = 3  # of what is counted
+_ROWS, _MEMORY = 8192, "256MB"  # read and written at a time; of DuckDB
 _TABLES = "*.parquet, *.jsonl or *.csv"
 
 
@@ -39,13 +46,10 @@ class Sources(NamedTuple):
 
 
 def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Progress) -> Sources:
-    """Returns the Parquet files of a corpus; what is none, and rows that are to be split, are written as such first.
+    """Returns the Parquet files of a corpus; other tables, documents and rows to be split are written to `folder` as such.
 
-    Args:
-        corpus: Paths and URLs: tables (Parquet, lines of JSON, CSV), documents, and folders of either; or names of data sets.
-        columns: The config's `corpus`.
-        folder: Where what is made of them is written.
-        progress: Called with "convert" or "split", rows or documents done, and all of them.
+    `corpus` has paths and URLs of tables (Parquet, lines of JSON, CSV), documents, and folders of either, or names of data
+    sets. `progress` hears "convert" or "split", rows or documents done, and all of them.
 
     Raises:
         RetrieverError: A path leads to no corpus, or a document cannot be read.
@@ -117,12 +121,7 @@ def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
 
 
 def corpus_file(name: SetName) -> str:
-    """Returns the file of a set's documents, here or on S3.
-
-    Raises:
-        ConfigError: The set is not there, or has no documents.
-        RetrieverError: Its folder has queries alone.
-    """
+    """Returns the file of a set's documents, here or on S3; raises ConfigError or RetrieverError where there is none."""
     if name.kind != "beir":
         raise ConfigError("test-collection", f"{_WHERE}: {name}: has queries alone; name the corpus that is searched")
     path = corpus_of(name.rest, _WHERE)
@@ -156,3 +155,119 @@ def _notes(made: Sequence[Passages], left_out: Sequence[str]) -> list[str]:
         kinds = and_more([f"{n:,} {one}" for one, n in endings.most_common()], _NAMED)
         notes.append(f"left out {len(left_out):,} files of other kinds ({kinds})")
     return notes
+
+
+_ARROW = {
+    "VARCHAR": pa.string(), "UBIGINT": pa.uint64(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
+}  # fmt: skip
+_MIXED = "JSON"
+
+
+def as_parquet(
+    path: str, columns: CorpusSettings, to: Path, progress: Progress, renamed: Mapping[str, str] = MappingProxyType({})
+) -> Source:
+    """Writes the rows of a file of CSV or lines of JSON, here or on S3, as Parquet; returns it under the file's own name.
+
+    Of CSV every column is text. Of lines of JSON a column has the type that all its values have, whole numbers, fractions,
+    truth values, text, or lists of one of them; of what is mixed or nested it has text, and JSON where a value is none. What
+    looks like a date stays text: DuckDB's own reading would take an id 2024-01-31 for a day. `renamed` has column of the file
+    -> its name in the Parquet file.
+
+    Raises:
+        RetrieverError: The file cannot be read, or one of the columns that are indexed has an unsuitable type.
+    """
+    done = 0
+    with reading(path):
+        table = open_table(path)
+        if table is None or not isinstance(table, TextTable):
+            raise TableFault("no documents in it; give another")
+        try:
+            if table.head:
+                schema, total, batches = _of_json(path, columns)
+            else:
+                _check_distinct(table.names)
+                schema, total = pa.schema([(name, pa.string()) for name in table.names]), 0
+                batches = table.batches(table.names, _ROWS)
+            names = [renamed.get(name, name) for name in schema.names]
+            with pq.ParquetWriter(to, pa.schema(zip(names, schema.types, strict=True))) as writer:
+                for batch in batches:
+                    progress("convert", done, max(total, done))
+                    writer.write_batch(batch.cast(schema).rename_columns(names))
+                    done += len(batch)
+        except (duckdb.Error, pa.ArrowException):
+            deque(table.records(table.names), 0)  # says in which line
+            raise
+    return Source(path, partial(open_file, str(to)))
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Raises RetrieverError, which names the file, where the body cannot read it."""
+    try:
+        yield
+    except TableFault as fault:
+        raise RetrieverError("corpus", f"corpus {path}{fault.at}: {fault.words}") from None
+    except UnavailableError:
+        raise
+    except (duckdb.Error, OSError, pa.ArrowException) as error:
+        words = f"cannot be read: {reason(error)}; correct it, or export it again"
+        raise RetrieverError("corpus", f"corpus {path}: {words}") from None
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise TableFault(f"two columns are called {twice[0]!r}; rename one")
+
+
+def _of_json(path: str, columns: CorpusSettings) -> tuple[pa.Schema, int, Iterator[pa.RecordBatch]]:
+    """Returns schema, number and rows of a file, which are read when they are iterated over."""
+    objects = f"read_json_objects({file_literal(path)}, format = 'newline_delimited')"
+    with bounded_duckdb(_MEMORY, 1) as connection:
+        total, told = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchone() or (0, None)
+    kinds = json.loads(str(told))
+    if not isinstance(kinds, dict) or not kinds:
+        raise TableFault("holds JSON that is no object with fields; write an object a line, as jq -c does")
+    _check_distinct([name.lower() for name in kinds])  # DuckDB does not tell fields apart by case
+    for column, name in columns.read_as.items():
+        if name is not None and name in kinds and _type(kinds[name]) is None:
+            _check_mixed(path, name, whole_numbers=column == "doc_id")
+    types = {name: _type(kind) for name, kind in kinds.items()}
+    table = _table(path, {name: _MIXED if kind is None else kind for name, kind in types.items()})
+    picked = (identifier(name) + ("->>'$'" if kind is None else "") + f" AS {identifier(name)}" for name, kind in types.items())
+    arrow = _ARROW | {f"{kind}[]": pa.list_(type_) for kind, type_ in _ARROW.items()} | {None: pa.string()}
+    schema = pa.schema([(name, arrow[kind]) for name, kind in types.items()])
+    return schema, total, _selected(f"SELECT {', '.join(picked)} FROM {table}")
+
+
+def _type(kind: Any) -> str | None:
+    """Returns the type of a column, as DuckDB has it, by what its values are found to be; None: it is mixed or nested."""
+    if isinstance(kind, list):
+        inside = _type(kind[0]) if kind else "VARCHAR"
+        return None if inside is None or inside.endswith("[]") else f"{inside}[]"
+    if kind == "NULL":
+        return "VARCHAR"
+    return kind if isinstance(kind, str) and kind in _ARROW else None
+
+
+def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
+    """Checks that a column that is mixed or nested, and will be text, has text and perhaps whole numbers."""
+    with bounded_duckdb(_MEMORY, 1) as connection:
+        found = connection.execute(
+            f"SELECT DISTINCT json_type({identifier(name)}) FROM {_table(path, {name: _MIXED})}"
+        ).fetchall()
+    odd = {kind for (kind,) in found if kind} - {"VARCHAR", "NULL"} - ({"UBIGINT", "BIGINT"} if whole_numbers else set())
+    if odd:
+        wanted, kinds = "string or integer" if whole_numbers else "string", ", ".join(sorted(odd)).lower()
+        raise TableFault(f"column {name!r} must be {wanted}, found {kinds} in some rows; convert it")
+
+
+def _table(path: str, types: Mapping[str, str]) -> str:
+    """Returns SQL of a file's fields with these types."""
+    read = ", ".join(f"{text_literal(name)}: '{kind}'" for name, kind in types.items())
+    return f"read_json({file_literal(path)}, format = 'newline_delimited', records = true, columns = {{{read}}})"
+
+
+def _selected(query: str) -> Iterator[pa.RecordBatch]:
+    with bounded_duckdb(_MEMORY, 1, ordered=True) as connection:
+        yield from connection.sql(query).to_arrow_reader(_ROWS)
