@@ -37,10 +37,7 @@ def analyzer_name(name: str) -> str:
 
 
 def open_analyzer(name: str, *, documents: bool = False) -> Analyzer:
-    """Returns a function from a text to its terms, in order, repetitions included.
-
-    The texts are queries, or `documents`.
-    """
+    """Returns a function from a query, or from one of `documents`, to its terms, in order, repetitions included."""
     name = analyzer_name(name)
     split: Analyzer = partial(words, every=documents, turkish=name == "turkish")
     if name == "unicode":

@@ -48,9 +48,6 @@ def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: 
     """Returns the encoder of a config's `encoder` on a device, "cpu" or "cuda:0", or at a server.
 
     Where `patient`, a server that is away is waited for, as by a worker.
-
-    Raises:
-        RetrieverError: There is no such model, it is no encoder, it cannot be loaded, or its server is away.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient)
@@ -72,7 +69,7 @@ def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[Non
 def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
     """Returns the values that determine the vectors, as JSON; the weights by content or commit. Loads no weights.
 
-    Arguments and errors are those of `open_encoder`; the device determines the precision for `dtype: auto`.
+    The device determines the precision for `dtype: auto`.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient).identity()
@@ -105,10 +102,7 @@ def model_max_length(folder: Path) -> int:
 
 
 def encoder_notes(settings: AnyEncoderSettings) -> tuple[str, ...]:
-    """Returns notes for people on how an encoder's vectors are made, a line each: guesses, and contradictions.
-
-    Arguments and errors are those of `open_encoder`.
-    """
+    """Returns notes for people on how an encoder's vectors are made, a line each: guesses, and contradictions."""
     if isinstance(settings, OpenaiEncoderSettings):
         return ()
     return tuple(f"encoder {settings.model}: {note}" for note in read_recipe(settings).notes)

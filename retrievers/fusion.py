@@ -74,10 +74,7 @@ class _Part(NamedTuple):
 def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = None) -> Fused:
     """Returns the candidates of each query; the order of the lists does not matter.
 
-    `hits` are those of `by_document`, `similarity` is that of the texts of the searches; None without a dense retriever.
-
-    Raises:
-        ValueError: The text of a list is not in `similarity`.
+    `similarity` is that of the texts of the searches, None without a dense retriever; raises ValueError if a text is not in it.
     """
     depth, redundancy = settings.depth, settings.redundancy
     weight = _weights(hits, settings.weights)

@@ -70,11 +70,7 @@ class Hits(NamedTuple):
 
 
 def by_document(lists: Lists, queries: int) -> Hits:
-    """Returns the hits of ranked lists of so many queries, by list and by document. Cost: one sort of the hits.
-
-    Raises:
-        ValueError: Two lists have one (query, strategy, position, retriever), or there are too many hits for int64 keys.
-    """
+    """Returns the hits of ranked lists by list and by document; raises ValueError for two lists of one key. Cost: one sort."""
     strategy, strategies = encode(lists.strategy)
     retriever, retrievers = encode(lists.retriever)
     place = np.lexsort((retriever, lists.position, strategy, lists.query))

@@ -27,11 +27,7 @@ def order(offsets: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, how:
     - `replace`: by the reranker's score alone.
     - `blend`: by 1 / (20 + rank by reranker) + 1 / (20 + rank by fusion), both ranks from 1.
 
-    `offsets` are the candidates of each query, shape (n + 1,), `doc_ids` and the reranker's scores those of each candidate, in
-    fused order; NaN ranks last (with `replace` it becomes -inf).
-
-    Raises:
-        ValueError: The numbers of candidates, doc_ids and scores differ.
+    `offsets` are the candidates of each query, shape (n + 1,), in fused order; NaN ranks last (with `replace` it becomes -inf).
     """
     if not offsets[-1] == len(doc_ids) == len(scores):
         raise ValueError(f"{offsets[-1]} candidates, {len(doc_ids)} doc_ids, {len(scores)} scores")

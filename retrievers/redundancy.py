@@ -48,9 +48,6 @@ def list_redundancy(
 
     `is_fused` and `has_hits` are masks of the lists, shape (lists,), of which `depth` documents are fused; `overlap` is one of
     the queries whose lists are compared by their documents, shape (queries,); the others are by `similarity`.
-
-    Raises:
-        ValueError: The text of a list is not in `similarity`.
     """
     compared = is_fused & (hits.text >= 0)
     one, other = _neighbours(hits, compared, has_hits)

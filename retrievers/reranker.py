@@ -32,10 +32,6 @@ def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker |
 
     `cross_encoder` is an encoder with one logit or, by its files, an LLM with its template; `bi_encoder` scores by the
     cosine of query and passage; `server` asks a server, and waits for it if it is away.
-
-    Raises:
-        RetrieverError: There is no such model, it is no reranker, a setting belongs to another architecture, or the device
-            does not exist; its server refuses the key or has no such model, or stays away.
     """
     if not isinstance(settings, RerankSettings):
         return OfPlugin(settings, device)

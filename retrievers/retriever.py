@@ -89,11 +89,7 @@ class DocumentStore(Protocol):
     """Access to the texts of documents."""
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the indexed text of each document (`title. text`, or the text without a title).
-
-        Raises:
-            RetrieverError: A `doc_id` is not in the store.
-        """
+        """Returns the indexed text of each document, `title. text`; raises RetrieverError if one is not in the store."""
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
         """Returns where each document is from, as an answer cites it: source and page of its columns; "" where it has none."""
@@ -141,10 +137,7 @@ def with_code(settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[
 
 
 def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = False) -> DocumentStore:
-    """Returns the documents of a retriever's index, without loading an encoder.
-
-    Where `patient`, an unreachable server is tried for as long as a worker does.
-    """
+    """Returns the documents of a retriever's index; where `patient`, an unreachable server is waited for, as by a worker."""
     with _own_errors(name, settings, "open_documents"):
         store: DocumentStore = _opener(settings, "open_documents").open_documents(name, settings, patient=patient)
     return store

@@ -258,11 +258,7 @@ class RerankSettings(RerankerSettings, ServerSettings):
 
 
 def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[str, ...]) -> object:
-    """Returns the settings of a retriever before validation, after a check that its keys belong together.
-
-    Raises:
-        ValueError: There is a key that needs BM25 beside an encoder, or one that needs an encoder without it.
-    """
+    """Returns a retriever's settings before validation; raises ValueError if keys of BM25 and of dense search are mixed."""
     if not isinstance(values, dict):
         return values
     given = {key: value for key, value in values.items() if value is not None}

@@ -176,11 +176,7 @@ class IndexBuilds(NamedTuple):
 
 
 def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> IndexBuilds:
-    """Returns the indexes of retrievers by key.
-
-    Raises:
-        RetrieverError: Two retrievers want one index with different settings.
-    """
+    """Returns the indexes of retrievers by key; raises RetrieverError if two want one index with different settings."""
     found = IndexBuilds([], {})
     kinds: dict[str, tuple[Any, dict[str, RetrieverSettings]]] = {}
     for name, settings in retrievers.items():

@@ -44,9 +44,7 @@ def write_documents(
 ) -> Written:
     """Writes DOCUMENTS, sorted by doc_id in code point order, and DOC_IDS, one batch, into an empty folder.
 
-    Texts are streamed; memory holds the doc_ids. `files` and `schema` are those of
-    `retrievers/corpora/files.py`; `columns` their names in the files; `progress` is called with "read", rows read, rows in
-    all.
+    Texts are streamed; memory holds the doc_ids. `progress` is called with "read", rows read, rows in all.
 
     Raises:
         RetrieverError: There are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.

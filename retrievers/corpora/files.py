@@ -44,11 +44,7 @@ def is_corpus_file(name: str) -> bool:
 
 
 def corpus_files(paths: Paths) -> list[Path | Source]:
-    """Returns the Parquet files of a corpus; of a folder all `*.parquet` in it and its subfolders.
-
-    Raises:
-        RetrieverError: Nothing is found, or a path is a URL (files in object storage are given as `Source`).
-    """
+    """Returns the Parquet files of a corpus; of a folder all `*.parquet` in it and its subfolders. Raises if there is none."""
     given = [paths] if isinstance(paths, str | Path | Source) else list(paths)
     files: list[Path | Source] = []
     for name in given:
@@ -93,12 +89,7 @@ def reading(file: Path | Source) -> Iterator[None]:
 
 
 def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLUMNS) -> pa.Schema:
-    """Returns the schema of the corpus (doc_id, title, text, then the others), after a check of every file.
-
-    Raises:
-        RetrieverError: A file is not Parquet or truncated, or a column is missing or has another type; the message names
-            the file and its columns.
-    """
+    """Returns the schema of the corpus (doc_id, title, text, then the others), after a check of every file."""
     others: list[pa.Schema] = []
     for file in files:
         with reading(file):

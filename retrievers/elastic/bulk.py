@@ -43,12 +43,7 @@ class BulkLoader:
         self._closed = threading.Event()
 
     def add(self, documents: Sequence[Action]) -> None:
-        """Queues documents for loading; waits while `in_flight` requests are being sent and one more is ready.
-
-        Raises:
-            RetrieverError: A document, of this call or an earlier one, is refused; the server was unavailable for longer
-                than the connection's patience.
-        """
+        """Queues documents for loading; raises RetrieverError if one, also of an earlier call, is refused, or patience ends."""
         for start in range(0, len(documents), _DOCUMENTS):
             while len(self._pending) > self._in_flight:
                 self._collect(FIRST_COMPLETED)

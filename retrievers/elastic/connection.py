@@ -88,12 +88,9 @@ class Connection:
 
     @contextmanager
     def client(self, asked: str, *, timeout: float | None = None, allow: Collection[int] = ()) -> Iterator[Any]:
-        """Lends the client for one request (`asked`: method and path) and translates what it raises, but for `allow`.
+        """Lends the client for one request (`asked`: method and path); its errors are raised as those of this module.
 
-        Raises:
-            ServerUnavailable: Not reached, too busy, broken off.
-            RequestRefused: Another status than 2xx; 401 and 403 are RetrieverErrors.
-            RetrieverError: The key is refused; not Elasticsearch.
+        Another status than 2xx is a RequestRefused unless `allow` has it; 401, 403 and another product are RetrieverErrors.
         """
         from elastic_transport import ConnectionTimeout, SerializationError, TlsError, TransportError
         from elasticsearch import ApiError, UnsupportedProductError
@@ -127,10 +124,9 @@ class Connection:
         timeout: float | None = None,
         allow: Collection[int] = (),
     ) -> Any:
-        """Sends a request once; returns the JSON that is answered, None for an error status of `allow`.
+        """Sends a request once; returns the JSON that is answered, None for an error status of `allow`. Raises as `client`.
 
-        The body is JSON values, or bytes that are sent as they are: with `lines`, lines of JSON (msearch). Errors are those of
-        `client`.
+        The body is JSON values, or bytes that are sent as they are: with `lines`, lines of JSON (msearch).
         """
         headers = {"accept": "application/json"}
         if body is not None:
@@ -169,11 +165,7 @@ class Connection:
             raise self._error("server-away", words) from None
 
     def check(self) -> str | None:
-        """Returns the server's version if this client fits it; None where the key may not ask for the version.
-
-        Raises:
-            RetrieverError: No answer, not Elasticsearch, a key that is refused, or not the client's major version or the next.
-        """
+        """Returns the server's version; None: the key may not ask for it. Raises RetrieverError if the client does not fit."""
         from elasticsearch import __version__ as client
 
         answer = self.request("GET", "/", patience=self.opening_patience, timeout=10, allow=(403,))

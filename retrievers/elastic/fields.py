@@ -74,11 +74,7 @@ class Fields(NamedTuple):
 
 
 def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[str, str], Fields]:
-    """Returns the indexes of `retrieve.retrievers`: (variable with the address, alias) -> retrievers that share it.
-
-    Raises:
-        RetrieverError: Two retrievers of one index have different settings.
-    """
+    """Returns (variable with the address, alias) -> retrievers that share the index; raises as `shared_indexes`."""
 
     def first(sharing: Mapping[str, ElasticSettings], dense: bool) -> tuple[str, ElasticSettings] | None:
         return next((item for item in sharing.items() if (item[1].encoder is not None) == dense), None)

@@ -63,11 +63,7 @@ def content_hash(content: Any) -> str:
 
 
 def find_index(connection: Connection, name: str) -> ElasticIndex | None:
-    """Returns the index that a name or alias stands for; None where there is none.
-
-    Raises:
-        RetrieverError: An alias of several indexes, or one that routes its searches; the server is unavailable or refuses.
-    """
+    """Returns the index that a name or alias stands for; None: there is none. Raises for one of several, or with a routing."""
     if not name or name.startswith(("_", "-", "+")) or set(name) & set('*?,"<>|/\\ #:'):
         raise RetrieverError("config-value", f"{connection.where}.index: {name!r} is no name of one index or alias; correct it")
     answer = connection.request("GET", f"/{quote(name, safe='')}", patience=connection.opening_patience, allow=(404,))

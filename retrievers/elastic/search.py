@@ -37,7 +37,7 @@ class SearchHits(NamedTuple):
 class MultiSearch:
     """Searches one concrete index, with `batch` searches per request and `in_flight` requests at a time; one thread calls it.
 
-    Where `ordered`, hits carry `[score, doc_id]` (`query.envelope`).
+    Where `ordered`, hits carry `[score, doc_id]`.
     """
 
     def __init__(self, connection: Connection, index: str, in_flight: int, batch: int, ordered: bool) -> None:
@@ -47,12 +47,7 @@ class MultiSearch:
         self._filter = ",".join(f"responses.{part}" for part in parts)
 
     def run(self, searches: Sequence[bytes], alive: Alive = no_heartbeat) -> list[SearchHits]:
-        """Returns the hits of each search (two lines of JSON); calls `alive` now and then.
-
-        Raises:
-            SearchRefused: The server refuses a search.
-            RetrieverError: No answer for the connection's patience; the index is gone.
-        """
+        """Returns the hits of each search (two lines of JSON); raises SearchRefused, or RetrieverError where patience ends."""
         found: dict[int, SearchHits] = {}
         parts = [range(start, min(start + self._batch, len(searches))) for start in range(0, len(searches), self._batch)]
         in_threads(lambda part, stop: self._search(searches, part, found, stop), parts, self._in_flight, alive)

@@ -14,12 +14,9 @@ _ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")
 
 
 def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
-    """Returns one vector per text of the states of its tokens, shape (n, dim).
+    """Returns one vector per text of the states of its tokens, shape (n, dim), by pooling "cls", "last" or "mean".
 
-    Args:
-        hidden: Of all tokens, shape (n, tokens, dim).
-        mask: 1 for a token and 0 for padding, on either side, shape (n, tokens); each text has a token.
-        pooling: "cls" (its first token), "last", or "mean".
+    `hidden` has the states, shape (n, tokens, dim), `mask` 1 for a token and 0 for padding, on either side, shape (n, tokens).
     """
     import torch
 

@@ -85,10 +85,7 @@ class Recipe(NamedTuple):
     notes: tuple[str, ...] = ()  # what somebody who reads the results should know, a line each
 
     def identity(self, model: str) -> dict[str, Any]:
-        """Returns the part of it that determines the vectors, as JSON values.
-
-        Weights of layers count by content, those of a model of the hub by its commit.
-        """
+        """Returns the part of it that determines the vectors, as JSON values; the weights of layers by content or commit."""
         layers = [f"{one.kind}{_content(model, one)}" for one in self.layers]
         plain = {"pooling": self.pooling, "query_prefix": self.query_prefix, "passage_prefix": self.passage_prefix}
         return plain | ({"layers": layers} if layers else {})
@@ -148,11 +145,9 @@ def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
 
 
 def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | None = None) -> None:
-    """Checks that a pooling fits the network, which is `causal`, or is not; None: by its config.json.
+    """Raises RetrieverError if a pooling does not fit the network, which is `causal`, or is not; None: by its config.json.
 
-    Raises:
-        RetrieverError: The state of a causal network's first token, which all texts share, would be the vector; or a mean that
-            the model was not made for; or code beside the weights would make another network.
+    The state of a causal network's first token is the same for all texts, and a mean is taken where the model was made for it.
     """
     config = read_json(description(settings.model) / "config.json")
     own_code = "AutoModel" in (config.get("auto_map") or {})

@@ -49,12 +49,9 @@ class IndexFields(NamedTuple):
 
 
 def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
-    """Returns the fields of each local index of a config's `retrieve.retrievers`, by its path.
+    """Returns the fields of each local index of a config's `retrieve.retrievers`, by its path; raises as `shared_indexes`.
 
     Two retrievers may share an index, which then has both fields. Of two with BM25 one may leave the analyzer to the other.
-
-    Raises:
-        RetrieverError: Two retrievers of one index have different analyzers, constants or weights of BM25, or encoders.
     """
     indexes = shared_indexes(retrievers, LocalSettings, _path, _differing)
     return {path: _fields([*sharing.values()]) for path, sharing in indexes.items()}

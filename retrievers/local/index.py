@@ -183,10 +183,7 @@ def local_damage(path: Path, entry: Mapping[str, Any]) -> str | None:
 
 
 def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) -> str | None:
-    """Returns the first fault of the files that index.json lists, or None; compares sizes, not contents.
-
-    `size_of` returns the bytes of a file, or None if it is missing.
-    """
+    """Returns the first fault of the files in index.json, by their sizes; `size_of` returns None for a missing one."""
     for name, size in entry["files"].items():
         found = size_of(name)
         if found != size:
@@ -200,9 +197,6 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
 
     The identity has the settings of the searched field only: the encoder of an index with both fields does not affect BM25.
     `entry` is the content of index.json. Where `patient`, an encoder's server that is away is waited for, as by a worker.
-
-    Raises:
-        RetrieverError: The index does not have the field, or has another encoder or analyzer.
     """
     where = f"retrieve.retrievers.{name}: index {settings.index}"
     field = "bm25" if settings.encoder is None else "dense"

@@ -36,10 +36,7 @@ def non_default_settings(settings: RerankSettings) -> dict[str, Any]:
 
 
 def checked_architecture(settings: RerankSettings) -> str:
-    """Returns the architecture of a reranker, encoder, llm or qwen3, after a check of its settings.
-
-    Reads only the model's config.json.
-    """
+    """Returns encoder, llm or qwen3, by the model's config.json alone, after a check of the settings."""
     with error_context("rerank.model"):
         config = read_json(description(settings.model) / "config.json")
     architecture = _architecture(settings.model, config)

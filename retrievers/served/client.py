@@ -127,10 +127,7 @@ class ModelServer(Server):
         """Returns the result of each item, in batches of the items of one group; `max_in_flight` requests are in flight.
 
         Items are distinct. A batch that the server refuses is halved, since it may be too large as a whole. An item that is
-        refused by itself is not sent again. `send` returns a result for each item; it gives up when the event is set.
-
-        Raises:
-            TextRefused, RetrieverError: Of a batch that fails, with its item; the others are given up.
+        refused by itself is not sent again: its TextRefused names it. `send` gives up when the event is set.
         """
         batches = [group[start : start + self.batch] for group in items for start in range(0, len(group), self.batch)]
         for item in (item for batch in batches for item in batch if item in self._refused):
@@ -154,11 +151,7 @@ class ModelServer(Server):
 
 
 def in_order(listed: Any, count: int, what: str) -> list[dict[str, Any]]:
-    """Returns the items of an answer in the order of its request's texts, which their `index` tells.
-
-    Raises:
-        ValueError: They are not one for each text.
-    """
+    """Returns the items of an answer in the order of its texts, by their `index`; raises ValueError unless one for each."""
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise ValueError(f"it holds no {what}")
     places = [one.get("index", place) for place, one in enumerate(listed)]

@@ -51,11 +51,7 @@ class OpenaiEncoder:
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns one vector of length 1 per text, shape (n, dim), float32; equal texts of one kind are encoded once.
 
-        A blank passage has none, since many servers refuse it: its vector is 0.
-
-        Raises:
-            TextRefused: The server does not take one of the texts.
-            RetrieverError: The server gives no good answer for `patience_minutes`, or refuses the key.
+        A blank passage has none, since many servers refuse it: its vector is 0. Raises TextRefused, or RetrieverError.
         """
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         rows = [row for row, text in enumerate(texts) if text.kind == "query" or text.text.strip()]

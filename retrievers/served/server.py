@@ -137,16 +137,11 @@ class Server:
         sending: Callable[[], object] = lambda: None,
         fatal: bool = True,
     ) -> Result:
-        """Returns what ``read`` makes of the JSON that the server answers; sends the request until it is answered well.
+        """Returns what `read` makes of the JSON that the server answers; sends the request until it is answered well.
 
-        Args:
-            url: With a body it is posted to, else gotten.
-            body: JSON values.
-            read: Raises ValueError, with the problem in words, for an invalid answer; None: the JSON itself.
-            patience: Seconds of retries; None: the server's own.
-            stop: Once set, ends the wait for the next attempt.
-            sending: Called before each send.
-            fatal: False to try whether the server knows such requests: a 401, 404 or invalid answer is a refusal then.
+        With a body of JSON values it is posted, else gotten. `read` raises ValueError, with the problem, for an invalid answer;
+        None: the JSON itself. `stop` ends the wait for the next attempt; `sending` is called before each. `fatal=False` tries
+        whether the server knows such requests: a 401, 404 or invalid answer is a refusal then.
 
         Raises:
             TextRefused: The server refuses the request, or fails on it in all attempts.

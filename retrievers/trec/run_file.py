@@ -72,13 +72,7 @@ class RunFile:
 
 
 def read_run(lines: Iterable[str], where: str) -> RunFile:
-    """Returns the lists of the lines of a run file; lines that begin with # are none.
-
-    `where` begins messages.
-
-    Raises:
-        RetrieverError: A line has other columns, a score that is no number, or a rank that is none.
-    """
+    """Returns the lists of the lines of a run file but those that begin with #; `where` begins messages."""
     topics: dict[str, int] = {}
     blocks = list(_blocks(lines, topics, where))
     if not topics:

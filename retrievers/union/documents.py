@@ -35,11 +35,7 @@ class UnionDocuments:
         self.entry = {"corpus": {name: getattr(one, "entry", {}).get("corpus") for name, one in stores.items()}}
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the indexed text of each document, from its index.
-
-        Raises:
-            RetrieverError: It is in none.
-        """
+        """Returns the indexed text of each document, from its index; raises RetrieverError if it is in none."""
         return self._read(doc_ids, lambda store, own: store.texts(own, alive))
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:

@@ -209,14 +209,10 @@ class Web:
         return self.sent(text) != " ".join(" ".join(part.text for part in parts).split())
 
     def find(self, texts: Sequence[str], sending: Sending = lambda _: None) -> Iterator[tuple[str, WebAnswer]]:
-        """Yields each text with what was found, as it comes; `max_in_flight` requests are in flight at most.
+        """Yields each of different texts with what was found, as it comes; a blank one finds nothing, and is not sent.
 
-        Args:
-            texts: Different ones, as `sent` returns them; a blank one finds nothing, and is not sent.
-            sending: Called with the text before each send.
-
-        Raises:
-            RetrieverError: No search succeeds: the key or the address. What was answered before is yielded.
+        `max_in_flight` requests are in flight at most; `sending` is called before each. Where no search succeeds, as without a
+        key, RetrieverError is raised after what was answered before.
         """
         asked = [text for text in texts if text]
         yield from ((text, ()) for text in texts if not text)
