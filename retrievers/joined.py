@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from retrievers.analyzer import words
-from retrievers.retriever import JoinedText, SearchText
+from retrievers.retriever import JoinedText, Search, SearchText
 
 JOINED_VERSION = 2
 """Of what is joined where a strategy has `as_one: with_original`; in the fingerprint of a run with `together` that has one.
@@ -27,7 +27,7 @@ def repetitions(text: JoinedText) -> int:
     return max(1, sum(len(words(rewrite.text)) for rewrite in text.rewrites) // (_REWRITES_TO_ORIGINAL * own))
 
 
-def joined_text(text: SearchText | JoinedText) -> str:
+def joined_text(text: Search) -> str:
     """Returns the text of a BM25 query: the original, repeated, then the rewrites, separated by spaces."""
     if isinstance(text, SearchText):
         return text.text
@@ -35,9 +35,7 @@ def joined_text(text: SearchText | JoinedText) -> str:
     return " ".join([*originals, *(rewrite.text for rewrite in text.rewrites)])
 
 
-def search_vectors(
-    texts: Sequence[SearchText | JoinedText], encode: Callable[[Sequence[SearchText]], np.ndarray]
-) -> np.ndarray:
+def search_vectors(texts: Sequence[Search], encode: Callable[[Sequence[SearchText]], np.ndarray]) -> np.ndarray:
     """Returns the vector of each search, shape (n, dim), float32: the text's own, or the mean of the joined texts' vectors.
 
     A mean is scaled to length 1, as the vectors that it is made of. Vectors that cancel out have none: that of the first text

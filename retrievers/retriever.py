@@ -57,6 +57,9 @@ class JoinedText:
         return self.rewrites if self.original is None else (self.original, *self.rewrites)
 
 
+Search = SearchText | JoinedText
+
+
 class RankedLists(NamedTuple):
     """One ranked list per text, flat; list `i` is `doc_ids[offsets[i]:offsets[i + 1]]`, best first."""
 
@@ -69,7 +72,7 @@ class RankedLists(NamedTuple):
 class Retriever(Protocol):
     """Searches a batch of texts. Opened from its settings in the worker that uses it."""
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns at most `depth` hits for each text, in the order of the texts; calls `alive` meanwhile."""
 
     def identity(self) -> dict[str, Any]:

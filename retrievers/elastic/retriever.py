@@ -24,9 +24,9 @@ from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, 
 from retrievers.joined import joined_text, search_vectors
 from retrievers.retriever import (
     Alive,
-    JoinedText,
     RankedLists,
     Retriever,
+    Search,
     SearchText,
     check_planned,
     distinct,
@@ -58,7 +58,7 @@ class _ElasticSearch:
 class ElasticBM25(_ElasticSearch):
     """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
 
         A repeated term of a text counts as often as it occurs, as in local BM25, unless the text is too long for that
@@ -93,7 +93,7 @@ class ElasticDense(_ElasticSearch):
         """Returns vectors of length 1, shape (n, dim), float32; texts of the last `embed` or `search` are not encoded again."""
         return self._vectors.encode(texts)
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` documents of highest cosine, rounded to 6 decimals; exact with a vector type `flat`."""
         unique, inverse = distinct(texts)
         size = self._size(depth, SLACK)  # kNN does not select among equal scores by doc_id, even where the hits are ordered

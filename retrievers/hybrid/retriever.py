@@ -18,17 +18,6 @@ from retrievers.fusion import fuse
 from retrievers.hybrid.settings import PartsSettings
 from retrievers.kinds import RetrieverSettings, part_name
 from retrievers.lists import ORIGINAL, Lists, by_document
-from retrievers.retriever import (
-    Alive,
-    DocumentStore,
-    Embedder,
-    JoinedText,
-    RankedLists,
-    Retriever,
-    SearchText,
-    check_planned,
-    no_heartbeat,
-)
 from retrievers.settings import FuseSettings
 from retrievers.union.documents import all_documents, qualified
 
@@ -36,7 +25,7 @@ from retrievers.union.documents import all_documents, qualified
 class Hybrid:
     """Several retrievers as one; implements `retrievers.retriever.Retriever`."""
 
-    def __init__(self, settings: PartsSettings, parts: Mapping[str, Retriever], identity: dict[str, Any]) -> None:
+    def __init__(self, settings: PartsSettings, parts: Mapping[str, retriever.Retriever], identity: dict[str, Any]) -> None:
         """Takes the open retrievers of `settings.of`."""
         self._settings, self._parts, self._identity = settings, parts, identity
         self._seconds = dict.fromkeys(parts, 0.0)
@@ -45,7 +34,9 @@ class Hybrid:
         """Returns the identities of its retrievers and how their lists are fused."""
         return self._identity
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(
+        self, texts: Sequence[retriever.Search], depth: int, alive: retriever.Alive = retriever.no_heartbeat
+    ) -> retriever.RankedLists:
         """Returns the `depth` best documents of each text by the fused scores."""
         lists = []
         for name, part in self._parts.items():
@@ -61,7 +52,7 @@ class Hybrid:
         return taken
 
 
-def search_shares(opened: Retriever, names: Collection[str]) -> list[float]:
+def search_shares(opened: retriever.Retriever, names: Collection[str]) -> list[float]:
     """Returns the share of each of `search_names` in the time of searches since the last call, equal where it is unknown."""
     seconds = list(opened.take_seconds().values()) if isinstance(opened, Hybrid) else []
     return [one / sum(seconds) for one in seconds] if sum(seconds) else [1 / len(names)] * len(names)
@@ -70,12 +61,12 @@ def search_shares(opened: Retriever, names: Collection[str]) -> list[float]:
 class DenseHybrid(Hybrid):
     """A hybrid with a dense retriever; implements `retrievers.retriever.Embedder`, too."""
 
-    def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
+    def embed(self, texts: Sequence[retriever.SearchText]) -> np.ndarray:
         """Returns the vectors of its first dense retriever."""
-        return next(part for part in self._parts.values() if isinstance(part, Embedder)).embed(texts)
+        return next(part for part in self._parts.values() if isinstance(part, retriever.Embedder)).embed(texts)
 
 
-def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings) -> RankedLists:
+def fused_lists(lists: Sequence[retriever.RankedLists], settings: FuseSettings) -> retriever.RankedLists:
     """Fuses each retriever's lists of the same texts into one per text, best first, equal scores by doc_id."""
     count = len(lists[0].offsets) - 1
     every = count * len(lists)
@@ -93,12 +84,12 @@ def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings) -> RankedL
         scores=np.concatenate([one.scores for one in lists]),
     )
     fused = fuse(by_document(flat, count), settings)
-    return RankedLists(fused.offsets, fused.doc_ids, fused.scores)
+    return retriever.RankedLists(fused.offsets, fused.doc_ids, fused.scores)
 
 
 def open_retriever(
     name: str, settings: PartsSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
-) -> Retriever:
+) -> retriever.Retriever:
     """Opens every retriever that it is made of; see `retrievers.retriever.open_retriever`."""
     of = (expect_identity or {}).get("of", {})
     parts = {
@@ -107,11 +98,11 @@ def open_retriever(
     }
     of_parts = {part_name(name, part): retriever.with_code(settings.of[part], one.identity()) for part, one in parts.items()}
     identity = settings.identity_of(name, of_parts)
-    check_planned(f"retrieve.retrievers.{name}: an index", expect_identity, identity)
+    retriever.check_planned(f"retrieve.retrievers.{name}: an index", expect_identity, identity)
     return (Hybrid if settings.encoder is None else DenseHybrid)(settings, parts, identity)
 
 
-def open_documents(name: str, settings: PartsSettings, *, patient: bool = False) -> DocumentStore:
+def open_documents(name: str, settings: PartsSettings, *, patient: bool = False) -> retriever.DocumentStore:
     """Opens the documents of a union's retrievers, of a hybrid's first; see `retrievers.retriever.open_documents`."""
     first: dict[str, tuple[str, RetrieverSettings]] = {}
     for key, one in settings.indexed(name).items():

@@ -17,7 +17,7 @@ from retrievers.analyzer import Analyzer
 from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
 from retrievers.joined import joined_text
-from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists, top_rows
+from retrievers.retriever import Alive, RankedLists, Search, distinct, no_heartbeat, ranked_lists, top_rows
 from retrievers.settings import Bm25Settings, FieldWeights
 
 METHOD = "lucene"
@@ -94,7 +94,7 @@ class BM25Search:
         """Returns the corpus, the analyzer and the formula."""
         return self._identity
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
 
         A repeated term of a text counts as often as it occurs, as in Lucene.

@@ -13,7 +13,7 @@ from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
 from retrievers.encoder import RecentVectors, TextEncoder, refusals_named
 from retrievers.joined import search_vectors
-from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists
+from retrievers.retriever import Alive, RankedLists, Search, SearchText, distinct, no_heartbeat, ranked_lists
 
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
 _TEXTS = 256  # texts per matrix product: 16 MB of scores
@@ -55,7 +55,7 @@ class DenseSearch:
         """Returns vectors of length 1, shape (n, dim), float32; texts of the last `embed` or `search` are not encoded again."""
         return self._vectors_of.encode(texts)
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` documents with the highest cosines, rounded to 6 decimals."""
         unique, inverse = distinct(texts)
         vectors = search_vectors(unique, self.embed)

@@ -13,18 +13,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.corpora.corpus import rows_of
 from retrievers.corpora.in_memory import DocumentsInMemory
-from retrievers.retriever import (
-    Alive,
-    DocumentStore,
-    JoinedText,
-    RankedList,
-    RankedLists,
-    Retriever,
-    SearchText,
-    check_planned,
-    joined_lists,
-    no_heartbeat,
-)
+from retrievers.retriever import Alive, RankedList, RankedLists, Search, SearchText, check_planned, joined_lists, no_heartbeat
 from retrievers.trec.run_file import RunFile
 from retrievers.trec.settings import TrecSettings
 
@@ -72,7 +61,7 @@ class TrecLists:
         """Returns the identity of the lists."""
         return dict(self._lists.identity)
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the first `depth` hits of each query's list; of any other text no hit."""
         found = []
         for text in texts:
@@ -87,14 +76,14 @@ _NONE = RankedList(pa.array([], pa.string()), np.empty(0))
 
 def open_retriever(
     name: str, settings: TrecSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
-) -> Retriever:
+) -> TrecLists:
     """Opens the lists; see `retrievers.retriever.open_retriever`."""
     lists = _lists(name, settings)
     check_planned(f"retrieve.retrievers.{name}: {settings.path}", expect_identity, dict(lists.identity))
     return TrecLists(lists)
 
 
-def open_documents(name: str, settings: TrecSettings, *, patient: bool = False) -> DocumentStore:
+def open_documents(name: str, settings: TrecSettings, *, patient: bool = False) -> DocumentsInMemory:
     """Returns a store without documents; see `retrievers.retriever.open_documents`."""
     words = "a run file has ids alone: name an index of its corpus beside it, or set rerank.kind: none"
     return DocumentsInMemory(f"retrieve.retrievers.{name}", {}, words)

@@ -9,7 +9,7 @@ import html
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -19,18 +19,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from cluster.http import retry_after
 from retrievers.corpora.in_memory import DocumentsInMemory
-from retrievers.retriever import (
-    Alive,
-    DocumentStore,
-    JoinedText,
-    RankedList,
-    RankedLists,
-    Retriever,
-    SearchText,
-    check_planned,
-    joined_lists,
-    no_heartbeat,
-)
+from retrievers.retriever import Alive, RankedList, RankedLists, Search, SearchText, check_planned, joined_lists, no_heartbeat
 from retrievers.served.server import Server, ServerAway, TextRefused, bearer
 from retrievers.web.hits import WebHit, WebPage, cut, hits_of
 from retrievers.web.settings import WebSettings
@@ -198,12 +187,12 @@ class Web:
         """Returns the provider and what is asked of it."""
         return self.settings.identity
 
-    def sent(self, text: SearchText | JoinedText) -> str:
+    def sent(self, text: Search) -> str:
         """Returns the text of a search as it is sent: in one line, and cut where the provider takes no more."""
         parts = (text,) if isinstance(text, SearchText) else text.texts
         return cut(" ".join(part.text for part in parts), CHARACTERS, self._provider.words)
 
-    def is_cut(self, text: SearchText | JoinedText) -> bool:
+    def is_cut(self, text: Search) -> bool:
         """Returns whether a text is longer than what is sent of it."""
         parts = (text,) if isinstance(text, SearchText) else text.texts
         return self.sent(text) != " ".join(" ".join(part.text for part in parts).split())
@@ -214,34 +203,26 @@ class Web:
         `max_in_flight` requests are in flight at most; `sending` is called before each. Where no search succeeds, as without a
         key, RetrieverError is raised after what was answered before.
         """
-        asked = [text for text in texts if text]
         yield from ((text, ()) for text in texts if not text)
         stop = threading.Event()
         error: RetrieverError | None = None
-        with ThreadPoolExecutor(max(1, min(self.settings.max_in_flight, len(asked))), "web") as threads:
-            futures: dict[Future[WebAnswer], str] = {threads.submit(self._ask, text, sending, stop): text for text in asked}
+        with ThreadPoolExecutor(max(1, min(self.settings.max_in_flight, len(texts))), "web") as threads:
+            futures = {threads.submit(self._ask, text, sending, stop): text for text in texts if text}
             try:
                 for future in as_completed(futures):
-                    if future.cancelled():
-                        continue
                     try:
                         answer = future.result()
                     except RetrieverError as fatal:
                         error = error or fatal
-                        stop.set()
-                        for other in futures:
-                            other.cancel()
                         continue
                     if not (isinstance(answer, FailedSearch) and answer.reason == "stopped"):
                         yield futures[future], answer
             finally:
-                stop.set()
-                for future in futures:
-                    future.cancel()
+                stop.set()  # those that wait end before they are sent
         if error is not None:
             raise error
 
-    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` best pages of each text."""
         sent = [self.sent(text) for text in texts]
         found: dict[str, tuple[WebHit, ...]] = {}
@@ -297,13 +278,13 @@ def ranked_list(hits: Sequence[WebHit]) -> RankedList:
 
 def open_retriever(
     name: str, settings: WebSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
-) -> Retriever:
+) -> Web:
     """Opens the search engine; see `retrievers.retriever.open_retriever`."""
     check_planned(f"retrieve.retrievers.{name}", expect_identity, settings.identity)
     return Web(f"retrieve.retrievers.{name}", settings)
 
 
-def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -> DocumentStore:
+def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -> DocumentsInMemory:
     """Returns a store without documents; see `retrievers.retriever.open_documents`."""
     return DocumentsInMemory(f"retrieve.retrievers.{name}", {}, "the web has no index: read the run's table web/")
 
