@@ -15,8 +15,7 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, in_order, made_ahead
-from retrievers.encoders.forward import Encoded, open_passes
-from retrievers.encoders.layers import dense_dim, open_layers
+from retrievers.encoders.forward import Encoded, dense_dim, open_layers, open_passes
 from retrievers.encoders.recipe import Recipe, behaves_causally, check_pooling, encoder_error, read_recipe
 from retrievers.models import (
     description,

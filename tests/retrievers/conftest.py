@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic.build import build_elastic_index
-from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.encoder import Encoder
 from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText

@@ -17,9 +17,8 @@ import pytest
 from cluster.errors import RetrieverError
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic import connection as elastic_connection
-from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.elastic.connection import Connection, RequestRefused
-from retrievers.elastic.fields import elastic_indexes
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import PASSWORD, Server

@@ -11,9 +11,8 @@ import pytest
 
 from cluster.errors import RetrieverError
 from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.elastic.connection import Connection
-from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.index import ElasticIndex, index_state
 from retrievers.elastic.query import knn_query
 from retrievers.elastic.settings import ElasticSettings

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker, reranker_identity
-from retrievers.rerankers.llm import LlmReranker
+from retrievers.rerankers.cross_encoder import LlmReranker
 from retrievers.settings import RerankSettings
 from tests.support.retrievers.tiny_reranker import make_gemma
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from cluster.errors import RetrieverError
 from cluster.storage import files_at
 from jobs.index.sources import Documents, documents_of
-from retrievers.passages.corpus import Passages, split_documents, write_passages
+from retrievers.passages.corpus import Passages, split, split_documents, write_passages
 from retrievers.passages.documents import Page, PlainDocument, read_document
-from retrievers.passages.split import split
 from retrievers.settings import CorpusSettings, SplitSettings
 from tests.support.retrievers.small_pdf import small_pdf
 

@@ -31,8 +31,7 @@ from jobs.chain.store.files import NO_STORE
 from limits.rounds import Row, Unmeasured, interleaved
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic import search as elastic_search
-from retrievers.elastic.build import build_elastic_index
-from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.elastic.passages import load_here
 from retrievers.elastic.retriever import BATCH
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity

@@ -25,8 +25,7 @@ from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig
 from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic.build import build_elastic_index
-from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from tests.support.jobs.report_runs import RunMaker
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask

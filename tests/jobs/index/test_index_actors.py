@@ -18,8 +18,7 @@ from cluster.errors import RetrieverError
 from jobs.config.config import Config
 from jobs.index.actors import ActorLoader, LoadWorker, share_requests, uses_actors
 from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic.build import build_elastic_index
-from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.retriever import SearchText, open_retriever
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.proxy import Proxy, Request

@@ -24,8 +24,7 @@ from jobs.job.pools import check_shares, requested_pools, rerankers_of, shared_l
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
 from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic.build import build_elastic_index
-from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import OpenaiEncoderSettings
