@@ -42,23 +42,6 @@ def test_minmax_of_one_hit_and_of_equal_scores_is_the_best_there_is() -> None:
     assert scores([single, flat], method="minmax") == {"d": 1.0, "e": 1.0, "f": 1.0}
 
 
-def test_weighted_and_best_of_one_retriever() -> None:
-    weights = {"keyword": 2.0}
-    assert scores([ORIGINAL, KEYWORD], method="weighted", weights=weights) == {"a": 9.0, "b": 11.0, "c": 1.0, "d": 2.0}
-    assert scores([ORIGINAL, KEYWORD], method="best", weights=weights) == {"a": 9.0, "b": 6.0, "c": 1.0, "d": 2.0}
-
-
-@pytest.mark.parametrize("method", ["weighted", "best"])
-def test_fused_scores_are_divided_by_the_highest(method: str) -> None:
-    """The lists keep their scale: a list of low scores weighs little, and the order is that of the sums."""
-    whole = scores([ORIGINAL, KEYWORD], method=method)
-    assert scores([ORIGINAL, KEYWORD], method=method, divide="max") == {
-        doc_id: pytest.approx(score / max(whole.values())) for doc_id, score in whole.items()
-    }
-    negative = run("original", ("a", -1.0), ("b", -2.0))
-    assert scores([negative], method=method, divide="max") == {"a": -1.0, "b": -2.0}
-
-
 def test_the_original_has_another_weight_beside_a_strategy() -> None:
     weights = {"hyde": 1.5, "original+hyde": 0.5, "original+keyword": 0.25}
     hyde, other = run("hyde", ("d", 2.0)), run("general", ("d", 2.0))
@@ -67,46 +50,6 @@ def test_the_original_has_another_weight_beside_a_strategy() -> None:
     assert scores([ORIGINAL, KEYWORD, hyde], method="weighted", weights=weights)["a"] == 2.25  # the lowest
     # a list that is not fused, as an arm without the strategy has it, does not count
     assert scores([ORIGINAL, hyde], method="weighted", weights=weights | {"hyde": 0.0})["a"] == 9.0
-
-
-def test_weights_replace_the_strategys_own_and_positions_multiply() -> None:
-    own = KEYWORD._replace(weight=3.0, position_weight=0.5)
-    assert scores([own], method="weighted") == {"b": 4.5, "d": 1.5}
-    assert scores([own], method="weighted", weights={"keyword": 1.0}) == {"b": 1.5, "d": 0.5}
-    assert scores([own], method="weighted", weights={"keyword": 1.0, "keyword/bm25": 2.0}) == {"b": 3.0, "d": 1.0}
-    assert scores([own], method="weighted", weights={"keyword/dense": 9.0}) == {"b": 4.5, "d": 1.5}
-
-
-DENSE = run("original", ("d", 0.9), ("b", 0.8), retriever="dense")
-
-
-def test_a_retrievers_weight_multiplies_that_of_its_lists() -> None:
-    weights: dict[str, object] = {"weights": {"keyword": 3.0}, "retriever_weights": {"bm25": 0.5}}
-    found = scores([ORIGINAL, KEYWORD, DENSE], method="minmax", **weights)
-    assert found == {"a": 0.5, "b": 0.5 * 0.5 + 1.5 + 0.0, "c": 0.0, "d": 0.0 + 1.0}
-    found = scores([ORIGINAL, KEYWORD, DENSE], method="rrf", **weights)
-    assert found["b"] == pytest.approx(0.5 / 62 + 1.5 / 61 + 1 / 62, abs=1e-12)
-
-
-def test_overlap_shares_the_vote_of_lists_that_look_alike() -> None:
-    alike, other = run("general", ("b", 3.0), ("d", 1.0)), run("core_content", ("x", 1.0))
-    found = scores([KEYWORD, alike, other], method="rrf", redundancy="overlap")
-    assert found == pytest.approx({"b": 2 * 0.5 / 61, "d": 2 * 0.5 / 62, "x": 1 / 61}, abs=1e-12)
-    # a third of its documents shared: Jaccard 1 / 3
-    partly = run("general", ("b", 3.0), ("y", 1.0))
-    found = scores([KEYWORD, partly], method="rrf", redundancy="overlap")
-    assert found["d"] == pytest.approx(1 / (1 + 1 / 3) / 62, abs=1e-12)
-
-
-def test_cosine_shares_the_vote_of_texts_that_look_alike() -> None:
-    similarity = Similarity([("keyword", 1), ("original", 1)], np.array([[1.0, 0.5], [0.5, 1.0]]))
-    share = 1 / (1 + 0.5**4)
-    found = fuse([ORIGINAL, KEYWORD], method="rrf", redundancy="cosine", similarity=similarity)
-    assert found.redundancy == "cosine"
-    assert found.candidates[0].score == pytest.approx(share / 62 + share / 61, abs=1e-12)
-    opposite = similarity._replace(cosines=np.array([[1.0, -0.9], [-0.9, 1.0]]))
-    found = fuse([ORIGINAL, KEYWORD], method="rrf", redundancy="cosine", similarity=opposite)
-    assert found.candidates[0].score == pytest.approx(1 / 62 + 1 / 61, abs=1e-12)
 
 
 def test_a_list_without_its_text_is_a_mistake() -> None:

@@ -46,10 +46,6 @@ def by_sorting(query: Hits, how: str, keep: int) -> Hits:
     return results[: max(0, keep)]
 
 
-def test_replace_orders_by_the_reranker() -> None:
-    assert one([1.0, 3.0, 2.0], "replace") == [("b", 3.0), ("c", 2.0), ("a", 1.0)]
-
-
 def test_blend_adds_both_ranks() -> None:
     hits = one([1.0, 3.0, 2.0], "blend")
     expected = {"a": 1 / (20 + 3) + 1 / (20 + 1), "b": 1 / (20 + 1) + 1 / (20 + 2), "c": 1 / (20 + 2) + 1 / (20 + 3)}
