@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
-from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
+from retrievers.hybrid.retriever import fused_lists, search_shares
 from retrievers.hybrid.settings import HybridSettings
 from retrievers.kinds import all_indexed
-from retrievers.retriever import Embedder, JoinedText, RankedLists, SearchText, open_retriever, retriever_identity
+from retrievers.retriever import Embedder, RankedLists, SearchText, open_retriever, retriever_identity
 from tests.support.retrievers.blocks import typed
 
 Ranking = list[tuple[str, float]]
@@ -78,20 +78,6 @@ def hybrid(blocks: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, {"method": "minmax", "depth": 4}, {"k": 5, "depth": 2}])
-def test_it_searches_with_each_of_its_retrievers(blocks: dict[str, Any], more: dict[str, Any]) -> None:
-    settings = typed(hybrid(blocks, **more))
-    assert isinstance(settings, HybridSettings)
-    texts = [*TEXTS, JoinedText(TEXTS[0], (TEXTS[1],))]
-    plain = [lists_of(open_retriever(name, typed(one)).search(texts, settings.depth)) for name, one in blocks.items()]
-    found = lists_of(open_retriever("both", settings).search(texts, 3))
-    for place, hits in enumerate(found):
-        wanted = by_hand([one[place] for one in plain], settings.method, settings.k, settings.depth, 3)
-        assert [doc_id for doc_id, _ in hits] == [doc_id for doc_id, _ in wanted]
-        np.testing.assert_allclose([score for _, score in hits], [score for _, score in wanted], atol=1e-5)
-
-
-@pytest.mark.slow
 def test_it_has_vectors_and_an_encoder_only_with_a_dense_retriever(blocks: dict[str, Any], bm25_index: Path) -> None:
     opened = open_retriever("both", typed(hybrid(blocks)))
     assert isinstance(opened, Embedder)
@@ -132,15 +118,3 @@ def test_the_retrievers_of_a_config_are_named_one_by_one(blocks: dict[str, Any])
     assert list(all_indexed({"both": both, "bm25": bm25})) == ["both.of.bm25", "both.of.dense", "bm25"]
     changed = both.with_indexed("both", lambda key, one: one.model_copy(update={"index": key}))
     assert [one.index for one in all_indexed({"both": changed}).values()] == ["both.of.bm25", "both.of.dense"]
-
-
-def test_a_retriever_that_fails_ends_the_search(blocks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = open_retriever("both", typed(hybrid(blocks)))
-    assert isinstance(opened, Hybrid)
-
-    def fail(*_: Any) -> Any:
-        raise OSError("away")
-
-    monkeypatch.setattr(opened._parts["dense"], "search", fail)
-    with pytest.raises(OSError, match="away"):
-        opened.search(TEXTS, 3)

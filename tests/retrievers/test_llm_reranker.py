@@ -63,22 +63,6 @@ def test_equals_flagllmreranker(model: str, settings: dict[str, Any], arguments:
     np.testing.assert_allclose(own, expected, atol=1e-4)
 
 
-def test_the_contract(model: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    own = opened(model)
-    queries, passages = zip(*PAIRS, strict=True)
-    whole = own.score(queries, passages)
-    assert whole.dtype == np.float64
-    assert own.score([], []).shape == (0,)
-    backwards = own.score(queries[::-1], passages[::-1])[::-1]
-    np.testing.assert_allclose(backwards, whole, atol=2e-4)
-    monkeypatch.setattr("retrievers.rerankers.cross_encoder.CHUNK", 3)
-    capfd.readouterr()
-    np.testing.assert_allclose(own.score(queries * 2, passages * 2), np.tile(whole, 2), atol=2e-4)
-    assert capfd.readouterr().err == ""  # no bars
-    with pytest.raises(ValueError, match=r"\w"):
-        own.score(QUERIES, PASSAGES[:1])
-
-
 def test_a_device_that_computes_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FlagEmbedding takes fewer and fewer pairs, down to none, and forgets why."""
     own = opened(model)

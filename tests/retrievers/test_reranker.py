@@ -20,7 +20,7 @@ from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
 from tests.support.params import rest_slow
 from tests.support.retrievers.fake_models import FakeModels
-from tests.support.retrievers.tiny_reranker import make_reranker
+from tests.support.retrievers.tiny_reranker import make_gemma, make_reranker
 
 PASSAGES = [
     "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
@@ -32,11 +32,19 @@ QUERIES = ["why does sour dough rise slowly", "what makes the tides", ""]
 
 
 @pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_gemma(tmp_path_factory.mktemp("gemma"), [*PASSAGES, *QUERIES]))
+
+
+@pytest.fixture(scope="module")
 def tiny_xlmr(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_reranker(tmp_path_factory.mktemp("xlmr"), [*PASSAGES, *QUERIES]))
 
 
-@pytest.fixture(scope="module", params=["tiny_xlmr", "minilm", "bi_encoder", "server tei", "server vllm", "server openai"])
+KINDS = ["tiny_xlmr", "minilm", "bi_encoder", "server tei", "server vllm", "server openai"]
+
+
+@pytest.fixture(scope="module", params=[*KINDS, pytest.param("gemma", marks=pytest.mark.slow)])
 def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """A new kind of reranker joins here."""
     if request.param.startswith("server"):
@@ -50,7 +58,7 @@ def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     if request.param == "bi_encoder":
         yield {"kind": "bi_encoder", "encoder": request.getfixturevalue("encoder_block")}
         return
-    name = "tiny_xlmr" if request.param == "tiny_xlmr" else "cross_encoder"
+    name = "cross_encoder" if request.param == "minilm" else request.param
     yield {"kind": "cross_encoder", "model": request.getfixturevalue(name), "max_length": 64}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,15 +116,6 @@ def test_two_of_one_kind_are_two_indexes_though_no_setting_is_called_index(
     for of in ({"own": first, "again": second}, {"own": second, "again": first}):
         assert "retrieve.retrievers." in refusal(load(**of))
     ready_indexes([load(own=first, again=first | {"least": 2})], silent())
-
-
-def test_a_corpus_that_is_not_here_is_not_compared(load: Load, noting: dict[str, Any], said: list[str]) -> None:
-    config = load(own=noting)
-    index(config, [], silent())
-    os.remove("corpus.parquet")
-    ready_indexes([config], silent())
-    (line,) = said
-    assert line.startswith("corpus.path: corpus.parquet is not here, so whether retrieve.retrievers.own: index overlap.json (")
 
 
 @pytest.mark.slow
