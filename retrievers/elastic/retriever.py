@@ -33,7 +33,7 @@ from retrievers.retriever import (
     error_context,
     lists_of,
     no_heartbeat,
-)  # fmt: skip
+)
 
 BATCH = 64  # searches per request; of dense ones half as many
 

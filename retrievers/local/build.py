@@ -51,7 +51,7 @@ class IndexFields(NamedTuple):
 def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
     """Returns the fields of each local index of a config's `retrieve.retrievers`, by its path; raises as `shared_indexes`.
 
-    Two retrievers may share an index, which then has both fields. Of two with BM25 one may leave the analyzer to the other.
+    Of two retrievers with BM25 that share an index one may leave the analyzer to the other.
     """
     indexes = shared_indexes(retrievers, LocalSettings, _path, _differing)
     return {path: _fields([*sharing.values()]) for path, sharing in indexes.items()}
@@ -62,10 +62,10 @@ def _path(settings: LocalSettings) -> str:
 
 
 def _differing(one: LocalSettings, other: LocalSettings) -> str | None:
-    if one.encoder is not None and other.encoder is not None:
-        return "encoder" if one.encoder != other.encoder else None
-    if one.encoder is not None or other.encoder is not None:
+    if (one.encoder is None) != (other.encoder is None):
         return None
+    if one.encoder != other.encoder:
+        return "encoder"
     if one.analyzer and other.analyzer and analyzer_name(one.analyzer) != analyzer_name(other.analyzer):
         return "analyzer"
     if one.bm25_constants != other.bm25_constants:
@@ -88,10 +88,8 @@ VECTORS = "vectors.npy"
 class Elsewhere(NamedTuple):
     """The index that the new one will replace, if it is not in the folder of the build, but in object storage."""
 
-    entry: Mapping[str, Any]
-    """Its index.json."""
-    fetch: Callable[[str, Path], None]
-    """Copies a file of its data to a path."""
+    entry: Mapping[str, Any]  # its index.json
+    fetch: Callable[[str, Path], None]  # copies a file of its data to a path
 
 
 class FolderBuild:
@@ -125,16 +123,14 @@ def build_local_index(
     corpus_paths: Paths,
     fields: IndexFields,
     *,
-    progress: Progress | None = None,
-    device: str = "cpu",
+    progress: Progress = lambda phase, done, total: None,
     elsewhere: Elsewhere | None = None,
     columns: CorpusSettings = COLUMNS,
     replace: bool = True,
 ) -> Built:
     """Builds an index, unless the same one exists already; replaces another one at `path`. After an error no new files remain.
 
-    The encoder runs on `device`, "cpu" or "cuda:0"; `elsewhere` is an index that is not at `path`, and that the new one will
-    replace. Other arguments are those of `BuildInputs`.
+    `elsewhere` is an index that is not at `path`, which the new one will replace. Other arguments are those of `BuildInputs`.
     """
     target = index_path(str(path))
     encoder = fields.encoder
@@ -143,11 +139,10 @@ def build_local_index(
     files = corpus_files(corpus_paths)
     schema = corpus_schema(files, columns)
     identities: dict[str, Any] = {"bm25": None, "dense": dense}
-    report = progress or (lambda what, done, total: None)
     with build_folder(target) as (work, old):
         if old and not replace:
             raise RetrieverError("run-held", f"index {target}: another process has built it meanwhile; start again")
-        written = write_documents(files, schema, work, report, columns)
+        written = write_documents(files, schema, work, progress, columns)
         analyzer, notes = fields.analyzer, list[str]()
         if analyzer:
             sample = sampled(work / DOCUMENTS, SAMPLE)
@@ -173,13 +168,12 @@ def build_local_index(
             return Built(False, written.documents, written.without_text, None, notes)
         if analyzer:
             weighted = (weighted_documents(part, fields.weights) for part in slices(work / DOCUMENTS))
-            build_bm25(
-                weighted, open_analyzer(analyzer, documents=True), written.documents, work / "bm25", report, fields.similarity
-            )
+            analyze = open_analyzer(analyzer, documents=True)
+            build_bm25(weighted, analyze, written.documents, work / "bm25", progress, fields.similarity)
         vectors = work / VECTORS
         if encoder:
             if not there or (there["corpus"], there["fields"]["dense"]) != (written.content, dense):
-                build_vectors(slices(work / DOCUMENTS), open_encoder(encoder, device), written.documents, vectors, report)
+                build_vectors(slices(work / DOCUMENTS), open_encoder(encoder), written.documents, vectors, progress)
             elif elsewhere:
                 elsewhere.fetch(VECTORS, vectors)
             else:

@@ -30,7 +30,7 @@ from cluster.http import (
     parsed_json,
     proxy_of,
     retry_after,
-)  # fmt: skip
+)
 from cluster.outages import LONGEST_PAUSE, answered, failed, pause
 
 if TYPE_CHECKING:
