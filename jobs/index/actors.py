@@ -18,7 +18,7 @@ from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.pools import device
 from jobs.job.shipping import package_folders
-from retrievers.elastic.passages import CorpusLoader, PassageEncoder
+from retrievers.elastic.passages import PassageEncoder, load_here
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent
 
@@ -33,38 +33,28 @@ class LoadWorker:
 
     def __call__(self, table: pa.Table) -> Counter[str]:
         """Loads one block and returns its counts."""
-        (batch,) = table.combine_chunks().to_batches()
-        loader = CorpusLoader(self._settings, self._encode)
-        try:
-            counts = loader.add(batch)
-            loader.drain()
-        finally:
-            loader.close()
+        (counts,) = load_here(self._settings, table.combine_chunks().to_batches(), self._encode)
         return counts
 
 
-class ActorLoader:
-    """A `retrievers.elastic.passages.BatchLoader` on the config's cluster, with the pool settings of `cluster.retrieve`."""
+def load_on_actors(config: Config, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Counter[str]]:
+    """Loads batches as a `retrievers.elastic.passages.BatchLoader`, with the pool settings of `cluster.retrieve`.
 
-    def __init__(self, config: Config) -> None:
-        """Starts no actor yet."""
-        self._config = config
-
-    def __call__(self, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Counter[str]]:
-        """Loads the batches; yields the counts of each block; raises RetrieverError if a worker fails."""
-        request = self._config.cluster.retrieve.pool_request(can_use_gpu=True)
-        session = Session(self._config.cluster.joined or "local", {"load": request}, package_folders())
-        try:
-            pool = session.pools["load"]
-            settings = {"loader": share_requests(loader, pool.workers), "device": device(pool)}
-            tables = (pa.Table.from_batches([batch]) for batch in batches)
-            yield from map_on_actors(LoadWorker, settings, pool, tables, BLOCKS)
-        except DmqrError:
-            raise
-        except Exception as error:  # of a worker, wrapped by Ray
-            raise RetrieverError("index-other", f"index: a worker failed: {cause(error)}; look at the log") from error
-        finally:
-            session.close()
+    Raises RetrieverError if a worker fails.
+    """
+    request = config.cluster.retrieve.pool_request(can_use_gpu=True)
+    session = Session(config.cluster.joined or "local", {"load": request}, package_folders())
+    try:
+        pool = session.pools["load"]
+        settings = {"loader": share_requests(loader, pool.workers), "device": device(pool)}
+        tables = (pa.Table.from_batches([batch]) for batch in batches)
+        yield from map_on_actors(LoadWorker, settings, pool, tables, BLOCKS)
+    except DmqrError:
+        raise
+    except Exception as error:  # of a worker, wrapped by Ray
+        raise RetrieverError("index-other", f"index: a worker failed: {cause(error)}; look at the log") from error
+    finally:
+        session.close()
 
 
 def share_requests(loader: Mapping[str, Any], workers: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cluster.storage import PROBE, check_writable, remote
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
-from jobs.index import actors as index_actors
+from jobs.index.actors import load_on_actors, uses_actors
 from jobs.index.compare import (
     NamedCorpus,
     check_indexes,
@@ -162,7 +162,7 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
 
 def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
     """Builds an index from Parquet files."""
-    load = index_actors.ActorLoader(config) if one.encodes and index_actors.uses_actors(config) else None
+    load = partial(load_on_actors, config) if one.encodes and uses_actors(config) else None
     with work_folder() as work:
         given = given._replace(folder=work, progress=shown_progress(progress, one.name), load=load)
         in_bucket = one if isinstance(one, FolderBuild) and remote(one.folder) else None

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from cluster.errors import RetrieverError
 from jobs.config.config import Config
-from jobs.index.actors import ActorLoader, LoadWorker, share_requests, uses_actors
+from jobs.index.actors import LoadWorker, load_on_actors, share_requests, uses_actors
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.retriever import SearchText, open_retriever
@@ -52,7 +53,7 @@ def test_actors_build_the_index(
     blocks = {"dense": {"kind": "elastic", "index": new_name(), "encoder": ENCODER, "vector": {"type": "flat"}}}
     config = a_config(values, blocks)
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=ActorLoader(config)))
+    made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=partial(load_on_actors, config)))
     assert made.counts == Counter(loaded=16, encoded=12)
     found = open_retriever("dense", typed(blocks["dense"])).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
     assert found.doc_ids.to_pylist()[:2] == ["d00", "d03"]
@@ -62,7 +63,7 @@ def test_actors_build_the_index(
     with pytest.raises(
         RetrieverError, match=r"a doc_id 'x+'\.\.\. has 600 bytes; Elasticsearch takes 1 to 512 bytes"
     ) as refusal:
-        build_elastic_index(fields, BuildInputs([tmp_path / "wrong.parquet"], load=ActorLoader(config)))
+        build_elastic_index(fields, BuildInputs([tmp_path / "wrong.parquet"], load=partial(load_on_actors, config)))
     assert "\n" not in str(refusal.value)
 
 
