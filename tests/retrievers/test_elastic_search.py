@@ -274,7 +274,7 @@ def test_several_fields_with_boosts(elastic_blocks: Any) -> None:
 
 
 def test_the_same_text_goes_to_the_same_copy_and_texts_to_several() -> None:
-    copies = {json.loads(search_lines(text.text, {}, 1, True).splitlines()[0])["preference"] for text in [*TEXTS, *TEXTS]}
+    copies = {json.loads(search_lines(text.text, {}, 1, True).splitlines()[0])["preference"] for text in TEXTS}
     assert 10 < len(copies) <= 16
     assert all(re.fullmatch(r"dmqr-\d+", copy) for copy in copies)
 
