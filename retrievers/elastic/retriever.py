@@ -1,7 +1,7 @@
 """Retrievers of `kind: elastic`: BM25 or dense search through `_msearch`, documents' texts through `_search`.
 
 An index built by `build` is closed to writing, so its results do not change. One built elsewhere can be searched, also while it
-changes (`state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the client: that of
+changes (`index_state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the client: that of
 Elasticsearch needs a licence, and stored lists can be shared.
 """
 
