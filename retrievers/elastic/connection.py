@@ -1,7 +1,7 @@
 """A connection to Elasticsearch: sends requests, tells their failures apart, repeats those that may succeed later.
 
 The client's own retries are off: they do not pause, and they ignore single items of a bulk or msearch answer. Single requests
-are repeated by `retry`; `passages` and `search` find the items of an answer that must be sent again. Addresses and keys come from
+are repeated by `retry`; `passages` and `search` find items of an answer that must be sent again. Addresses and keys come from
 the environment only, so that no config and no record of a run holds a secret.
 """
 

@@ -124,12 +124,11 @@ class Contest(NamedTuple):
 
 def contests(searches: int) -> list[Contest]:
     """BM25 by the retrieving worker, and dense search with vectors at hand."""
-    corpus = pq.read_table(shared() / "data" / "scifact" / "corpus.parquet")
-    texts = list(dict.fromkeys(corpus.column("title").to_pylist()))[:searches]
+    corpus = shared() / "data" / "scifact" / "corpus.parquet"
+    texts = list(dict.fromkeys(pq.read_table(corpus).column("title").to_pylist()))[:searches]
     blocks = sizes("search", {"type": "int8_hnsw"})
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    given = BuildInputs([shared() / "data" / "scifact" / "corpus.parquet"], load=lambda *a: load_here(*a, random_vectors))
-    build_elastic_index(fields, given)
+    build_elastic_index(fields, BuildInputs([corpus], load=lambda *a: load_here(*a, random_vectors)))
     block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS}}
     settings = typed(block["bm25"])
     opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}
