@@ -25,7 +25,7 @@ from jobs.log.files import find_log_files
 from jobs.log.judgements import read_answers, read_qrels
 from jobs.log.rows import read_rows
 from jobs.log.table_file import FORMS, TableFault, open_table
-from retrievers.corpora.corpus import Content, content_of
+from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.settings import CorpusSettings, SplitSettings
 from rewriters.engines.recorded import RecordedEngine
@@ -79,7 +79,7 @@ def tables(path: str, out: Path, columns: LogColumns = COLUMNS) -> dict[str, lis
     }
 
 
-def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> Content:
+def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> tuple[int, str]:
     """What the rows of a corpus are."""
     columns = columns or CorpusSettings()
     folder.mkdir(exist_ok=True)
@@ -454,7 +454,7 @@ def test_of_a_folder_parquet_counts_and_two_other_forms_are_refused(tmp_path: Pa
     write_form(tmp_path / "in" / "a.parquet", names, [("1", "x", "rows")])
     assert [file.name for file in find_log_files(str(tmp_path / "in"))] == ["a.parquet"]
     assert len(find_log_files([str(tmp_path / "in"), str(tmp_path / "in" / "a.csv")])) == 2  # what is named itself counts
-    assert content(str(tmp_path / "in"), tmp_path / "made").documents == 1
+    assert content(str(tmp_path / "in"), tmp_path / "made")[0] == 1
 
 
 # ---------------------------------------------------------------- corpora
