@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from cluster.file_hashes import hash_of_files
-from cluster.plugins import identity_of
+from cluster.plugins import hash_of_files, identity_of
 from cluster.settings import Names, field_names
 
 _BY_CONTENT = (Names.FILE, Names.TEXT, Names.MODEL)

@@ -6,21 +6,21 @@ an installed package.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from cluster.cause import one_line
 from cluster.errors import ClusterError, DmqrError, nearest
-from cluster.file_hashes import hash_of_files
 
 OURS = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
 """The packages of this project."""
@@ -101,6 +101,21 @@ def version_of(module: str) -> str:
         if any(Path(str(distribution.locate_file(one))).resolve() == file for one in places):
             return f"{name} {distribution.version}"
     return f"sha256:{hash_of_files([('', file)])}"
+
+
+def hash_of_files(files: Iterable[tuple[str, Path]]) -> str:
+    """Returns 32 hex digits for files with their places: of these and of their content."""
+    whole = hashlib.sha256()
+    for place, path in files:
+        stat = path.stat()
+        whole.update(f"{place}\0{_hash_of_file(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)}\n".encode())
+    return whole.hexdigest()[:32]
+
+
+@lru_cache(maxsize=4096)
+def _hash_of_file(path: Path, *_state: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def module_beside(made: type, name: str) -> ModuleType:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from cluster.cause import one_line
 from cluster.errors import RetrieverError
-from cluster.file_hashes import hash_of_files
+from cluster.plugins import hash_of_files
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 _TEXT_FILES = {".json", ".txt", ".model", ".tiktoken", ".jinja"}

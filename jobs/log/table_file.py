@@ -131,7 +131,7 @@ class ParquetTable:
             source = open_file(path, etag) if remote(path) else path
             self._file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         except (OSError, pa.ArrowException) as error:
-            if isinstance(error, UnavailableError) or _other_version(error):
+            if _passes(error):
                 raise
             raise TableFault(_why_unreadable(path, error)) from error
         self.names = self._file.schema_arrow.names
@@ -148,7 +148,7 @@ class ParquetTable:
                 yield batch
                 read += len(batch)
         except (OSError, pa.ArrowException) as error:
-            if isinstance(error, UnavailableError) or _other_version(error):
+            if _passes(error):
                 raise
             raise TableFault(f"damaged at or after row {read:,}: {one_line(error)}; copy it again") from error
 
@@ -367,8 +367,8 @@ def _object(number: int, line: bytes, wrapped: bool = False) -> dict[str, Any]:
     return inside
 
 
-def _other_version(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.ESTALE
+def _passes(error: Exception) -> bool:  # it is no fault of the file
+    return isinstance(error, UnavailableError) or getattr(error, "errno", None) == errno.ESTALE
 
 
 def _open_json(path: str, etag: str | None) -> TextTable | None:
@@ -439,7 +439,7 @@ def open_table(path: str, etag: str | None = None) -> ParquetTable | TextTable |
     try:
         return _OPENERS[form_of(path) or "parquet"](path, etag)  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
-        if isinstance(error, UnavailableError) or _other_version(error):
+        if _passes(error):
             raise
         words = one_line(getattr(error, "strerror", None) or error, 200)
         raise TableFault(f"cannot be read ({words}); make it readable") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import TypeVar
 
@@ -21,11 +21,9 @@ MEMORY = "512MB"
 Item = TypeVar("Item")
 
 
-@contextmanager
-def database() -> Iterator[duckdb.DuckDBPyConnection]:
+def database() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
     """Opens DuckDB in bounded memory; it spills to a temporary folder."""
-    with bounded_duckdb(MEMORY, 2, ordered=True) as connection:
-        yield connection
+    return bounded_duckdb(MEMORY, 2, ordered=True)
 
 
 def spread(items: Sequence[Item], count: int) -> list[Item]:
