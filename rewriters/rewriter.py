@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.errors import RewriterError, nearest
-from rewriters import adaptive, classifier
+from rewriters import adaptive, classifier, settings
 from rewriters.calls import JOINT_PROMPT, Call, calls_of, in_prompt_order
 from rewriters.engines import Completion, Request
 from rewriters.guards.guards import Guards
@@ -24,15 +24,6 @@ from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
 from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, failures_of, notes_on_sends, settled
 from rewriters.selection import Choice, all_of, by_chance, by_column
-from rewriters.settings import (
-    GuardSettings,
-    SelectAdaptive,
-    SelectAll,
-    SelectClassified,
-    SelectColumn,
-    SelectRandom,
-    SelectSettings,
-)
 from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash, told_hash
 
 CALLS = ("joint", "separate")
@@ -48,10 +39,12 @@ class Rewriting:
     joint_prompt: str | None = None  # replaces the default joint prompt; `check_joint_prompt` accepts it
     language: str | None = None  # that rewrites are written in; None: the query's
     context: bool = False  # whether queries have earlier turns
-    select: SelectSettings = field(default_factory=lambda: SelectAll(kind="all"))  # the config's `rewrite.select`
+    select: settings.SelectSettings = field(
+        default_factory=lambda: settings.SelectAll(kind="all")
+    )  # the config's `rewrite.select`
     rules: classifier.Rules | None = None  # of a selection by type
     demonstrations: tuple[adaptive.Demonstration, ...] = ()  # of adaptive selection
-    guards: GuardSettings = field(default_factory=GuardSettings)  # what is masked, checked and left out
+    guards: settings.GuardSettings = field(default_factory=settings.GuardSettings)  # what is masked, checked and left out
     retries: int = 0  # tries of a request, after the first, whose answer does not serve (`retries.py`)
     answer_once: frozenset[str] = frozenset()  # values of `Request.engine` of recordings, whose answers are not tried again
 
@@ -69,7 +62,7 @@ class Rewriting:
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the log that prompts or the selection use, sorted."""
         found = {name for strategy in self.pool for name in strategy.variables}
-        return tuple(sorted(found | ({self.select.column} if isinstance(self.select, SelectColumn) else set())))
+        return tuple(sorted(found | ({self.select.column} if isinstance(self.select, settings.SelectColumn) else set())))
 
 
 class Rewriter:
@@ -91,13 +84,13 @@ class Rewriter:
             raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
         self.strategies = in_prompt_order(rewriting.pool)
         self._rules = rewriting.rules if rewriting.pool else None
-        if rewriting.pool and isinstance(rewriting.select, SelectRandom) and rewriting.select.k > len(rewriting.pool):
+        if rewriting.pool and isinstance(rewriting.select, settings.SelectRandom) and rewriting.select.k > len(rewriting.pool):
             line = f"rewrite.select.k is {rewriting.select.k}, and there are {len(rewriting.pool)} strategies; lower it"
             raise RewriterError("config-value", line)
         if self._rules is not None:
             for name in self._rules.strategies:
                 self._rules.choice(name, rewriting.pool)  # raises for a strategy that the pool has not
-        self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
+        self._asks_type = isinstance(rewriting.select, settings.SelectClassified) and rewriting.select.by == "llm"
         self._calls = self._planned()
         self._guards = Guards(rewriting.guards, self.strategies)
 
@@ -119,9 +112,9 @@ class Rewriter:
         `answer` is that to the question, if there was one; the rules decide where it names no type.
         """
         select, pool = self._of.select, self._of.pool
-        if pool and isinstance(select, SelectRandom):
+        if pool and isinstance(select, settings.SelectRandom):
             return by_chance(pool, select.k, select.seed, query)
-        if pool and isinstance(select, SelectColumn):
+        if pool and isinstance(select, settings.SelectColumn):
             return by_column(pool, select.column, query)
         if self._rules is None:
             return all_of(pool)
@@ -221,7 +214,7 @@ class Rewriter:
         of = self._of
         if not self.strategies:
             return []
-        if isinstance(of.select, SelectAdaptive):
+        if isinstance(of.select, settings.SelectAdaptive):
             for one in self.strategies:
                 if one.engine is not None or one.is_trained:
                     why = (
