@@ -42,7 +42,7 @@ def report(
     Example:
         dmqr report runs/quickstart
     """
-    from jobs.pages.closing import compared, write_pages
+    from jobs.pages.ablation import compared, write_pages
     from jobs.pages.run import write_report
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.formats import unpriced
@@ -103,8 +103,7 @@ def evaluate(
     Example:
         dmqr evaluate runs/quickstart configs/sample/qrels.tsv
     """
-    from jobs.measure.export import tables
-    from jobs.measure.export.answers import write_answers
+    from jobs.measure.exports import check_ending, write_answers
     from jobs.runs.folder import is_run, open_run
 
     face = caller()
@@ -115,7 +114,7 @@ def evaluate(
             raise ConfigError("argument", f"{name}: is of one run or ablation; leave it out")
         return joined([os.fspath(run), *map(str, files)], face, measures, baseline, judged)
     if per_query:
-        tables.check_ending(per_query, "per_query")
+        check_ending(per_query, "per_query")
     folder = open_run(os.fspath(run))
     truth = Truth(folder, next(iter(files), None), key, answers, judged, face.note)
     truth.judgements, truth.gold  # noqa: B018 - arguments are checked before anything is written

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dmqr.face import Face
-    from jobs.measure.export.answers import WrittenAnswers
+    from jobs.measure.exports import WrittenAnswers
     from jobs.measure.join import Joined
     from jobs.pages.comparison import Comparisons
     from jobs.pages.measured import MeasuredRun
@@ -70,7 +70,7 @@ class MeasuredQuality(Result):
     @property
     def per_query(self) -> pa.Table:
         """A `pyarrow.Table` of each judged key, of an ablation with a row per arm and measure (`dmqr evaluate --per-query`)."""
-        from jobs.measure.export.tables import long_table, wide_table
+        from jobs.measure.exports import long_table, wide_table
 
         frames = self._measured.frames
         return long_table(*frames) if self._folder.is_ablation else wide_table(self._folder, frames)
@@ -82,7 +82,7 @@ class MeasuredQuality(Result):
 
     def write_per_query(self, path: str) -> None:
         """Writes `per_query` as Parquet or CSV."""
-        from jobs.measure.export.tables import LONG, long_tables, write_tables
+        from jobs.measure.exports import LONG, long_tables, write_tables
 
         if self._folder.is_ablation:
             write_tables(path, LONG, long_tables(*self._measured.frames))  # one arm at a time is in memory
@@ -95,7 +95,7 @@ class MeasuredQuality(Result):
         Raises:
             ConfigError: an id has white space, or no list is judged.
         """
-        from jobs.measure.export.trec import write_run, write_trec
+        from jobs.measure.exports import write_run, write_trec
 
         if self._measured.lists is None:
             raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")

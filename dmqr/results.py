@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from dmqr.quality import JoinedQuality, MeasuredQuality
     from jobs.config.config import Config
-    from jobs.pages.closing import ComparedArms
+    from jobs.pages.ablation import ComparedArms
     from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
     from jobs.try_one.rewritten import RewrittenQueries
@@ -305,20 +305,20 @@ class Ablation(Stored):
     @cached_property
     def values(self) -> dict[str, Any]:
         """Returns what `dmqr ablate --json` prints; one that was opened is measured by the judgements of its config."""
-        from jobs.pages.closing import closing_values
+        from jobs.pages.ablation import closing_values
 
         return closing_values(self._compared)
 
     def page(self) -> Any:
         """Returns the closing table and the comparison of the arms."""
-        from jobs.pages.closing import closing_page
+        from jobs.pages.ablation import closing_page
 
         return closing_page(self._compared)
 
     @cached_property
     def _compared(self) -> ComparedArms:
         from dmqr.truth import Truth
-        from jobs.pages.closing import compared
+        from jobs.pages.ablation import compared
 
         if self._known is not None:
             return self._known

@@ -221,7 +221,7 @@ def ablate(
     from dmqr.truth import measured_by
     from jobs.measure.answers import gold_answers
     from jobs.measure.judged import judged_relevance
-    from jobs.pages.closing import compared, write_pages
+    from jobs.pages.ablation import compared, write_pages
     from jobs.run.ablation import prepare_ablation
 
     job = WholeJob("ablate", config, settings, progress, date, label, measures)

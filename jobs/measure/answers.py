@@ -89,16 +89,7 @@ class GoldAnswers(NamedTuple):
 
 
 def gold_answers(settings: EvaluateSettings, path: str | None = None, key: Key | None = None) -> GoldAnswers | None:
-    """Returns the gold answers of a file, by default of that which the config names; None: it names none.
-
-    Args:
-        settings: of the run.
-        path: of another file.
-        key: what its first column holds; None: as the config says.
-
-    Raises:
-        ConfigError: the file cannot be read, or has other columns.
-    """
+    """Returns the gold answers of a file, by default of that which the config names; None: it names none."""
     path, key = (path, key or settings.key) if path is not None else (settings.answers, settings.key)
     return None if path is None else GoldAnswers(path, read_answers(path, key), key)
 
@@ -113,11 +104,7 @@ def answering(run: RunFolder) -> list[str]:
 
 
 def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
-    """Returns F1 and exact match of the committed answers of a run or an ablation, at least one arm of which answers.
-
-    Raises:
-        ConfigError: files of the run cannot be read.
-    """
+    """Returns F1 and exact match of the committed answers of a run or an ablation, at least one arm of which answers."""
 
     @cache  # arms often share an answer
     def score(key: str, text: str) -> AnswerScore:
@@ -137,9 +124,6 @@ def judged_answer_frames(run: RunFolder) -> list[Frame]:
 
     Accuracy counts an answer that is called right as 1. Of criteria, each is a measure, and their mean the first one. Counted
     are all committed queries but those whose answer, of some arm, the judge could not grade.
-
-    Raises:
-        ConfigError: files of the run cannot be read.
     """
     judge = run.config.judge
     return [_judged_frame(run, kind) for kind in judge.answer_kinds] if judge is not None and judges_answers(run) else []
@@ -169,13 +153,7 @@ def _frame(
 ) -> Frame:  # fmt: skip
     """Returns the frame of the arms that answer; one that chooses among others has its best member by the first measure.
 
-    Args:
-        run: a run or an ablation.
-        kind: of the frame.
-        measures: the first one decides.
-        keys: those to count.
-        value_of: returns the values of an answer, of its key, arm and text.
-        judge: the LLM that judged, if one did.
+    `value_of` returns the values of an answer by its key, arm and text.
     """
     arms = answering(run)
     with database(run) as connection:
@@ -250,11 +228,7 @@ class AnswerShare(NamedTuple):
 
 
 def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
-    """Returns how many pseudo-answers of a run's committed shards have a gold answer.
-
-    Raises:
-        ConfigError: the answers cannot be read.
-    """
+    """Returns how many pseudo-answers of a run's committed shards have a gold answer."""
     answers = read_answers(path, key)
     files = [run.storage.url(file.key) for one in run.manifests for file in one.files.get("rewrites", ())]
     found: dict[str, list[str]] = {}

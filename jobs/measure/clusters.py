@@ -29,8 +29,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30ff
 def query_clusters(texts: Sequence[str | None]) -> Numbers:
     """Returns the cluster of each text, numbered from 0 in order of first appearance.
 
-    Args:
-        texts: queries in normal form. None is a cluster of its own; a text without a word is clustered with the same text.
+    None is a cluster of its own; a text without a word is clustered with the same text.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

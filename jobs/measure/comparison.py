@@ -205,11 +205,7 @@ class Comparison:
 
 
 def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) -> Comparison:
-    """Returns the comparison of an ablation's arms by their lists.
-
-    Raises:
-        ConfigError: a measure or the baseline does not exist, or files of the ablation cannot be read.
-    """
+    """Returns the comparison of an ablation's arms by their lists."""
     baseline = baseline_of(run, settings)
     frame = measure(run, judgements, settings.measures, stay={baseline})
     return compare_frame(run, replace(frame, unknown=unknown_documents(run, judgements)), settings, baseline)
@@ -219,9 +215,6 @@ def compare_answers(run: RunFolder, gold: GoldAnswers | None, settings: Evaluate
     """Returns the comparison of the arms that answer, by F1 and exact match; None without gold answers, or if none answers.
 
     The baseline is that of the lists; where it does not answer, the first arm that does, which is said.
-
-    Raises:
-        ConfigError: files of the ablation cannot be read.
     """
     if gold is None or not answering(run):
         return None
@@ -272,15 +265,7 @@ def compare_frame(
 ) -> Comparison:
     """Returns the comparison of the arms of a frame, by any measures.
 
-    Args:
-        run: the ablation.
-        frame: of some of its arms.
-        settings: the margin and the slices.
-        baseline: one of these arms.
-        notes: what else is to be said, before all.
-
-    Raises:
-        ConfigError: files of the ablation cannot be read.
+    `notes` stand before all others.
     """
     arms = {arm["name"]: arm for arm in arms_of(run) if arm["name"] in frame.arms}
     families = {name: arm["family"] for name, arm in arms.items()}
@@ -304,12 +289,7 @@ def differences(
 ) -> list[Difference]:
     """Returns the differences to the baseline, by arm and measure.
 
-    Args:
-        frame: with at least one key.
-        baseline: an arm.
-        margin: of equivalence.
-        families: arm -> family.
-        untested: arms outside the families: oracles, and further names of an arm.
+    `untested` arms are outside the families: oracles, and further names of an arm.
     """
     tested = [None if arm == baseline or arm in untested else families[arm] for arm in frame.arms]
     by_measure = [_of_measure(frame, place, baseline, margin, tested) for place in range(len(frame.measures))]

@@ -97,11 +97,7 @@ class AnswerQuality:
 
 
 def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None) -> Evaluation:
-    """Returns the measures of a run's committed results; those of its config by default.
-
-    Raises:
-        ConfigError: a measure cannot be computed, or files of the run cannot be read.
-    """
+    """Returns the measures of a run's committed results; those of its config by default."""
     config, frame = run.config, measure(run, judgements, measures)
     return Evaluation(
         frame=replace(frame, unknown=unknown_documents(run, judgements)),
@@ -118,9 +114,6 @@ def measured_answers(run: RunFolder, gold: GoldAnswers | None) -> list[AnswerQua
     """Returns the quality of a run's answers: against gold answers, if there are some, then in each kind that is judged.
 
     Empty if no LLM answers in it.
-
-    Raises:
-        ConfigError: files of the run cannot be read.
     """
     found = []
     for frame in ([] if gold is None or not answering(run) else [answer_frame(run, gold)]) + judged_answer_frames(run):

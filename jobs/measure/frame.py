@@ -23,7 +23,6 @@ from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_queries, counted_keys, database
-from jobs.measure.list_portions import lists_known
 from jobs.measure.measures import MeasuredCells, reached
 from jobs.measure.notes import nothing_measured
 from jobs.measure.significance import (
@@ -167,11 +166,7 @@ class Frame:
     ) -> PairedTest:
         """Returns the mean differences of arms to others by one measure, with their intervals and tests.
 
-        Args:
-            pairs: places of an arm, and of the arm that it is compared with.
-            measure: place of the measure.
-            keys: places of the keys that count; None: all.
-            weights: of these keys, with a sum of 1; None: all count alike.
+        `pairs`: places of an arm and of that which it is compared with. `weights`: of the `keys` that count, with a sum of 1.
         """
         chosen = slice(None) if keys is None else keys
         arms, others = (np.array(places, np.int64) for places in zip(*pairs, strict=True))
@@ -184,13 +179,7 @@ class Frame:
         return found if self.values[:, measure].any() else np.full_like(found, np.nan)
 
     def pairs(self, b: int, a: int | None, margin: float) -> dict[str, Pair]:
-        """Returns measure -> arm `b` beside arm `a`; None: beside none.
-
-        Args:
-            b: place of an arm.
-            a: place of the arm that it is compared with.
-            margin: of equivalence.
-        """
+        """Returns measure -> arm `b` beside arm `a`; None: beside none."""
         means = self.values.mean(axis=2) if self.keys else np.full(self.values.shape[:2], np.nan)
         if a is None or not self.keys:
             return {name: Pair(None, float(means[b, place])) for place, name in enumerate(self.measures)}
@@ -273,20 +262,14 @@ def measure(
     A run has the arm `run`, and then `original` if its lists were kept and it was not searched as one with its rewrites. Memory
     is that of `values` and `condensed` (8 bytes each per arm, measure and key), 16 bytes per arm and key, some hundred bytes
     per key, and DuckDB's 256 MB.
-
-    Args:
-        run: a run or an ablation.
-        judgements: of log rows or queries.
-        measures: names that ir_measures knows; None: those of the config, or of the judge.
-        alone: whether to measure the original query of a run alone, too.
-        stay: the arms of an ablation that are not left out where their lists are too short (`reached`); None: all.
-
-    Raises:
-        ConfigError: a measure cannot be computed, or files of the run cannot be read.
+    `alone`: whether to measure the original query of a run, too. `stay`: the arms of an ablation that are not left out where
+    their lists are too short (`reached`); None: all.
     """
     names = check_measures(measures or judgements.measures(run.config.evaluate.measures))
     check_grades(names, judgements)
-    alone = alone and judgements.judge is None and not run.is_ablation and lists_known(run)
+    alone = (
+        alone and judgements.judge is None and not run.is_ablation and run.config.retrieve.keep_runs and not run.config.joining
+    )
     arms = arms_of(run) if run.is_ablation else _own_arms(run)[: 1 + alone]
     with database(run) as connection:
         counted = counted_keys(connection, run, judgements)
@@ -325,13 +308,7 @@ def measure(
 
 
 def of_keys(counted: CountedKeys, asked: Mapping[str, AskedQuery], key: Key) -> dict[str, Any]:
-    """Returns the fields of a frame that say what its keys are, by name.
-
-    Args:
-        counted: the keys.
-        asked: query_id -> its query, of all of them.
-        key: what the judgements name.
-    """
+    """Returns the fields of a frame that say what its keys are, by name."""
     query_ids = [counted.query_of[key] for key in counted.keys]
     found = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
     words = tuple(one.words for one in found)

@@ -59,9 +59,6 @@ class Joined:
 def join(sets: Mapping[str, Sequence[Comparison]]) -> list[Joined]:
     """Joins the comparisons of each kind (lists, answers, ...) that every set has.
 
-    Args:
-        sets: name -> the comparisons of an ablation.
-
     Raises:
         ConfigError: the sets have no kind or no measure in common, other baselines, or judgements of other origins.
     """

@@ -47,9 +47,6 @@ def judged_relevance(run: RunFolder) -> Judgements | None:
     """Returns the grades that a judge gave the results of a run, or of all arms; None: they were not judged.
 
     Counted are the queries with a grade, and those without results.
-
-    Raises:
-        ConfigError: files of the run cannot be read.
     """
     if run.config.judge is None or run.config.judge.relevance is None:
         return None

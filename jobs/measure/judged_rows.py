@@ -131,11 +131,7 @@ def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict
 
 
 def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | None]:
-    """Returns query_id -> its earlier turns, in the order of the ids; None: there are none.
-
-    Raises:
-        ConfigError: files of the run cannot be read.
-    """
+    """Returns query_id -> its earlier turns, in the order of the ids; None: there are none."""
     found: dict[str, str | None] = dict.fromkeys(query_ids)
     if not found or run.config.log.context_column is None:
         return found
@@ -217,9 +213,7 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
 def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:
     """Returns query_id -> doc_ids, best first, of the original query's lists alone, fused with the same settings.
 
-    Args:
-        rows: columns query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
-        settings: the config's `fuse`.
+    `rows` has query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
     """
     columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
     query, query_ids = encode(columns["query_id"])
@@ -261,12 +255,7 @@ def own_cuts(run: RunFolder) -> dict[str, tuple[int | None, float | None]]:
 
 
 def above_cuts(run: RunFolder, cuts: Cuts | None = None) -> str:
-    """Returns the SQL condition of the rows of runs/ that no depth and no score floor keeps out of fusion.
-
-    Args:
-        run: Of the rows.
-        cuts: Of its strategies; None: as `run.json` has them.
-    """
+    """Returns the SQL condition of the rows of runs/ that no depth and no score floor keeps out of fusion."""
     if cuts is None:
         cuts = cuts_of(run.config, own_cuts(run))
     conditions = [f"rank <= {run.config.fuse.depth}"]

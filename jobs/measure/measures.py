@@ -104,9 +104,7 @@ class MeasuredCells:
     def measure(self, rows: pa.Table, wanted: Mapping[str, Sequence[tuple[int, Mapping[str, int]]]]) -> None:
         """Measures all results of some queries.
 
-        Args:
-            rows: `query_id`, `arm`, `doc_id`, by query, arm and rank.
-            wanted: query_id -> places and grades of its keys; other queries are ignored.
+        `rows` has `query_id`, `arm` and `doc_id`, by query, arm and rank; `wanted`: query_id -> places and grades of its keys.
         """
         (queries, query), (arms, arm), (docs, doc) = (_encoded(rows.column(name)) for name in ("query_id", "arm", "doc_id"))
         begins = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(arm, prepend=-1)).tolist()

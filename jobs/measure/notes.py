@@ -52,15 +52,7 @@ EXPLAINED = {
 def nothing_measured(
     judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key, *, gold: bool = False
 ) -> str:
-    """Returns why no key is counted, in one line.
-
-    Args:
-        judged: number of keys with judgements.
-        not_committed: number of those in the log, whose query is not committed.
-        unmatched: a key of the judgements and one of the log, as examples.
-        key: what the judgements name.
-        gold: whether they are gold answers.
-    """
+    """Returns why no key is counted, in one line."""
     words, look = _WORDS[key]
     named = f"{words} with gold answers" if gold else f"judged {words}"
     if not_committed:
@@ -88,10 +80,7 @@ def judge_notes(judge: JudgedBy | None) -> list[str]:
 def judged_note(frame: Frame, left_out: Sequence[tuple[int, str]] | None = None, where: str = "") -> str:
     """Returns what the figures of a frame are over.
 
-    Args:
-        frame: with at least one key.
-        left_out: numbers of keys that are not counted, and why; None: those of the frame.
-        where: where they are judged, of two runs.
+    `left_out`: numbers of keys that are not counted, and why; None: those of the frame.
     """
     if left_out is None:
         left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
@@ -112,13 +101,7 @@ def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:
 
 
 def interval_notes(what: str, frame: Frame, untested: Sequence[str]) -> list[str]:
-    """Returns how intervals and tests are made, and which are none.
-
-    Args:
-        what: what they are of.
-        frame: with at least one key.
-        untested: what has none, though there are several clusters.
-    """
+    """Returns how intervals and tests are made, and which are none."""
     if frame.drawn < 2:
         return ["no interval and no test: it takes two queries that are no near-duplicates"]
     few = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)

@@ -30,13 +30,7 @@ GRID, SAMPLES = "grid", "samples"
 
 
 def verdict(difference: float, p: float | None, p_equivalent: float | None = None) -> str:
-    """Returns what a test at `ALPHA` says: better, worse, equivalent or no clear difference; the verdict of every verb.
-
-    Args:
-        difference: that was tested.
-        p: of the test, corrected where it is one of several; None: there is none.
-        p_equivalent: the p that the difference is within the margin of equivalence; None: not tested.
-    """
+    """Returns what a test at `ALPHA` says: better, worse, equivalent or no clear difference; the verdict of every verb."""
     if p is not None and p < ALPHA and difference:
         return BETTER if difference > 0 else WORSE
     return EQUIVALENT if p_equivalent is not None and p_equivalent < ALPHA else UNCLEAR
@@ -92,12 +86,7 @@ def gap(differences: Floats, clusters: Numbers, of: int = 1) -> Gap:
 
 
 def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
-    """Returns (series, clusters): the sum of each cluster's keys.
-
-    Args:
-        series: (series, keys).
-        clusters: (keys,), numbers of clusters from 0, none left out.
-    """
+    """Returns (series, clusters): the sum of each cluster's keys."""
     from scipy.sparse import csr_array
 
     keys = len(clusters)
@@ -169,11 +158,7 @@ def _freedom(total: Floats, own: Floats, correction: Floats) -> float:
     """Returns Satterthwaite's degrees of freedom of the sum of correction x residual^2 over clusters.
 
     The residuals' covariance is diag(own) - total own' - own total' + S total total', S the sum of own.
-
-    Args:
-        total: (clusters,), sums of weights.
-        own: (clusters,), sums of their squares.
-        correction: (clusters,).
+    `total` and `own` are the sums of the weights and of their squares, by cluster.
     """
     spread = own.sum()
     crossed = total * (spread * total - 2 * own)  # the diagonal without `own`
@@ -273,12 +258,7 @@ class Corrected:
 
 
 def adjusted(p: Floats, families: Sequence[str | None]) -> tuple[dict[int, float], dict[int, float]]:
-    """Returns place -> p by Holm, and place -> q; without those where all keys differ by the same, which are no tests.
-
-    Args:
-        p: of all comparisons by one measure; NaN is no test.
-        families: of each; None: it is not tested. Those of `QUESTIONS` are one family of Holm's, the grid is explored.
-    """
+    """Returns place -> p by Holm, and place -> q; without those where all keys differ by the same, which are no tests."""
 
     def of(chosen: Sequence[str], method: Callable[[Floats], Floats]) -> dict[int, float]:
         places = [place for place, family in enumerate(families) if family in chosen]

@@ -66,18 +66,7 @@ class Slice:
 def slices_of(
     run: RunFolder, frame: Frame, names: Sequence[str], baseline: str, untested: frozenset[str] = frozenset()
 ) -> tuple[list[Slice], list[str]]:
-    """Returns the slices, by property and value, and a note on each property that needs one.
-
-    Args:
-        run: the ablation.
-        frame: its measures, with at least one key.
-        names: properties, as `evaluate.slices` has them.
-        baseline: the arm that the others are compared with.
-        untested: arms without a test: those that choose by judgements, and further names of an arm.
-
-    Raises:
-        ConfigError: files of the ablation cannot be read.
-    """
+    """Returns the slices, by property and value, and a note on each property that needs one."""
     first, base = frame.values[:, 0], frame.arms.index(baseline)
     compared = [(n, base) for n, arm in enumerate(frame.arms) if n != base and arm not in untested]
     slices: list[Slice] = []

@@ -41,12 +41,7 @@ class UnknownDocuments:
 
 
 def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocuments | None:
-    """Returns the judged documents that no index of the run has; None: none, or the indexes cannot be read as they were.
-
-    Args:
-        run: The run, or an ablation: the indexes of its config itself.
-        judgements: Of any key.
-    """
+    """Returns the judged documents that no index of the run has; None: none, or the indexes cannot be read as they were."""
     judged = sorted({doc_id for grades in judgements.grades.values() for doc_id in grades})
     if any(not one.indexed(name) for name, one in run.config.retrieve.retrievers.items()):
         judged = [doc_id for doc_id in judged if not is_page(doc_id)]  # nobody knows all pages of the web

@@ -1,26 +1,197 @@
-"""The page of an ablation: which arm is best and by how much, what each strategy brings, what arms cost, which queries move."""
+"""The end of an ablation: its arms are compared, and its page, values and closing table are written.
+
+The page says which arm is best and by how much, what each strategy brings, what arms cost, and which queries move.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import isnan
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import Any, cast
 
 import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
 
+from cluster.costs import Prices
+from cluster.storage.s3_duckdb import kept_duckdb
+from jobs.config.settings import EvaluateSettings
+from jobs.counts import QUANTITIES, by_arm
 from jobs.job.indexes import noted_changes
+from jobs.log.judgements import Judgements
+from jobs.measure.answers import GoldAnswers
 from jobs.measure.comparison import FAMILIES, FULL, Comparison
+from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
+from jobs.measure.exports import LONG, long_tables, write_tables
+from jobs.measure.judged import judge_models
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.measure.significance import TIE
+from jobs.measure.strategies import TOP, Funnel, Worth, funnel, worth
 from jobs.pages.charts import Point, gains, scatter
-from jobs.pages.comparison import arms_table, means_table, signs_note, slices_table
-from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, count, difference, reading, render, share
+from jobs.pages.comparison import Comparisons, arms_table, comparison_values, comparisons, means_table, signs_note, slices_table
+from jobs.pages.render import (
+    Chart,
+    Head,
+    Marked,
+    Notes,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+    count,
+    difference,
+    reading,
+    render,
+    share,
+    write_page,
+)
 from jobs.pages.sections import configuration, head_facts, state_words, time_section
-from jobs.terminal.formats import duration, figure, money, percent, sentence
+from jobs.pages.summary import fallback_rows, spending_rows
+from jobs.plan.work import Saving, saved
+from jobs.runs.folder import REPORT, RunFolder
+from jobs.runs.sums import found_by_guards
+from jobs.runs.traffic import covered_words
+from jobs.terminal.formats import duration, figure, known, money, percent, sentence
+from jobs.terminal.tables import facts
 
-if TYPE_CHECKING:
-    from jobs.pages.closing import ComparedArms
+PER_QUERY = "per_query.parquet"
+
+
+@dataclass(frozen=True)
+class ComparedArms:
+    """An ablation with all that is known of its arms."""
+
+    folder: RunFolder
+    prices: Prices | None
+    saving: Saving
+    comparisons: Comparisons
+    funnel: Funnel | None
+    worth: Sequence[Worth]
+    costs: Sequence[ArmCost]
+    gates: Sequence[GatedArm] = ()
+    """Of the arms that have one, what it saves and loses."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Returns the comparison by the lists."""
+        return self.comparisons.lists
+
+    @property
+    def usd(self) -> float | None:
+        """Returns what it has cost, in USD; None without prices."""
+        return None if self.prices is None else self.folder.bill(self.prices).usd
+
+    @property
+    def leading(self) -> str:
+        """Returns the first measure of the best arm that is compared with another; empty where nothing was measured."""
+        found = self.comparison
+        if found is None or not found.differences or found.leader is None:
+            return ""
+        best, baseline = (f"of {arm} {figure(found.by_arm[arm, found.first].mean)}" for arm in (found.leader, found.baseline))
+        return f"{found.first} {best}, {baseline}"
+
+
+@kept_duckdb()
+def compared(
+    folder: RunFolder,
+    judgements: Judgements | None,
+    settings: EvaluateSettings,
+    prices: Prices | None,
+    gold: GoldAnswers | None = None,
+    *,
+    by_judge: bool = True,
+) -> ComparedArms:
+    """Returns what is known of the arms of an ablation; `by_judge`: also by what a judge says of answers, where one does."""
+    found = comparisons(folder, judgements, settings, gold, by_judge=by_judge)
+    gains: dict[str, float] = {}
+    if (comparison := found.lists) is not None:
+        first = comparison.frame.measures[0]
+        gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
+    return ComparedArms(
+        folder,
+        prices,
+        saved(folder),
+        found,
+        # a judge grades the results alone, so it knows nothing of what was lost on the way
+        None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
+        worth(folder),
+        arm_costs(folder, prices, gains),
+        gated_arms(folder, prices, comparison),
+    )
+
+
+def write_pages(found: ComparedArms, out: str | None = None, *, texts: bool) -> None:
+    """Writes the report to `out`, or into the ablation's folder, and there, where arms were measured, per_query.parquet."""
+    storage = found.folder.storage
+    write_page(out or storage.url(REPORT), ablation_report(found, texts=texts))
+    measured = [one.frame for one in found.comparisons.found if one.differences]
+    if measured and out is None:
+        write_tables(storage.url(PER_QUERY), LONG, long_tables(*measured))
+
+
+def closing_page(found: ComparedArms) -> RenderableType:
+    """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
+    table = facts(_rows(found), found.folder.record["run_id"])
+    parts: list[RenderableType] = [table, Text("")]
+    if found.comparison is None:
+        parts = [table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set")]
+    if found.comparisons.found:
+        parts.append(found.comparisons.page())
+    return Group(*parts)
+
+
+def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
+    folder = found.folder
+    arms = folder.record["ablation"]["arms"]
+    over = f"over {folder.plan.counts['queries']:,} distinct queries"
+    if not folder.finished:
+        over += f"; {folder.counts['queries']:,} committed{covered_words(folder.plan, folder.counts)}"
+    yield "arms", f"{len(arms):,} of {len(arms):,}, {over}"
+    for kind in QUANTITIES:
+        naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
+        if naive:
+            again = f", {reused:,} of them from the store" if reused else ""
+            times = f"{naive / executed:.1f} times less" if executed else "nothing"
+            sides = (" with retries", " without") if kind == "requests" else ("", "")
+            yield kind.replace("_", " "), f"{executed:,}{sides[0]} in place of {naive:,}{sides[1]} ({times}){again}"
+    if folder.config.judge is not None:
+        judges = ", ".join(judge_models(folder)) or "a judge"
+        yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"
+    for arm, flags in arm_guards(folder).items():
+        yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
+    for one in [one for one in found.gates if one.without is not None] or found.gates:
+        yield "gate", f"{one.arm}: {one.words}"
+    yield from fallback_rows(folder.counts)
+    yield from spending_rows(folder, found.prices)
+    if folder.storage.get(REPORT) is not None:
+        yield "report", Text(folder.storage.url(REPORT), overflow="fold")
+
+
+def closing_values(found: ComparedArms) -> dict[str, Any]:
+    """Returns the same as JSON-able values."""
+    values = {
+        "run_id": found.folder.record["run_id"],
+        "folder": found.folder.storage.root,
+        "arms": found.folder.record["ablation"]["arms"],
+        "work": found.saving.values(),
+        "guards": arm_guards(found.folder),
+        "costs": found.costs,
+        "gates": found.gates,
+        "worth": found.worth,
+        "comparison": None if found.comparison is None else comparison_values(found.comparison),
+    }
+    values |= {"answers": None, "judged_answers": {}, "judged_results": None} | found.comparisons.values_beside()
+    return cast(dict[str, Any], known(values))
+
+
+def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
+    """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
+    arms = [one["name"] for one in folder.record["ablation"]["arms"]]
+    flags = {arm: {one.name: one.total for one in found_by_guards(own)} for arm, own in by_arm(folder.counts, arms).items()}
+    return {arm: named for arm, named in flags.items() if named}
+
 
 MOST_ARMS = 50  # rows of a table; --json has the others
 MOST_QUERIES = 10  # that gained most, and that lost most
@@ -28,11 +199,7 @@ MUCH_UNJUDGED = 0.2
 
 
 def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
-    """Returns the report of an ablation as one HTML page; without `texts` it has no query.
-
-    Raises:
-        ConfigError: the ablation's tables cannot be read.
-    """
+    """Returns the report of an ablation as one HTML page; without `texts` it has no query."""
     run = found.folder
     with reading(run):
         sections = list(_sections(found, texts))
@@ -157,55 +324,45 @@ def _left_out(stand: Comparison) -> Section | None:
 
 def _strategies(found: ComparedArms) -> Section | None:
     """Returns what each strategy found: with judgements its relevant documents on their way, and its share of the results."""
-    funnel = {one.strategy: one for one in found.funnel.strategies} if found.funnel else {}
-    worth = {one.strategy: one for one in found.worth}
-    names = list(dict.fromkeys([*funnel, *worth]))
-    if not names:
+    if not found.worth:
         return None
-    columns = [Head("strategy")]
-    if found.funnel:
-        steps = ("after fusion", "after the reranker", f"in the first {found.funnel.top}")
+    funnel, columns, words = found.funnel, [Head("strategy")], "What each strategy's lists bring beside those of the original."
+    if funnel:
+        steps = ("after fusion", "after the reranker", f"in the first {TOP}")
         labels = ["relevant documents found", "found by it alone", *(f"of these {step}" for step in steps)]
         columns += [Head(label, count) for label in labels]
-    columns += [Head("results that the original has not, per query", lambda value: f"{value:.2f}")] if worth else []
-    columns += [Head("their share of all results", share)] if worth else []
-    gain = any(one.reranker_gain is not None for one in worth.values())
-    columns += [Head("best reranker score over the original's", difference)] if gain else []
-    rows = []
-    for name in names:
-        row: list[object] = [name]
-        if found.funnel:
-            one = funnel.get(name)
-            row += [None] * 5 if one is None else [
-                one.relevant_found, one.found_alone, one.survived_fusion, one.survived_reranker, one.in_top
-            ]  # fmt: skip
-        if worth:
-            of = worth.get(name)
-            row += [None, None] if of is None else [of.increment, of.increment_share]
-            row += [None if of is None else of.reranker_gain] if gain else []
-        rows.append(row)
-    words = "What each strategy's lists bring beside those of the original."
-    if found.funnel:
-        words = f"{found.funnel.judged_queries:,} queries have {found.funnel.relevant:,} relevant documents; "
-        words += f"lists hold {found.funnel.found:,} of them."
+        words = f"{funnel.judged_queries:,} queries have {funnel.relevant:,} relevant documents; "
+        words += f"lists hold {funnel.found:,} of them."
+    columns += [Head("results that the original has not, per query", lambda value: f"{value:.2f}")]
+    columns += [Head("their share of all results", share), Head("best reranker score over the original's", difference)]
+    rows = [
+        [
+            one.strategy,
+            *(funnel.strategies[one.strategy] if funnel else ()),
+            one.increment,
+            one.increment_share,
+            one.reranker_gain,
+        ]
+        for one in found.worth
+    ]
     return Section("strategies", "Strategies", words, [Table(columns, rows)])
 
 
 def _cost(found: ComparedArms, stand: Comparison | None) -> Section | None:
     if not found.costs:
         return None
-    priced = any(one.standalone_usd is not None for one in found.costs)
-    shown = set(stand.main_arms(MOST_ARMS)) if stand is not None else {one.arm for one in found.costs[:MOST_ARMS]}
+    priced = any(one["standalone_usd"] is not None for one in found.costs)
+    shown = set(stand.main_arms(MOST_ARMS)) if stand is not None else {one["arm"] for one in found.costs[:MOST_ARMS]}
     further = ("rounds", "grades", "web_searches", "answers", "judgements")
-    more = [name for name in further if any(getattr(one, name) for one in found.costs)]
+    more = [name for name in further if any(one[name] for one in found.costs)]
     columns = [Head("arm")]
     columns += [Head("alone, USD", money), Head("saved without it, USD", money)] if priced else []
     names = ["requests", "searches", "pairs", *more]
     columns += [*(Head(name.replace("_", " "), count) for name in names), Head("work of workers", duration)]
     rows = [
-        [one.arm, *([one.standalone_usd, one.marginal_usd] * priced), *(getattr(one, name) for name in names), one.seconds]
+        [one["arm"], *([one["standalone_usd"], one["marginal_usd"]] * priced), *(one[name] for name in names), one["seconds"]]
         for one in found.costs
-        if one.arm in shown
+        if one["arm"] in shown
     ]
     note = "alone: as if only this arm were run; saved without it: what no other arm needs. " * priced
     note += "Fusing and start-up are no part."
@@ -220,9 +377,9 @@ def _cost_chart(found: ComparedArms, stand: Comparison | None) -> list[Chart]:
     """Returns quality against cost, in USD, or in seconds of workers without prices; nothing with fewer than two arms."""
     if stand is None:
         return []
-    able = [one for one in found.costs if one.arm in stand.frame.arms and stand.contends(one.arm)]
-    usd = {one.arm: one.standalone_usd for one in able if one.standalone_usd is not None}
-    spent = usd if len(usd) > 1 else {one.arm: one.seconds for one in able if one.seconds is not None}
+    able = [one for one in found.costs if one["arm"] in stand.frame.arms and stand.contends(one["arm"])]
+    usd = {one["arm"]: one["standalone_usd"] for one in able if one["standalone_usd"] is not None}
+    spent = usd if len(usd) > 1 else {one["arm"]: one["seconds"] for one in able if one["seconds"] is not None}
     if len(spent) < 2 or max(spent.values()) <= 0:
         return []
     words, across = (money, "USD of the arm alone") if spent is usd else (duration, "work of the arm alone")

@@ -60,11 +60,7 @@ class Axis(NamedTuple):
 def axis(values: Iterable[float], start: float, end: float, *, zero: bool = False) -> Axis:
     """Returns the axis of values, with a margin; logarithmic where they are far apart.
 
-    Args:
-        values: at least one.
-        start: where the least is drawn.
-        end: where the greatest is drawn.
-        zero: whether 0 is on it, at its end if all values are on one side of it.
+    With `zero` 0 is on it, at its end if all values are on one side of it.
     """
     known = sorted([*values, *([0.0] if zero else [])])
     low, high = known[0], known[-1]
@@ -77,12 +73,7 @@ def axis(values: Iterable[float], start: float, end: float, *, zero: bool = Fals
 def scatter(points: Sequence[Point], across: str, up: str, words: Callable[[float], str], line: Sequence[Point] = ()) -> Markup:
     """Returns points by two values, with a line of stairs through some of them.
 
-    Args:
-        points: at least one, the most important first: where labels would cover each other the first is written.
-        across: title of the level axis.
-        up: title of the upright axis.
-        words: returns a value of the level axis in words.
-        line: points of the stairs, from left to right.
+    Where labels would cover each other the first is written.
     """
     x, y = axis([one.x for one in points], LEFT, RIGHT), axis([one.y for one in points], BOTTOM, TOP + 12)
     stairs = [(a, b) for a, b in zip(line, [*line[1:], None], strict=True)]

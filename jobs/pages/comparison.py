@@ -81,7 +81,7 @@ def comparisons(
     *,
     by_judge: bool = True,
 ) -> Comparisons:
-    """Compares the arms of an ablation; arguments and errors as of `jobs.pages.closing.compared`."""
+    """Compares the arms of an ablation; arguments and errors as of `jobs.pages.ablation.compared`."""
     lists = None if judgements is None else compare(run, judgements, settings)
     by_people = judgements is not None and judgements.judge is None
     judged = compare_judged(run, settings, lists=by_people) if by_judge else ()

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from cluster.errors import ConfigError
 from jobs.measure.answers import answer_share
 from jobs.measure.judged_rows import above_cuts
-from jobs.measure.list_portions import weightless
+from jobs.measure.strategies import listed_strategies
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, portions, spread
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import sentence
-from retrievers.lists import TOGETHER
+from retrievers.fusion import takes_part
 from rewriters.guards.words import copies
 
 MOST_QUERIES = 50_000
@@ -59,7 +59,7 @@ def contributions(run: RunFolder) -> Contributions | None:
     chosen = run.manifests
     if queries > MOST_QUERIES:
         chosen = spread(chosen, max(1, MOST_QUERIES // max(manifest.counts["queries"] for manifest in chosen)))
-    names = [ORIGINAL, *run.config.rewrite.planned, *[TOGETHER] * bool(run.config.joining)]
+    names = listed_strategies(run)
     left_out = weightless(run, names)
     found: Counter[tuple[bool, frozenset[str]]] = Counter()
     # lists of weight 0 are no sources of results: what they hold is known where lists were kept
@@ -98,6 +98,18 @@ def comparable(run: RunFolder) -> bool:
     searched as one with its rewrites they are not.
     """
     return not run.config.joining and (run.config.retrieve.keep_runs or not weightless(run, [ORIGINAL]))
+
+
+def weightless(run: RunFolder, names: list[str]) -> list[str]:
+    """Returns the lists of weight 0, as strategy/retriever; a retriever with `together` has none but its original's."""
+    retrieve, fuse, joining = run.config.retrieve, run.config.fuse, run.config.joining
+    routed = [
+        (name, retriever)
+        for name in names
+        for retriever in retrieve.route(name)
+        if not retrieve.retrievers[retriever].together or (name == ORIGINAL and retriever not in joining)
+    ]
+    return [f"{name}/{retriever}" for name, retriever in routed if not takes_part(fuse, name, retriever, 1.0)]
 
 
 def leakage_words(run: RunFolder) -> list[str]:

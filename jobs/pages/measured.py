@@ -133,11 +133,7 @@ UNMEASURED = MeasuredRun()
 def measured_run(
     run: RunFolder, judgements: Judgements | None, gold: GoldAnswers | None, measures: Sequence[str] | None = None
 ) -> MeasuredRun:
-    """Measures a run by its config's measures or these.
-
-    Raises:
-        ConfigError: a measure cannot be computed, or files of the run cannot be read.
-    """
+    """Measures a run by its config's measures or these."""
     lists = None if judgements is None else evaluate(run, judgements, measures)
     return MeasuredRun(lists, measured_answers(run, gold), judgements)
 

@@ -262,16 +262,7 @@ class Section:
 
 
 def render(kind: str, title: str, facts: Sequence[str], state: str, sections: Sequence[Section | None], *, texts: bool) -> str:
-    """Returns a self-contained page without a script.
-
-    Args:
-        kind: of the page, such as `Report of a run`.
-        title: the name of what it is of.
-        facts: short facts below the title.
-        state: of the run: a sign and a word, `✓ finished`.
-        sections: None: nothing to say there.
-        texts: whether queries and texts are on it, which is said.
-    """
+    """Returns a self-contained page without a script."""
     there = [replace(one, parts=[_known(part) for part in one.parts]) for one in sections if one is not None]
     page = _environment().get_template("page.html.j2")
     html = page.render(kind=kind, title=title, facts=facts, state=state, sections=there, texts=texts, style=_text("style.css"))

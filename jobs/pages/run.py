@@ -52,9 +52,6 @@ def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEAS
     """Returns the report as one HTML page, without `prices` with quantities only.
 
     Without `texts` it has no query, rewrite, prompt, answer, message or document; ids, counts and names stay.
-
-    Raises:
-        ConfigError: the run's tables cannot be read.
     """
     with reading(run):
         added, failures = contributions(run), examples(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,33 +40,49 @@ def closing_table(
 
 
 def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Iterator[tuple[str, RenderableType]]:
-    planned, counts = run.plan.counts, run.counts
+    planned, counts, config = run.plan.counts, run.counts, run.config
     rows = f"{planned['log_rows']:,} row{'s' * (planned['log_rows'] != 1)}"
     yield "log", ", ".join(filter(None, [rows, rejected_words(planned)])) + left_out_words(planned)
     committed = "" if run.finished else f"; {counts['queries']:,} committed{covered_words(run.plan, counts)}"
     yield "queries", f"{planned['queries']:,} distinct{committed}"
     if (retried := retry_words(run)) is not None:
         yield "retry", retried
-    yield "rewrites", _rewrites(counts)
+    rungs: dict[str, dict[str, int]] = {}
+    for of, n in counts_of(dict(sorted(counts.items())), RungTexts):
+        rungs.setdefault(of.strategy, {})[of.rung] = n
+    by_rung = [(rung, sum(each.get(rung, 0) for each in rungs.values())) for rung in RUNGS]
+    listed = ", ".join(f"{rung} {n:,}" for rung, n in by_rung if n)
+    yield "rewrites", planned_rewrites(counts) + (f" ({listed})" if listed else "")
     if (saving := saving_of_run(run, prices)) is not None:
         yield "gate", saving.words
-    longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
-    for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
+    longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if config.rewrite.compares_cores else ""
+    for strategy, words in _by_strategy(counts, rungs, config.rewrite.planned).items():
         yield f"  {strategy}", words + (longer if strategy == "core_content" else "")
     if guards := guard_words(run):
         yield "guards", guards
     yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
-    if run.config.iterate is not None:
-        yield "rounds", round_words(counts)
-    if run.config.grade is not None:
-        yield "grades", grade_words(counts)
-    if run.config.web is not None:
-        yield "web", web_words(counts)
-    if run.config.answer is not None:
-        yield "answers", _answers(counts)
-    if run.config.judge is not None:
+    if config.iterate is not None:
+        rounds = sorted((of.number, n) for of, n in counts_of(counts, RoundQueries))
+        words = ", ".join(f"round {number}: {queries(n)}" for number, n in rounds)
+        yield "rounds", words or "none: no best score was below the threshold"
+    if config.grade is not None:
+        graded = {of.verdict: n for of, n in counts_of(counts, GradedDocuments)}
+        verdicts = (RELEVANT, AMBIGUOUS, IRRELEVANT, "ungraded")
+        words = ", ".join(f"{graded[name]:,} {name}" for name in verdicts if graded.get(name))
+        yield "grades", words or "none: no result was there"
+    if config.web is not None:
+        away = sum(n for of, n in counts_of(counts, ErrorQueries) if of.stage == "web")
+        yield "web", f"asked for {queries(counts.get('web_asked', 0))}" + (f", in vain for {queries(away)}" if away else "")
+    if config.answer is not None:
+        wrong = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == WRONG_CITATION)
+        parts = [f"{counts.get('answers', 0):,}"]
+        parts += [f"{cut:,} cut by the token limit"] if (cut := counts.get("answers_cut", 0)) else []
+        parts += [f"{wrong:,} cite a document that they were not given"] if wrong else []
+        yield "answers", ", ".join(parts)
+    if config.judge is not None:
         yield "judgements", f"{counts.get('judgements', 0):,} by {', '.join(judge_models(run)) or 'a judge'}"
-    yield "errors", _errors(counts)
+    reasons = ", ".join(f"{reason} {n:,}" for reason, n in by_reason(counts).items())
+    yield "errors", f"{queries(counts.get('failed_queries', 0))} ({reasons})" if reasons else "none"
     yield from fallback_rows(counts)
     yield from spending_rows(run, prices)
     if (evaluation := measured.known) is not None:
@@ -142,49 +157,13 @@ def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[
     return said
 
 
-def round_words(counts: Mapping[str, int]) -> str:
-    """Returns how many queries had a further round, by its number."""
-    found = sorted((of.number, n) for of, n in counts_of(counts, RoundQueries))
-    return ", ".join(f"round {number}: {queries(n)}" for number, n in found) or "none: no best score was below the threshold"
-
-
-def grade_words(counts: Mapping[str, int]) -> str:
-    """Returns how many results were found relevant, ambiguous and irrelevant."""
-    found = {of.verdict: n for of, n in counts_of(counts, GradedDocuments)}
-    shown = [f"{found[name]:,} {name}" for name in (RELEVANT, AMBIGUOUS, IRRELEVANT, "ungraded") if found.get(name)]
-    return ", ".join(shown) or "none: no result was there"
-
-
-def web_words(counts: Mapping[str, int]) -> str:
-    """Returns for how many queries the web was asked, since their results do not suffice."""
-    away = sum(n for of, n in counts_of(counts, ErrorQueries) if of.stage == "web")
-    return f"asked for {queries(counts.get('web_asked', 0))}" + (f", in vain for {queries(away)}" if away else "")
-
-
-def _answers(counts: Mapping[str, int]) -> str:
-    wrong = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == WRONG_CITATION)
-    parts = [f"{counts.get('answers', 0):,}"]
-    parts += [f"{cut:,} cut by the token limit"] if (cut := counts.get("answers_cut", 0)) else []
-    parts += [f"{wrong:,} cite a document that they were not given"] if wrong else []
-    return ", ".join(parts)
-
-
-def _rewrites(counts: Mapping[str, int]) -> str:
-    rungs: Counter[str] = Counter()
-    for of, n in counts_of(counts, RungTexts):
-        rungs[of.rung] += n
-    by_rung = ", ".join(f"{rung} {rungs[rung]:,}" for rung in RUNGS if rungs[rung])
-    return planned_rewrites(counts) + (f" ({by_rung})" if by_rung else "")
-
-
-def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, str]:
-    found: dict[str, dict[str, int]] = {}
-    for of, n in counts_of(dict(sorted(counts.items())), RungTexts):
-        found.setdefault(of.strategy, {})[of.rung] = n
-    words = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in rungs.items()) for strategy, rungs in found.items()}
-    for strategy, rungs in found.items():
+def _by_strategy(
+    counts: Mapping[str, int], rungs: Mapping[str, Mapping[str, int]], strategies: Sequence[str]
+) -> dict[str, str]:
+    words = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in of.items()) for strategy, of in rungs.items()}
+    for strategy, of in rungs.items():
         if further := counts.get(FurtherTexts(strategy).key, 0):
-            words[strategy] += f"; texts for {queries(sum(rungs.values()) - further)}"
+            words[strategy] += f"; texts for {queries(sum(of.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
     for strategy in strategies if chosen.queries else ():
         selected = f"selected for {queries(chosen.strategies[strategy])}"
@@ -199,12 +178,6 @@ def guard_words(run: RunFolder) -> str:
     if saved:
         found.append(f"{counted('searches', saved)} saved")
     return ", ".join(found)
-
-
-def _errors(counts: Mapping[str, int]) -> str:
-    reasons = by_reason(counts)
-    listed = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
-    return f"{queries(counts.get('failed_queries', 0))} ({listed})" if reasons else "none"
 
 
 def counted(quantity: str, value: float) -> str:

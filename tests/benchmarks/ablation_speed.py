@@ -118,7 +118,7 @@ def one(verb: str, config: str) -> Figures:
     """Returns seconds and CPU seconds of checking, working and closing; calls, searches, pairs; memory in MiB."""
     from jobs.config.load import load_config
     from jobs.job.prepare import prepare
-    from jobs.pages.closing import compared, write_pages
+    from jobs.pages.ablation import compared, write_pages
     from jobs.run.ablation import prepare_ablation
     from jobs.run.job import run_of
     from jobs.run.run import run

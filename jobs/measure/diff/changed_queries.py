@@ -1,16 +1,80 @@
-"""The queries of two runs whose rewrites or first documents differ, with how often they were asked; by DuckDB, in portions."""
+"""The queries of two runs whose rewrites or first documents differ, with how often they were asked; by DuckDB, in portions.
+
+A shard holds a range of query_ids, of its tier, and the statistics of its row group in `queries/` tell which. Two logs are cut
+into shards at other ids, so a portion is a range of ids, with the files of the shards of each run that have some of them:
+comparing takes memory that does not grow with the log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 
-from jobs.measure.diff.portions import portions
+from cluster.run.shards import Shard
 from jobs.measure.judged_rows import contexts_of, database
 from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
+from jobs.runs.reading import create_view, files, queries_table
+
+QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
+TABLES = ("rewrites", "results", "selections")
+_QUERIES = pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64())])
+LAST = "\U0010ffff"
+
+
+def portions(connection: duckdb.DuckDBPyConnection, a: RunFolder, b: RunFolder) -> Iterator[None]:
+    """Goes through the queries of two runs; at each step the connection has views of a portion of their committed rows.
+
+    They are `a_queries`, `b_queries` (query_id, query, log_count), and of each run `rewrites`, `results` and `selections`
+    (query_id, strategies: the planned ones where the run does not select); the last three may hold rows of other queries, too.
+    """
+    sides = [("a", a, _ranges(connection, a)), ("b", b, _ranges(connection, b))]
+    count = max(1, -(-max(sum(shard.rows for _, _, shard in ranges) for _, _, ranges in sides) // QUERIES))
+    cuts = ["", *(f"{number * 16**8 // count:08x}" for number in range(1, count)), LAST]  # ids are hashes, so evenly spread
+    for low, high in pairwise(cuts):
+        for name, run, ranges in sides:
+            shards = [shard for least, greatest, shard in ranges if greatest >= low and least < high]
+            _views(connection, name, run, shards, low, high)
+        yield
+
+
+def _ranges(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> list[tuple[str, str, Shard]]:
+    """Returns the least and the greatest query_id of each committed shard."""
+    done = {manifest.shard for manifest in run.manifests}
+    shards = {(run.storage.url(shard.key), shard.row_group): shard for shard in run.plan.shards if shard.number in done}
+    rows = (
+        connection.execute(
+            "SELECT file_name, row_group_id, stats_min_value, stats_max_value FROM parquet_metadata(?)"
+            " WHERE path_in_schema = 'query_id'",
+            [sorted({file for file, _ in shards})],
+        ).fetchall()
+        if shards
+        else []
+    )
+    return [(least, greatest, shards[file, group]) for file, group, least, greatest in rows if (file, group) in shards]
+
+
+def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, shards: list[Shard], low: str, high: str) -> None:
+    numbers = {shard.number for shard in shards}
+    queries = queries_table(run, sorted(numbers), _QUERIES.names) if numbers else _QUERIES.empty_table()
+    connection.register("queries", queries)
+    portion = "SELECT * FROM queries WHERE query_id >= $low AND query_id < $high"
+    connection.execute(f"CREATE OR REPLACE TABLE {name}_queries AS {portion}", {"low": low, "high": high})
+    manifests = [manifest for manifest in run.manifests if manifest.shard in numbers]
+    for table in TABLES:
+        # the portion's other rows are dropped where the rows are joined to its queries
+        create_view(connection, f"{name}_{table}", table, files(run, table, manifests))
+    if not run.config.rewrite.selects:
+        planned = pa.table({"strategies": pa.array([run.config.rewrite.planned], pa.list_(pa.string()))})
+        connection.register(f"{name}_planned", planned)
+        connection.execute(
+            f"CREATE OR REPLACE VIEW {name}_selections AS SELECT query_id, strategies FROM {name}_queries, {name}_planned"
+        )
+
 
 _TEXTS = """
 CREATE OR REPLACE TABLE texts AS
@@ -132,16 +196,7 @@ class Moves(NamedTuple):
 
 
 def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
-    """Compares the committed queries, rewrites and first documents of two runs.
-
-    Args:
-        a: one run.
-        b: the other.
-        count: the most queries to list.
-
-    Raises:
-        ConfigError: files of the runs cannot be read.
-    """
+    """Compares the committed queries, rewrites and first documents of two runs."""
     depth = min(DEPTH, a.config.results, b.config.results)
     planned = a.config.rewrite.planned, b.config.rewrite.planned
     both = [name for name in planned[0] if name in planned[1]]
@@ -168,7 +223,9 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
                 by_strategy[strategy] = [have + int(add or 0) for have, add in zip(so_far, numbers, strict=True)]
             sums = _row(connection, "SELECT sum(overlap * log_count), sum(log_count), sum(overlap) FROM moved")
             overlaps, traffic, plain = (have + (add or 0) for have, add in zip((overlaps, traffic, plain), sums, strict=True))
-            listed = sorted([*listed, *_listed(connection, both, count)], key=_by_traffic)[:count]
+            listed = sorted(
+                [*listed, *_listed(connection, both, count)], key=lambda one: (-one.asked, one.overlap, one.query_id)
+            )[:count]
     contexts = contexts_of(b, [one.query_id for one in listed])
     queries = shares["both"].queries
     return Moves(
@@ -189,10 +246,6 @@ def _row(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
     return row
 
 
-def _by_traffic(one: MovedQuery) -> tuple[int, float, str]:
-    return -one.asked, one.overlap, one.query_id
-
-
 def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) -> list[MovedQuery]:
     """Returns the portion's queries that moved and were asked most often."""
     connection.execute(
@@ -208,20 +261,17 @@ def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) 
     ).fetchall()
     for query_id, strategy, position, left, right in texts:
         found.setdefault(query_id, {})[strategy, position] = (left, right)
-    selected: dict[str, dict[str, str]] = {}
     choices = connection.execute("SELECT query_id, strategy, of_a FROM choices SEMI JOIN listed USING (query_id)").fetchall()
-    for query_id, strategy, of_a in choices:
-        selected.setdefault(query_id, {})[strategy] = "A" if of_a else "B"
+    selected = {(query_id, strategy): "A" if of_a else "B" for query_id, strategy, of_a in choices}
     rows = connection.execute(
         "SELECT query_id, query, listed.log_count, moved, overlap, first_a, first_b FROM listed JOIN b_queries USING (query_id)"
     ).fetchall()
-    return [
-        MovedQuery(
-            query_id, query, asked, moved, overlap, (first_a, first_b),
-            _differing(found.get(query_id, {}), both), _in_order(selected.get(query_id, {}), both),
-        )
-        for query_id, query, asked, moved, overlap, first_a, first_b in rows
-    ]  # fmt: skip
+    moved = []
+    for query_id, query, asked, is_moved, overlap, *first in rows:
+        selections = {name: selected[query_id, name] for name in both if (query_id, name) in selected}
+        rewrites = _differing(found.get(query_id, {}), both)
+        moved.append(MovedQuery(query_id, query, asked, is_moved, overlap, (first[0], first[1]), rewrites, selections))
+    return moved
 
 
 def _differing(
@@ -234,7 +284,3 @@ def _differing(
     }
     order = sorted((one for one in texts if one[0] in strategies), key=lambda one: (strategies.index(one[0]), one[1]))
     return {named[one]: texts[one] for one in order if texts[one][0] != texts[one][1]}
-
-
-def _in_order(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}

@@ -109,18 +109,7 @@ class Paired(NamedTuple):
 
 
 def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, measures: Sequence[str] | None = None) -> Paired:
-    """Measures two runs and pairs their values.
-
-    Args:
-        a: one run.
-        b: the other; a difference is of B - A.
-        judgements: of log rows or queries.
-        count: the most queries to list as gained, and as lost.
-        measures: names that ir_measures knows; None: those of the config of B.
-
-    Raises:
-        ConfigError: a measure cannot be computed, or files of the runs cannot be read.
-    """
+    """Measures two runs and pairs their values."""
     names = measures or b.config.evaluate.measures
     of_a, of_b = (measure(run, judgements, names, alone=False) for run in (a, b))
     return _paired(of_a, of_b, b, count, (a.config.results, b.config.results))
@@ -205,10 +194,6 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
 
     A log row that only one run rejected is of the other's query, and zero where it was rejected. Keys are in order of their
     queries, those that both rejected last. What else the frame says is of B.
-
-    Args:
-        a: of a run; its first arm is A.
-        b: of another; its first arm is B.
     """
     both = [name for name in b.measures if name in a.measures]
     a, b = (of.with_measures([of.measures.index(name) for name in both]) for of in (a, b))

@@ -23,11 +23,10 @@ from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.evaluate import evaluate
-from jobs.measure.export.tables import LONG, long_tables, write_tables
-from jobs.measure.export.trec import run_tags, write_run, write_trec
+from jobs.measure.exports import LONG, long_tables, run_tags, write_run, write_tables, write_trec
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
-from jobs.pages.closing import PER_QUERY, compared, write_pages
+from jobs.pages.ablation import PER_QUERY, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import run_in_process

@@ -15,9 +15,8 @@ from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.diff.quality import quality
 from jobs.measure.evaluate import evaluate, evaluation_values
-from jobs.measure.export.trec import write_trec
-from jobs.pages.ablation import ablation_report
-from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
+from jobs.measure.exports import write_trec
+from jobs.pages.ablation import ComparedArms, ablation_report, closing_page, closing_values, compared, write_pages
 from jobs.pages.measured import MeasuredRun
 from jobs.pages.summary import closing_table
 from jobs.run.ablation import prepare_ablation

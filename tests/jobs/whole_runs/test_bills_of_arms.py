@@ -13,7 +13,7 @@ import pytest
 from cluster.costs import Prices
 from jobs.counts import QUANTITIES, cost_quantity
 from jobs.measure.costs import arm_costs
-from jobs.pages.closing import closing_page, compared
+from jobs.pages.ablation import closing_page, compared
 from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
@@ -111,17 +111,17 @@ def usd(run: RunFolder) -> float:
 def check(job: str, base: Changes, arms: dict[str, Changes]) -> RunFolder:
     """Checks the bill of each arm against that of a run of it, and what it alone needs against an ablation without it."""
     whole = finished(prepared_work(job, settings(base), {"arms": arms}))
-    found = {one.arm: one for one in arm_costs(whole, PRICES, {})}
+    found = {one["arm"]: one for one in arm_costs(whole, PRICES, {})}
     for arm, changes in {"full": {}, **arms}.items():
         alone = finished(prepared_work(job, [*settings(base | changes), "name=alone"], None))
         assert needed(whole, arm) == executed(alone), (arm, changes)
-        assert found[arm].standalone_usd == pytest.approx(usd(alone)), (arm, changes)
+        assert found[arm]["standalone_usd"] == pytest.approx(usd(alone)), (arm, changes)
     for arm in arms:
         rest = {name: one for name, one in arms.items() if name != arm}
         without = finished(prepared_work(job, [*settings(base), "name=without"], {"arms": rest}))
         # without it another arm's judge may pay for a grade that is left, so that kinds of work are not compared
         assert executed(whole).total() - executed(without).total() == needed(whole, arm, "alone").total(), arm
-        assert found[arm].marginal_usd == pytest.approx(usd(whole) - usd(without)), arm
+        assert found[arm]["marginal_usd"] == pytest.approx(usd(whole) - usd(without)), arm
     return whole
 
 
@@ -138,10 +138,10 @@ def test_an_arm_without_grading_pays_for_the_judgements_that_another_s_grades_ar
         needed(run, one["name"])["judgements"] for one in run.record["ablation"]["arms"]
     )
     shown = compared(run, None, run.config.evaluate, None)
-    costs = {one.arm: one for one in shown.costs}
+    costs = {one["arm"]: one for one in shown.costs}
     for arm in arms:
-        assert costs[arm].judgements == needed(run, arm)["judgements"]
-        assert costs[arm].alone_judgements == needed(run, arm, "alone")["judgements"]
+        assert costs[arm]["judgements"] == needed(run, arm)["judgements"]
+        assert costs[arm]["alone_judgements"] == needed(run, arm, "alone")["judgements"]
     words = " ".join(printed(closing_page(shown), 160).split())
     assert f"judgements {executed(run)['judgements']:,} in place of {saved(run).naive['judgements']:,}" in words
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.__main__ import main
 from jobs.config.load import load_config
-from jobs.pages.closing import closing_page, compared
+from jobs.pages.ablation import closing_page, compared
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, job_in_process, run_in_process

@@ -14,8 +14,7 @@ import pytest
 
 from jobs.__main__ import main
 from jobs.measure.comparison import compare_judged
-from jobs.pages.ablation import ablation_report
-from jobs.pages.closing import closing_page, compared
+from jobs.pages.ablation import ablation_report, closing_page, compared
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work
 from tests.support.jobs.terminals import printed

@@ -13,8 +13,7 @@ import pytest
 
 from jobs.measure.answers import gold_answers
 from jobs.measure.judged import judged_relevance
-from jobs.pages.ablation import ablation_report
-from jobs.pages.closing import compared
+from jobs.pages.ablation import ablation_report, compared
 from jobs.runs.folder import open_run
 from tests.support.golden import CRITERIA, world
 from tests.support.jobs.corrective_llm import prompt_of

@@ -15,10 +15,10 @@ import pyarrow as pa
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, commit, put_plan, write_table
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
+from jobs.counts import QUANTITIES
 from jobs.measure.comparison import Comparison, differences
 from jobs.measure.costs import ArmCost
-from jobs.measure.funnel import Funnel, StrategyFunnel
-from jobs.measure.worth import Worth
+from jobs.measure.strategies import Funnel, Worth
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import STORED
 from tests.support.jobs.report_runs import frame_of
@@ -99,16 +99,11 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
 
 def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> Funnel:
     """Returns an invented funnel."""
-    rows = []
+    rows: dict[str, list[int | None]] = {}
     for n, name in enumerate(strategies):
         alone = (120 - 25 * n) * scale
-        rows.append(
-            StrategyFunnel(
-                name, 300, 900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23), 0.31 + 0.05 * n,
-                0.4 + 0.04 * n, alone / (1200 * scale),
-            )
-        )  # fmt: skip
-    return Funnel(tuple(rows), 300, 1500 * scale, 1200 * scale)
+        rows[name] = [900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23)]
+    return Funnel(300, 1500 * scale, 1200 * scale, rows)
 
 
 def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[Worth]:
@@ -120,7 +115,7 @@ def costs_of(arms: Sequence[ArmOf], comparison: Comparison | None = None, *, pri
     """Returns invented costs: by strategies and by what an arm changes."""
     random = np.random.default_rng(5)
     gains = {one.arm: one.difference for one in comparison.differences if one.measure == MEASURES[0]} if comparison else {}
-    found = []
+    found: list[ArmCost] = []
     for arm in arms:
         if arm.members:
             continue
@@ -129,11 +124,13 @@ def costs_of(arms: Sequence[ArmOf], comparison: Comparison | None = None, *, pri
         usd = 0.004 + rewrites * 0.00035 * random.uniform(0.8, 1.4)
         gain = gains[arm.name] / usd if arm.name in gains else None
         found.append(
-            ArmCost(
-                arm.name, seconds, seconds * 0.6, rewrites, rewrites * 210, rewrites * 48, 600 + 2 * rewrites, 9000,
-                0, 0, 0, 0, 0, rewrites // 10, rewrites // 5, 70, 0, 0, 0, 0, 0,
-                usd if priced else None, usd * 0.1 if priced else None, gain if priced else None,
-            )
+            dict.fromkeys((*QUANTITIES, *(f"alone_{name}" for name in QUANTITIES)), 0)
+            | {
+                "arm": arm.name, "seconds": seconds, "device_seconds": seconds * 0.6, "requests": rewrites,
+                "prompt_tokens": rewrites * 210, "completion_tokens": rewrites * 48, "searches": 600 + 2 * rewrites,
+                "pairs": 9000, "standalone_usd": usd if priced else None, "marginal_usd": usd * 0.1 if priced else None,
+                "gain_per_usd": gain if priced else None,
+            }
         )  # fmt: skip
     return found
 

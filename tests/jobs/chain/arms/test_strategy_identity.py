@@ -75,7 +75,7 @@ def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(mak
     server.answer = answer
     arms = {"long": {"rewrite.decoding.max_tokens": 96}, "longer": {"rewrite.engine.args": {"max_tokens": 200}}}
     folder = run_in_process(make({"arms": arms}, {"decoding": {"max_tokens": 32}}))
-    found = {one.arm: one.completion_tokens for one in arm_costs(open_run(str(folder)), None, {})}
+    found = {one["arm"]: one["completion_tokens"] for one in arm_costs(open_run(str(folder)), None, {})}
     assert {arm: found[arm] for arm in ("full", *arms)} == {
         arm: tokens * len(QUERIES) for arm, tokens in {"full": 32, "long": 96, "longer": 200}.items()
     }

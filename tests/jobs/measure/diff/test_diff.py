@@ -14,10 +14,9 @@ import pytest
 from jobs.__main__ import main
 from jobs.job.steps import OF_JUDGEMENTS, VARIABLES
 from jobs.log.judgements import JudgedBy
-from jobs.measure.diff import portions as portions_module
+from jobs.measure.diff import changed_queries as portions_module
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
-from jobs.measure.diff.changes import Change, changes
-from jobs.measure.diff.diff import Cost, diff, diff_values
+from jobs.measure.diff.diff import Change, Cost, changes, diff, diff_values
 from jobs.measure.diff.quality import judge_of_both
 from jobs.measure.judged import judge_asked
 from jobs.measure.judged_rows import database

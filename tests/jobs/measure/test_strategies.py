@@ -1,4 +1,4 @@
-"""The funnel of each strategy: by hand, and against plain loops over made-up lists."""
+"""The funnel of each strategy, by hand and against plain loops over made-up lists, and its worth without judgements."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.log.judgements import Judgements
-from jobs.measure import list_portions as list_files
-from jobs.measure.funnel import Funnel, StrategyFunnel, funnel
+from jobs.measure import strategies as measured
+from jobs.measure.strategies import Funnel, Worth, funnel, worth
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
@@ -39,52 +39,34 @@ LISTS = {
 JUDGEMENTS = Judgements("qrels", GRADES)
 
 
-def of(result: Funnel | None) -> dict[str, StrategyFunnel]:
+def of(result: Funnel | None) -> dict[str, list[int | None]]:
     assert result is not None
-    return {one.strategy: one for one in result.strategies}
-
-
-def counts(one: StrategyFunnel) -> tuple[int | None, ...]:
-    return one.relevant_found, one.found_alone, one.survived_fusion, one.survived_reranker, one.in_top
+    return result.strategies
 
 
 def test_an_ablation_by_hand(tmp_path: Path) -> None:
-    made = [
-        {"query_id": A, "strategy": "general", "position": 1, "text": "x", "arm": "full"},
-        {"query_id": A, "strategy": "general", "position": 1, "text": "y", "arm": "full #2"},
-        {"query_id": B, "strategy": "keyword", "position": 1, "text": "z", "arm": "full"},
-    ]
-    run = write_folder(tmp_path, LISTS | {"rewrites": made}, queries=2, shard_size=1, arms=ARMS, rerank=RERANK)
-    result = funnel(run, JUDGEMENTS, top=2)
+    result = funnel(write_folder(tmp_path, LISTS, queries=2, shard_size=1, arms=ARMS, rerank=RERANK), JUDGEMENTS, top=2)
     assert result is not None
-    assert (result.judged_queries, result.relevant, result.found, result.top) == (2, 7, 6, 2)
-    found = of(result)
-    assert list(found) == ["original", "general", "keyword"]
-    assert [one.rewrites for one in found.values()] == [2, 1, 1]
-    assert counts(found["original"]) == (1, 0, 0, 0, 0)  # d1 is in general's list as well
-    assert counts(found["general"]) == (4, 3, 2, 1, 0)  # d4 is no candidate, d7 no result, d3 third
-    assert counts(found["keyword"]) == (2, 2, 2, 2, 2)
-    assert [one.unique_contribution for one in found.values()] == [0, pytest.approx(3 / 6), pytest.approx(2 / 6)]
-    assert found["original"].overlap == 1.0
-    assert found["general"].overlap == pytest.approx(1 / 4)  # bm25 of A alone: dense has no list of the original
-    assert found["keyword"].overlap == pytest.approx((0 + 1 + 1 / 2) / 3)
-    assert found["original"].redundancy == pytest.approx((1 / 4 + 1) / 2)
-    assert found["general"].redundancy == pytest.approx((1 / 4 + 0) / 2)
-    assert found["keyword"].redundancy == pytest.approx((0 + 1 + 1 / 2) / 3)
+    assert (result.judged_queries, result.relevant, result.found) == (2, 7, 6)
+    assert result.strategies == {
+        "original": [1, 0, 0, 0, 0],  # d1 is in general's list as well
+        "general": [4, 3, 2, 1, 0],  # d4 is no candidate, d7 no result, d3 third
+        "keyword": [2, 2, 2, 2, 2],
+    }
 
 
 def test_hits_below_a_floor_or_an_own_depth_are_not_found(tmp_path: Path) -> None:
     floor = {"kind": "local", "index": "nowhere", "score_floor": 97.5}
     retrieve = {"retrievers": {"bm25": floor, "dense": {"kind": "local", "index": "nowhere"}}}
     found = of(funnel(write_folder(tmp_path, LISTS, queries=2, arms=ARMS, rerank=RERANK, retrieve=retrieve), JUDGEMENTS))
-    assert counts(found["general"])[:2] == (3, 2)  # d4 is third, with a score of 97
+    assert found["general"][:2] == [3, 2]  # d4 is third, with a score of 97
 
 
 def test_without_a_reranker_the_results_of_a_plain_run_are_the_candidates(tmp_path: Path) -> None:
     results = ranked(A, ["d1", "d5", "d3"], arm="run") + ranked(B, ["d2"], arm="run")
     found = of(funnel(write_folder(tmp_path, {"runs": RUNS, "results": results}, queries=2), JUDGEMENTS, top=2))
-    assert counts(found["general"]) == (4, 3, 1, None, 0)
-    assert counts(found["keyword"]) == (2, 2, 2, None, 2)
+    assert found["general"] == [4, 3, 1, None, 0]
+    assert found["keyword"] == [2, 2, 2, None, 2]
 
 
 def test_with_a_reranker_the_scored_pairs_of_a_plain_run_are_the_candidates(tmp_path: Path) -> None:
@@ -92,8 +74,8 @@ def test_with_a_reranker_the_scored_pairs_of_a_plain_run_are_the_candidates(tmp_
     results = ranked(A, ["d4"], arm="run") + ranked(B, ["d2"], arm="run")  # the reranker failed on B
     run = write_folder(tmp_path, {"runs": RUNS, "results": results, "scores": scores}, queries=2, rerank=RERANK)
     found = of(funnel(run, JUDGEMENTS))
-    assert counts(found["general"]) == (4, 3, 2, 1, 1)
-    assert counts(found["keyword"]) == (2, 2, 2, 1, 1)
+    assert found["general"] == [4, 3, 2, 1, 1]
+    assert found["keyword"] == [2, 2, 2, 1, 1]
 
 
 def test_queries_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
@@ -103,15 +85,16 @@ def test_queries_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
     assert (result.judged_queries, result.relevant, result.found) == (1, 6, 5)
 
 
-def test_a_run_without_lists_has_no_funnel(tmp_path: Path) -> None:
+def test_a_run_without_lists_has_neither(tmp_path: Path) -> None:
     retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "x"}}, "keep_runs": False}
-    assert funnel(write_folder(tmp_path, {}, queries=1, retrieve=retrieve), JUDGEMENTS) is None
+    run = write_folder(tmp_path, {}, queries=1, retrieve=retrieve)
+    assert (funnel(run, JUDGEMENTS), worth(run)) == (None, [])
 
 
 def test_it_does_not_depend_on_how_much_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_folder(tmp_path, LISTS, queries=2, shard_size=1, arms=ARMS)
     whole = funnel(run, JUDGEMENTS)
-    monkeypatch.setattr(list_files, "PORTION", 1)
+    monkeypatch.setattr(measured, "PORTION", 1)
     assert funnel(run, JUDGEMENTS) == whole
 
 
@@ -152,7 +135,7 @@ def written(folder: Path, job: dict[str, Any]) -> RunFolder:
     return write_folder(folder, tables, queries=3, arms=ARMS, rerank=RERANK, fuse={"depth": job["depth"]})
 
 
-def by_loops(job: dict[str, Any], top: int) -> dict[str, list[float | None]]:
+def by_loops(job: dict[str, Any], top: int) -> dict[str, list[int]]:
     lists = {key: doc_ids for key, doc_ids in job["lists"].items() if doc_ids}
     finders = defaultdict(set)
     for (query_id, strategy, _, _), doc_ids in lists.items():
@@ -164,36 +147,14 @@ def by_loops(job: dict[str, Any], top: int) -> dict[str, list[float | None]]:
         for key, grades in job["grades"].items() if key != "L9" for doc_id, grade in grades.items() if grade > 0
     ]  # fmt: skip
     found = [pair for pair in relevant if finders[pair]]
-    values: dict[str, list[float | None]] = {}
+    values: dict[str, list[int]] = {}
     for name in STRATEGIES:
         alone = [pair for pair in found if finders[pair] == {name}]
         fused = [(query_id, doc_id) for query_id, doc_id in alone if doc_id in job["fused"][query_id]]
         kept = [(query_id, doc_id) for query_id, doc_id in fused if doc_id in job["kept"][query_id]]
         first = [(query_id, doc_id) for query_id, doc_id in kept if doc_id in job["kept"][query_id][:top]]
-        greatest, with_original = [], []
-        for (query_id, strategy, retriever, _), doc_ids in lists.items():
-            others = [
-                (other[1], jaccard(doc_ids, theirs))
-                for other, theirs in lists.items()
-                if (other[0], other[2]) == (query_id, retriever) and other[1] != strategy
-            ]
-            if strategy == name:
-                greatest.append(max((value for _, value in others), default=0.0))
-                with_original += [value for other, value in others if other == "original"]
-        overlap = (1.0 if greatest else None) if name == "original" else mean(with_original)
-        share = len(alone) / len(found) if found else 0.0
         values[name] = [sum(name in finders[pair] for pair in found), len(alone), len(fused), len(kept), len(first)]
-        values[name] += [overlap, mean(greatest), share]
     return values
-
-
-def jaccard(one: list[str], other: list[str]) -> float:
-    first, second = set(one[:10]), set(other[:10])
-    return len(first & second) / len(first | second)
-
-
-def mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 @pytest.mark.slow
@@ -202,11 +163,89 @@ def mean(values: list[float]) -> float | None:
 def test_it_is_what_plain_loops_count_and_only_ever_falls(job: dict[str, Any], top: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = of(funnel(written(Path(folder), job), Judgements("qrels", job["grades"]), top))
-    wanted = by_loops(job, top)
-    for name, one in result.items():
-        values = [*counts(one), one.overlap, one.redundancy, one.unique_contribution]
-        assert [value if value is None else pytest.approx(value) for value in wanted[name]] == values
-        falling = [value for value in counts(one) if value is not None]
-        assert falling == sorted(falling, reverse=True)
-        assert 0 <= one.unique_contribution <= 1
-    assert sum(one.unique_contribution for one in result.values()) <= 1 + 1e-9
+    assert result == by_loops(job, top)
+    assert all(counts == sorted(counts, reverse=True) for counts in by_loops(job, top).values())
+
+
+# ---------------------------------------------------------------- worth
+
+BI = {"kind": "bi_encoder", "encoder": {"model": "models/small"}}
+RANKED_ARMS = [arm("full", reranker="own"), arm("original")]
+LISTED = [
+    *list_row(A, "original", "bm25", ["d1", "d2"]),
+    *list_row(A, "general", "bm25", ["d2", "d3"]),
+    *list_row(A, "general", "dense", ["d4"]),
+    *list_row(B, "original", "bm25", ["d1"]),
+    *list_row(B, "general", "bm25", ["d9"]),
+    *list_row(C, "keyword", "bm25", ["d5"]),
+]
+
+
+def scored(query_id: str, reranker: str = "own", **scores: float) -> list[Row]:
+    row = {"query_id": query_id, "model": "/absolute/models/small", "reranker": reranker}
+    return [row | {"doc_id": doc_id, "score": score} for doc_id, score in scores.items()]
+
+
+SCORES = [
+    *scored(A, d1=0.5, d2=0.25, d3=1.0),
+    *scored(B, d1=0.75),  # d9 is no candidate
+    *scored(C, d5=2.0),  # nothing of the original
+    *scored(A, "with another prompt", d1=0.0, d3=9.0),
+]
+FOUND = ranked(A, ["d3", "d1", "d4"], arm="full") + ranked(B, ["d9"], arm="full") + ranked(C, ["d5"], arm="full")
+
+
+def worths(run: RunFolder) -> dict[str, Worth]:
+    return {one.strategy: one for one in worth(run)}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    others = ranked(A, ["d2"], arm="original")
+    tables = {"runs": LISTED, "scores": SCORES, "results": FOUND + others}
+    return write_folder(tmp_path, tables, queries=3, arms=RANKED_ARMS, rerank=BI)
+
+
+def test_the_best_score_of_a_strategy_is_compared_with_the_original_s(run: RunFolder) -> None:
+    found = worths(run)
+    assert list(found) == ["original", "general", "keyword"]
+    assert found["general"].reranker_gain == pytest.approx(1.0 - 0.5)  # of A alone: B's list has no scored document
+    assert found["original"].reranker_gain == 0.0
+    assert found["keyword"].reranker_gain is None
+
+
+def test_where_the_config_itself_has_no_reranker_there_is_no_gain(tmp_path: Path) -> None:
+    tables = {"runs": LISTED, "scores": SCORES, "results": FOUND}
+    run = write_folder(tmp_path, tables, queries=3, arms=[arm("full"), arm("original")], rerank=BI)
+    assert worths(run)["general"].reranker_gain is None
+
+
+def test_results_that_the_original_does_not_have(run: RunFolder) -> None:
+    found = worths(run)
+    assert {name: (one.increment, one.increment_share) for name, one in found.items()} == {
+        "original": (0.0, 0.0),
+        "general": (pytest.approx(3 / 3), pytest.approx(3 / 5)),  # d3 and d4 of A, d9 of B
+        "keyword": (pytest.approx(1 / 3), pytest.approx(1 / 5)),
+    }
+
+
+def test_without_a_reranker_there_is_no_gain(tmp_path: Path) -> None:
+    run = write_folder(tmp_path, {"runs": LISTED, "results": FOUND}, queries=3, arms=RANKED_ARMS)
+    assert {one.reranker_gain for one in worths(run).values()} == {None}
+
+
+def test_a_plain_run(tmp_path: Path) -> None:
+    results = [row | {"arm": "run"} for row in FOUND]
+    tables = {"runs": LISTED, "scores": [row for row in SCORES if row["reranker"] == "own"], "results": results}
+    found = worths(write_folder(tmp_path, tables, queries=3, rerank=BI))
+    assert [found["general"].reranker_gain, found["general"].increment] == pytest.approx([0.5, 1.0])
+
+
+def test_hits_below_a_floor_are_not_the_original_s(tmp_path: Path) -> None:
+    results = ranked(A, ["d3", "d1", "d4", "d2"], arm="full") + ranked(B, ["d9"], arm="full")
+    scores = scored(A, d1=0.5, d2=1.5, d3=1.0)
+    tables = {"runs": LISTED, "scores": scores, "results": results}
+    run = write_folder(tmp_path, tables, queries=3, arms=RANKED_ARMS, rerank=BI, fuse={"original_floor": 98.5})
+    found = worths(run)
+    assert found["general"].increment == pytest.approx(4 / 3)  # d2, too: the original has it second, below its floor
+    assert found["general"].reranker_gain == pytest.approx(1.5 - 0.5)

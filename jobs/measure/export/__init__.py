@@ -1,1 +1,0 @@
-"""What a comparison gives to other tools: CSV, Parquet, TREC files, lists."""

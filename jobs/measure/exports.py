@@ -1,0 +1,363 @@
+"""Files for other tools: measures key by key (Parquet or CSV), TREC run files, and answers as JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from cluster.errors import ConfigError, RetrieverError, nearest
+from cluster.storage import remote
+from cluster.storage.whole_file import written
+from jobs.chain.arms.arms import FULL, RUN
+from jobs.chain.steps.contexts import without_citations
+from jobs.log.judgements import Key
+from jobs.measure.answers import GoldAnswers, answering, best_overlap
+from jobs.measure.frame import JUDGED_LISTS, Frame
+from jobs.measure.judged_rows import ARM_LISTS, contexts_of, counted_keys, database
+from jobs.runs.documents import RunDocuments, pages
+from jobs.runs.folder import RunFolder
+from jobs.runs.rewrites import searched_rewrites
+from retrievers.web.hits import is_page
+
+ENDINGS = (".parquet", ".csv")
+LONG = pa.schema([(name, pa.string()) for name in ("key", "query_id", "arm", "measure")] + [("value", pa.float64())])
+
+
+def check_ending(path: str, option: str = "") -> None:
+    """Checks the name of a file that is to be written; `option` of the command line gave it.
+
+    Raises:
+        ConfigError: it ends in neither .parquet nor .csv.
+    """
+    if not path.lower().endswith(ENDINGS):
+        what = f"{option} {path}".strip()
+        raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
+
+
+def write_tables(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Writes tables, one after the other, to a local file or an object on S3, Parquet or CSV by its ending."""
+    check_ending(path)
+    is_parquet = path.lower().endswith(".parquet")
+    with written(path) as file:
+        opened: Any = pq.ParquetWriter(file, schema, compression="zstd") if is_parquet else pa.csv.CSVWriter(file, schema)
+        with opened as writer:
+            for table in tables:
+                writer.write_table(table)
+
+
+def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
+    """Returns a row per counted key of a run: the key, its query, and each measure of the results and of the original alone.
+
+    Of frames of lists and of answers, a row has the measures of all; null where its key does not count. Frames of log rows or
+    texts of queries stand beside frames of query_ids, such as a judge's: a row has the values of its query there, and a query
+    without such a row has one without a key.
+    A run whose queries have earlier turns has a column `context`.
+
+    Raises:
+        ConfigError: judgements and gold answers name different things.
+    """
+    kinds: list[Key] = [key for key in dict.fromkeys(frame.key for frame in frames) if key != "query_id"] or ["query_id"]
+    if len(kinds) > 1:
+        what = f"per_query: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
+        raise ConfigError("argument", f"{what}; give both by one key")
+    # key and query_id, of which one may be None -> query_id, query and how often it was asked
+    first: dict[tuple[str | None, str | None], tuple[str | None, str | None, int]] = {}
+    for frame in sorted(frames, key=lambda one: one.key != kinds[0]):
+        of_keys = zip(frame.query_ids, frame.queries, frame.counts.tolist(), strict=True)
+        known = {query_id for _, query_id in first}
+        for key, asked in zip(frame.keys, of_keys, strict=True):
+            if frame.key == kinds[0]:
+                first.setdefault((key, asked[0]), asked)
+            elif asked[0] not in known:
+                first.setdefault((None, asked[0]), asked)
+    query_ids, queries, counts = zip(*first.values(), strict=True) if first else ((), (), ())
+    contexts = contexts_of(run, [query_id for query_id in query_ids if query_id is not None])
+    columns: dict[str, pa.Array] = {}
+    if kinds[0] != "query_id":
+        texts = queries if kinds[0] == "query" else [None] * len(first)
+        columns[kinds[0]] = pa.array([key or text for (key, _), text in zip(first, texts, strict=True)], pa.string())
+    columns["query_id"] = pa.array(query_ids, pa.string())
+    if kinds[0] != "query":
+        columns["query"] = pa.array(queries, pa.string())
+    if run.config.log.context_column is not None:
+        columns["context"] = pa.array([contexts.get(query_id or "") for query_id in query_ids], pa.string())
+    rejected = np.array([query_id is None for query_id in query_ids], np.bool_)
+    columns["log_count"] = pa.array(np.array(counts, np.int64), mask=rejected)
+    for frame in frames:
+        place_of: dict[str | None, int] = {key: place for place, key in enumerate(frame.keys)}
+        by_key = frame.key == kinds[0]
+        places = pa.array([place_of.get(key if by_key else query_id) for key, query_id in first], pa.int64())
+        for number, name in enumerate(frame.measures):
+            for arm, suffix in zip(frame.values, ("", " original"), strict=False):
+                columns[f"{name}{suffix}"] = pa.array(arm[number]).take(places)
+    return pa.table(columns)
+
+
+def long_table(*frames: Frame) -> pa.Table:
+    """Returns the rows of `long_tables`."""
+    return pa.concat_tables([LONG.empty_table(), *long_tables(*frames)])
+
+
+def long_tables(*frames: Frame) -> Iterator[pa.Table]:
+    """Yields the rows of each arm, of hundreds those of one at a time: key, query_id, arm, measure, value.
+
+    There is one per measure and counted key. Measures of results that an LLM judged beside people have `judged ` before their
+    names.
+    """
+    for frame in frames:
+        measure, key = (pa.array(places.reshape(-1)) for places in np.indices(frame.values.shape[1:]))
+        before = "judged " * (frame.kind == JUDGED_LISTS)
+        names = pa.array([before + name for name in frame.measures], pa.string()).take(measure)
+        keys, query_ids = (pa.array(of, pa.string()).take(key) for of in (frame.keys, frame.query_ids))
+        for arm, values in zip(frame.arms, frame.values, strict=True):
+            yield pa.table((keys, query_ids, pa.repeat(arm, len(key)), names, pa.array(values.reshape(-1))), schema=LONG)
+
+
+_BATCH = 1 << 16  # rows
+_LONGEST_TAG = 100
+_SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
+_FOUND = """
+CREATE TEMP TABLE found AS
+SELECT arm, place, topic, doc_id, rank FROM rows_by_name($files) JOIN wanted USING (query_id)
+"""
+_NOTHING = "CREATE TEMP TABLE found (arm VARCHAR, place BIGINT, topic VARCHAR, doc_id VARCHAR, rank BIGINT)"
+_SPACED = "SELECT name FROM (SELECT unnest([topic, doc_id]) AS name FROM found) WHERE regexp_matches(name, $space) LIMIT 1"
+_LINES = """
+SELECT concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, $tag)
+FROM (
+    SELECT topic, doc_id, rank FROM found WHERE arm = $arm
+    UNION ALL
+    SELECT topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
+    WHERE chosen.arm = $arm
+)
+ORDER BY topic, rank
+"""
+
+
+def write_run(path: str, run: RunFolder, frame: Frame) -> None:
+    """Writes the results of a run as a TREC run file, a local file or an object on S3.
+
+    Topics, scores and errors are those of `write_trec`; the tag is the run's id.
+    """
+    with written(path) as file:
+        _write(f"--trec {path}", run, frame, {RUN: (run.record["run_id"], file)})
+
+
+def write_trec(folder: str, run: RunFolder, frame: Frame) -> dict[str, str]:
+    """Writes the results of each arm as a TREC run file `<arm>.run`; returns arm -> path.
+
+    A topic is a counted judged key; of judgements by query text, the query_id. The score is 1 / rank,
+    which falls strictly, so that no reader reorders ties. An arm that chooses among others by judgements has, for each key,
+    the list of the arm that the comparison chose. What is not of A-Z a-z 0-9 . _ + = - in an arm's name is an underscore in
+    its file's name, and a hash tells such names apart.
+
+    Raises:
+        ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
+    """
+    if not remote(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".dmqr-", dir=None if remote(folder) else folder) as temporary:
+        files = {arm: (tag, Path(temporary, f"{tag}.run")) for arm, tag in run_tags(frame.arms).items()}
+        _write(folder, run, frame, files)
+        return {arm: _placed(file, folder) for arm, (_, file) in files.items()}  # all are whole now
+
+
+def run_tags(arms: Iterable[str]) -> dict[str, str]:
+    """Returns arm -> its run tag and name of its file, distinct even where a file system ignores case."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for arm in arms:
+        tag = re.sub(r"[^A-Za-z0-9._+=-]", "_", arm)[:_LONGEST_TAG].lstrip(".-")
+        if tag != arm or tag.lower() in taken:
+            tag = f"{tag or 'arm'}-{hashlib.sha256(arm.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+        found[arm] = tag
+        taken.add(tag.lower())
+    return found
+
+
+def _placed(file: Path, folder: str) -> str:
+    """Moves a file into a folder, or uploads it below a prefix on S3; returns where it is then."""
+    path = f"{folder.rstrip('/')}/{file.name}"
+    with written(path) as temporary:
+        shutil.move(file, temporary)
+    return path
+
+
+def _write(where: str, run: RunFolder, frame: Frame, files: Mapping[str, tuple[str, Path]]) -> None:
+    """Writes the results of arms; `files`: arm -> its tag and its file."""
+    places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
+    query_ids = [frame.query_ids[place] for place in places]
+    topics = query_ids if frame.key == "query" else [frame.keys[place] for place in places]
+    choosing = {one["name"]: one["members"] for one in run.record.get("ablation", {}).get("arms", ()) if one.get("members")}
+    wanted = {"place": places, "query_id": pa.array(query_ids, pa.string()), "topic": pa.array(topics, pa.string())}
+    tables = [file for table in ARM_LISTS for file in run.tables.get(table, ())]
+    with database(run) as connection:
+        connection.register("wanted", pa.table(wanted))
+        connection.register("chosen", _chosen(frame, choosing, places))
+        connection.execute(_FOUND if tables else _NOTHING, {"files": tables} if tables else None)
+        spaced = connection.execute(_SPACED, {"space": _SPACE}).fetchone()
+        if spaced is not None:
+            name = f"{spaced[0][:80]!r}"
+            raise ConfigError("argument", f"{where}: id {name} has white space, which ends a column there; use --per-query")
+        for arm, (tag, path) in files.items():
+            rows = connection.execute(_LINES, {"arm": arm, "tag": tag})
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                while lines := rows.fetchmany(_BATCH):
+                    file.writelines(f"{line}\n" for (line,) in lines)
+
+
+def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequence[int]) -> pa.Table:
+    """Returns the rows (arm, place, member): for each arm that chooses, the first member with the arm's values of that key."""
+    number = {arm: place for place, arm in enumerate(frame.arms)}
+    rows = []
+    for arm, named in choosing.items():
+        members = [member for member in named if member in number]
+        if arm not in number or not members:
+            continue
+        values = frame.values[[number[member] for member in members]][:, :, places]
+        same = (values == frame.values[number[arm]][:, places]).all(axis=1)
+        rows += [
+            {"arm": arm, "place": place, "member": members[member]}
+            for place, member in zip(places, np.argmax(same, axis=0).tolist(), strict=True)
+        ]
+    return pa.Table.from_pylist(rows, pa.schema([("arm", pa.string()), ("place", pa.int64()), ("member", pa.string())]))
+
+
+_BATCH = 500  # answers whose documents are in memory
+_ANSWERS = """
+SELECT answers.*, query FROM rows_of($answers) AS answers JOIN rows_of($queries) USING (query_id) WHERE arm = $arm
+ORDER BY query_id
+"""
+_REFINED = """
+SELECT query_id, doc_id, strips FROM rows_of($grades)
+WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
+"""
+_JUDGED = """
+SELECT query_id, kind, doc_id, grade, sample, model FROM rows_of($judgements)
+WHERE (arm = $arm OR arm IS NULL) AND query_id IN (SELECT unnest($ids)) ORDER BY ALL
+"""
+Row = dict[str, Any]
+
+
+class WrittenAnswers(NamedTuple):
+    """A file that was written."""
+
+    path: str
+    rows: int
+    notes: tuple[str, ...]
+    """What it leaves out or assumes."""
+
+    def __str__(self) -> str:
+        """Returns it in one line."""
+        return "; ".join([f"{self.path}: {self.rows:,} answers", *self.notes])
+
+
+def write_answers(path: str, run: RunFolder, arm: str | None, gold: GoldAnswers | None) -> WrittenAnswers:
+    """Writes a line per answered query: query, answer, contexts, citations, rewrites, gold answers, judgements."""
+    chosen, seen = _arm(run, arm), Counter[str]()
+    documents, golds = _documents(run), _gold(run, gold)
+    with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as lines:
+        for rows in _batches(run, chosen):
+            for line in _lines(run, chosen, rows, documents, golds):
+                seen.update(rows=1, ungolden=not line["gold_answers"], cut=bool(line.pop("cut_documents")))
+                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+    without = run.counts["queries"] - seen["rows"]
+    notes = [f"{without:,} queries without an answer have no line"] if without else []
+    notes += [f"{seen['ungolden']:,} without a gold answer"] if seen["ungolden"] else []
+    notes += [f"contexts of {seen['cut']:,} are whole, of which the prompt had the beginning"] if seen["cut"] else []
+    return WrittenAnswers(path, seen["rows"], tuple(notes))
+
+
+def _arm(run: RunFolder, arm: str | None) -> str:
+    if arm is not None and not run.is_ablation:
+        raise ConfigError("argument", f"--arm {arm}: {run.storage.root} is a run, which has no arms; leave it out")
+    choosing = {one["name"] for one in run.record.get("ablation", {}).get("arms", ()) if one.get("members")}
+    arms = [name for name in answering(run) if name not in choosing]  # which have no answers of their own
+    if not arms:
+        what = f"{run.storage.root}: no LLM answers, so there are no answers to write"
+        raise ConfigError("argument", f"{what}; give a run whose config has `answer`")
+    if arm is not None and arm not in arms:
+        raise ConfigError("argument", f"--arm {arm}: no arm of this name answers{nearest(arm, arms)}")
+    return (arm or (FULL if FULL in arms else arms[0])) if run.is_ablation else RUN
+
+
+def _documents(run: RunFolder) -> RunDocuments:
+    try:
+        return RunDocuments(run)
+    except OSError as error:
+        what = f"{run.storage.root}: the texts of documents cannot be read: {' '.join(str(error).split())}"
+        raise RetrieverError("index-missing", f"{what}; put the index back where the run found it") from error
+
+
+def _gold(run: RunFolder, gold: GoldAnswers | None) -> dict[str, list[str]]:
+    """Returns query_id -> its gold answers, of all rows of the log that are the query, each once."""
+    if gold is None:
+        return {}
+    with database(run) as connection:
+        keys = counted_keys(connection, run, gold.judged).of_query
+    return {one: list(dict.fromkeys(text for key in of for text in gold.answers[key])) for one, of in keys.items()}
+
+
+def _batches(run: RunFolder, arm: str) -> Iterator[list[Row]]:
+    given = {name: run.tables.get(name) for name in ("answers", "queries")}
+    if given["answers"] is None:
+        return
+    with database(run) as connection:
+        connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
+        for batch in connection.sql(_ANSWERS, params=given | {"arm": arm}).to_arrow_reader(_BATCH):
+            rows = pa.Table.from_batches([batch]).to_pylist()
+            yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
+
+
+def _lines(
+    run: RunFolder, arm: str, rows: Sequence[Row], documents: RunDocuments, golds: dict[str, list[str]]
+) -> Iterator[Row]:
+    """Yields the lines of some answers."""
+    ids, tables = [row["query_id"] for row in rows], run.tables
+    rewrites: dict[str, list[Row]] = {}
+    judged: dict[str, list[Row]] = {}
+    given = {"ids": ids, "arm": arm}
+    with database(run) as connection:
+        own = {(one.query_id, one.doc_id): one.text for one in pages(connection, run, "query_id", ids)}
+        if "grades" in tables:
+            found = connection.execute(_REFINED, given | {"grades": tables["grades"]}).fetchall()
+            own |= {(query_id, doc_id): strips for query_id, doc_id, strips in found}
+        for one in searched_rewrites(connection, run, ids, arm):
+            rewrites.setdefault(one.query_id, []).append({"strategy": one.strategy, "text": one.text})
+        if "judgements" in tables:
+            table = connection.sql(_JUDGED, params=given | {"judgements": tables["judgements"]}).to_arrow_table()
+            for judgement in table.to_pylist():
+                judged.setdefault(judgement.pop("query_id"), []).append(judgement)
+    shown = [[(row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
+    wanted = sorted({pair[1] for pairs in shown for pair in pairs if pair not in own})
+    texts = documents(wanted) if wanted else {}
+    indexed = sorted({doc_id for pairs in shown for _, doc_id in pairs if not is_page(doc_id)})
+    places = documents.places(indexed) if indexed else {}
+    for row, pairs in zip(rows, shown, strict=True):
+        query_id = row["query_id"]
+        gold = golds.get(query_id, [])
+        measured = best_overlap(without_citations(row["text"]), gold) if gold else None
+        yield {
+            "query_id": query_id, "arm": arm, "query": row["query"], "answer": row["text"], "cut": row["cut"],
+            "model": row["model"], "cited": row["cited"],
+            "contexts": [
+                {"doc_id": one["doc_id"], "label": one["label"], "place": places.get(pair[1]) or None}
+                | {"text": own[pair] if pair in own else texts[pair[1]]}
+                for one, pair in zip(row["documents"], pairs, strict=True)
+            ],
+            "gold_answers": gold, "f1": measured and measured.f1, "em": measured and measured.exact,
+            "rewrites": rewrites.get(query_id, []), "judgements": judged.get(query_id, []),
+            "cut_documents": row["cut_documents"],
+        }  # fmt: skip
