@@ -44,12 +44,10 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
 class AnswerScore(NamedTuple):
-    """How well an answer agrees with a gold answer; both from 0 to 1."""
+    """How well an answer agrees with a gold answer, from 0 to 1: by the words of both, and as a whole."""
 
     f1: float
-    """Of their words, each counted as often as it is there."""
     exact: float
-    """1 where they are the same after normalising, else 0."""
 
 
 def normalised_answer(text: str) -> str:
@@ -187,25 +185,22 @@ Grades = Mapping[tuple[str, str], Sequence[float]]
 
 def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str) -> tuple[tuple[str, ...], Grades, set[str]]:
     """Returns the measures of a kind, the grades, and the models that judged."""
-    kinds = _criteria(connection, run) if kind == CRITERIA else [kind]
+    kinds, files = [kind], list(run.tables.get("judgements", ()))
+    if kind == CRITERIA:  # in the order in which the prompt's file has them
+        query = "SELECT kind FROM read_parquet(?, file_row_number = true, hive_partitioning = false)"
+        query += " WHERE starts_with(kind, ?) GROUP BY kind ORDER BY min(file_row_number), kind"
+        rows = connection.execute(query, [files, f"{CRITERIA}/"]).fetchall() if files else []
+        kinds = [criterion for (criterion,) in rows]
     names = tuple(one.removeprefix(f"{CRITERIA}/") for one in kinds)
     measures = (CRITERIA, *names) if len(names) != 1 else names
     if not kinds:
         return measures, {}, set()
     wanted = f"arm IS NOT NULL AND sample = 0 AND kind IN ({', '.join(map(text_literal, kinds))}) GROUP BY query_id, arm"
     columns = ", ".join(f"max(grade) FILTER (kind = {text_literal(one)})" for one in kinds)
-    rows = list(_rows(connection, run, "judgements", f"query_id, arm, any_value(model), {columns}", wanted))
+    graded = list(_rows(connection, run, "judgements", f"query_id, arm, any_value(model), {columns}", wanted))
     mean = (lambda grades: [float(np.mean(grades)), *grades]) if len(measures) > len(names) else list
-    values = {(query_id, arm): mean(grades) for query_id, arm, _, *grades in rows if None not in grades}
-    return measures, values, {model for _, _, model, *_ in rows}
-
-
-def _criteria(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> list[str]:
-    """Returns the kinds of the criteria, in the order in which the prompt's file has them."""
-    files = list(run.tables.get("judgements", ()))
-    query = "SELECT kind FROM read_parquet(?, file_row_number = true, hive_partitioning = false)"
-    query += " WHERE starts_with(kind, ?) GROUP BY kind ORDER BY min(file_row_number), kind"
-    return [kind for (kind,) in connection.execute(query, [files, f"{CRITERIA}/"]).fetchall()] if files else []
+    values = {(query_id, arm): mean(grades) for query_id, arm, _, *grades in graded if None not in grades}
+    return measures, values, {model for _, _, model, *_ in graded}
 
 
 def _rows(
@@ -217,18 +212,8 @@ def _rows(
             yield from rows
 
 
-# ---------------------------------------------------------------- pseudo-answers
-
-
-class AnswerShare(NamedTuple):
-    """How many texts that are searched as passages have a gold answer of their query, of those whose query has one."""
-
-    with_answer: int
-    texts: int
-
-
-def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
-    """Returns how many pseudo-answers of a run's committed shards have a gold answer."""
+def answer_share(run: RunFolder, path: str, key: Key) -> tuple[int, int]:
+    """Returns how many pseudo-answers of committed queries have a gold answer, and how many could, whose query has one."""
     answers = read_answers(path, key)
     files = [run.storage.url(file.key) for one in run.manifests for file in one.files.get("rewrites", ())]
     found: dict[str, list[str]] = {}
@@ -237,9 +222,9 @@ def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
             if query_id is not None:
                 found.setdefault(query_id, []).extend(answers[name])
         if not files or not found:
-            return AnswerShare(0, 0)
+            return 0, 0
         connection.register("answered", pa.table({"query_id": list(found)}))
         passages = "search_as = 'passage' OR list_contains(?, strategy)"
         query = f"SELECT query_id, text FROM rows_of(?) SEMI JOIN answered USING (query_id) WHERE {passages}"
         rows = connection.execute(query, [files, run.passage_strategies]).fetchall()
-    return AnswerShare(sum(any(has_answer(text, one) for one in found[query_id]) for query_id, text in rows), len(rows))
+    return sum(any(has_answer(text, one) for one in found[query_id]) for query_id, text in rows), len(rows)

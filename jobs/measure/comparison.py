@@ -8,7 +8,7 @@ floor), oracle arms (bounds that the judgements chose) and further names of an a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -45,20 +45,17 @@ FAMILIES = {
 class Difference(Corrected):
     """One arm to the baseline by one measure, over the counted keys; the baseline to itself, too.
 
-    NaN where it is unknown: intervals and p-values with fewer than two clusters.
+    Intervals, of 95 %, are by Student's t over clusters; `p` is of the two-sided paired t-test over clusters. NaN is unknown:
+    intervals and p-values with fewer than two clusters. Weights are the traffic; `wins` and `losses` are counts of keys.
     """
 
     arm: str
     measure: str
     mean: float
     weighted_mean: float
-    """Weighted by traffic (`Frame.weights`)."""
     condensed_mean: float
-    """Of condensed lists."""
     difference: float
-    """Mean difference to the baseline."""
     low: float
-    """Lower end of its 95 % interval: Student's t over clusters."""
     high: float
     weighted_difference: float
     weighted_low: float
@@ -69,7 +66,6 @@ class Difference(Corrected):
     effect: float
     """Cohen's d_z: the mean difference over the standard deviation of the differences."""
     p: float
-    """Two-sided paired t-test over clusters."""
     p_holm: float | None
     """`p` adjusted within the family of `QUESTIONS`; None for the baseline and arms outside."""
     q: float | None
@@ -77,7 +73,6 @@ class Difference(Corrected):
     p_equivalent: float
     """The greater p of the two one-sided tests that the difference is within the margin."""
     wins: int
-    """Keys of which the arm's value is higher."""
     ties: int
     losses: int
     detectable: float | None = None
@@ -114,38 +109,38 @@ class Comparison:
 
     frame: Frame
     baseline: str
-    """The arm that the others are compared with."""
     margin: float
-    families: dict[str, str]
-    """Arm -> always, arms, grid, subsets or samples."""
-    oracles: frozenset[str]
-    """Arms that are bounds: they choose by the judgements."""
+    arms: Mapping[str, Mapping[str, Any]]
+    """Arm -> its record in `run.json`: `family`, `members` of one that chooses by judgements, `reads_part_of` the answer to a
+    joint request for these strategies, `same_as` an earlier arm, `also` further names in the grid or the subsets."""
     differences: tuple[Difference, ...]
     """By arm, then measure, in the frame's order."""
     slices: tuple[Slice, ...]
     notes: tuple[str, ...]
-    """What the figures include, leave out and assume; a sentence each."""
-    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Arms that read a part of the answer to a joint request -> its strategies."""
-    same_as: Mapping[str, str] = field(default_factory=dict)
-    """Arms that are an earlier arm under another name -> that arm."""
-    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Arm -> further names of it in the grid or the subsets, which have no rows."""
 
     def named(self, arm: str) -> str:
         """Returns the name of an arm with its mark, if it has one."""
-        return f"{arm} {PART}" if arm in self.parts else arm
+        return f"{arm} {PART}" if self.arms[arm].get("reads_part_of") else arm
+
+    @property
+    def families(self) -> dict[str, str]:
+        """Returns arm -> always, arms, grid, subsets or samples."""
+        return {name: arm["family"] for name, arm in self.arms.items()}
+
+    @property
+    def oracles(self) -> frozenset[str]:
+        """Returns the arms that are bounds: they choose by the judgements."""
+        return frozenset(name for name, arm in self.arms.items() if arm.get("members"))
 
     @property
     def untested(self) -> frozenset[str]:
         """Returns the arms that are the baseline, or an arm that is tested already, under another name."""
-        base = self.same_as.get(self.baseline, self.baseline)
-        found, tested = set(), set()
-        for arm in (one for one in self.frame.arms if one != self.baseline):
-            system = self.same_as.get(arm, arm)
-            found |= {arm} if system == base or system in tested else set()
-            tested.add(system)
-        return frozenset(found)
+        systems = {arm: self.arms[arm].get("same_as") or arm for arm in self.frame.arms}
+        names, tested = set[str](), {systems[self.baseline]}
+        for arm in (arm for arm in self.frame.arms if arm != self.baseline):
+            names.update([arm] if systems[arm] in tested else [])
+            tested.add(systems[arm])
+        return frozenset(names)
 
     @property
     def warning(self) -> str | None:
@@ -180,7 +175,8 @@ class Comparison:
         These are the rows of DMQR-RAG's Table 4, whose last column is over three data sets; here a mean is over the measures.
         """
         arms = {arm: arm for arm in self.frame.arms if arm.startswith(WITHOUT) and self.families.get(arm) == "subsets"}
-        arms |= {name: arm for arm in self.frame.arms for name in self.also.get(arm, ()) if name.startswith(WITHOUT)}
+        also = {name: arm for arm in self.frame.arms for name in self.arms[arm].get("also") or ()}
+        arms |= {name: arm for name, arm in also.items() if name.startswith(WITHOUT)}
         if FULL not in self.frame.arms:
             return []
         means = dict(zip(self.frame.arms, self.frame.values.mean(axis=2), strict=True))
@@ -268,18 +264,13 @@ def compare_frame(
     `notes` stand before all others.
     """
     arms = {arm["name"]: arm for arm in arms_of(run) if arm["name"] in frame.arms}
-    families = {name: arm["family"] for name, arm in arms.items()}
-    oracles = frozenset(name for name, arm in arms.items() if arm.get("members"))
-    parts, same_as, also = (
-        {name: arm[key] for name, arm in arms.items() if arm.get(key)} for key in ("reads_part_of", "same_as", "also")
-    )
     margin = margin_of(settings, frame.kind)
-    found = Comparison(frame, baseline, margin, families, oracles, (), (), (), parts, same_as, also)
+    found = Comparison(frame, baseline, margin, arms, (), (), ())
     said: Sequence[str] = ()
     if frame.keys:
-        untested = oracles | found.untested
+        untested = found.oracles | found.untested
         slices, said = slices_of(run, frame, settings.slices, baseline, untested)
-        of_arms = differences(frame, baseline, margin, families, untested)
+        of_arms = differences(frame, baseline, margin, found.families, untested)
         found = replace(found, differences=tuple(of_arms), slices=tuple(slices))
     return replace(found, notes=(*notes, *comparison_notes(found), *said))
 

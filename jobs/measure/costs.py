@@ -97,7 +97,6 @@ class GatedArm(NamedTuple):
     without: str | None
     """The arm that is the same but for its gate; None: there is none."""
     losses: Sequence[Loss]
-    """By measure; empty without such an arm, or if nothing was measured."""
 
     @property
     def words(self) -> str:

@@ -18,7 +18,7 @@ from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_an
 from jobs.measure.frame import Frame, Pair, measure
 from jobs.measure.measures import DEPTH
 from jobs.measure.notes import interval_notes, interval_words, judge_notes, judged_note, zero_notes
-from jobs.measure.significance import FEW_QUERIES, paired_test
+from jobs.measure.significance import FEW_QUERIES, PairedTest, paired_test
 from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure, known
@@ -34,9 +34,7 @@ class Evaluation:
     """Its arms are the results and, where its lists were kept and searched alone, the original. These lists are fused and not
     reranked, so they are not the paper's OQR where the results are reranked: documents that only they have were not scored."""
     margin: float = 0.01
-    """Of equivalence."""
     kept: int = DEPTH
-    """Most results of a query."""
     reranked: bool = False
     distinct: bool = False
     """Whether the results have each text once (`fuse.duplicates: drop`), which the original alone does not."""
@@ -65,17 +63,87 @@ class Evaluation:
         """Returns why nothing was measured, in one line; None if something was."""
         return self.frame.warning
 
+    @property
+    def notes(self) -> list[str]:
+        """Returns notes on the figures: what they include, leave out and assume; a sentence each."""
+        frame = self.frame
+        if self.warning is not None:
+            return [f"warning: {self.warning}"]
+        notes = [*judge_notes(frame.judge), judged_note(frame)]
+        notes += [] if frame.unknown is None else [frame.unknown.note]
+        notes += zero_notes((int(frame.failed[0]), "without results"), (frame.rejected, "rejected"))
+        if not math.isnan(frame.unjudged[0]):
+            shares = [f"{100 * share:.1f} %" for share in frame.unjudged.tolist() if not math.isnan(share)]
+            alone = "".join(f", {share} of the original's" for share in shares[1:])
+            notes.append(f"not judged, so not relevant: {shares[0]} of the results' first {min(self.kept, frame.depth)}{alone}")
+        if not self.has_original:
+            why = "the judge graded the results only" if frame.judge is not None else ""
+            why = why or (f"{' and '.join(self.joining)} searched it as one with its rewrites" if self.joining else "")
+            notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
+        elif self.reranked:
+            notes.append(f"{self.alone}: the results are reranked, so the difference is of rewriting and reranking together")
+        if self.has_original and self.distinct:
+            notes.append(
+                "documents with the text of a better one are dropped from the results, and not from the original alone"
+            )
+        notes += frame.left_out
+        if self.has_original:
+            untested = [name for name, pair in self.pairs.items() if pair.interval is None]
+            notes += interval_notes(f"to the original alone; {interval_words()}", frame, untested)
+        return notes
+
+    def values(self) -> dict[str, Any]:
+        """Returns the evaluation as JSON-able values; unknown ones are None."""
+        frame = self.frame
+        unjudged = [*frame.unjudged.tolist(), None]
+        measures = {
+            name: {
+                "results": pair.b,
+                "original": pair.a,
+                "difference": pair.difference,
+                "interval": pair.interval,
+                "detectable": pair.detectable,
+                "verdict": pair.verdict,
+            }
+            for name, pair in self.pairs.items()
+        }
+        values = {
+            "key": frame.key,
+            "judgements": self.judgements,
+            **({} if frame.judge is None else {"judged_by": frame.judge.model, "judge_asked": frame.judge.asked}),
+            **frame.counted,
+            "without_results": int(frame.failed[0]),
+            "unjudged": unjudged[0],
+            "original_unjudged": unjudged[1],
+            "kept": self.kept,
+            "reranked": self.reranked,
+            "unknown_documents": frame.unknown and {"unknown": frame.unknown.unknown, "looked_up": frame.unknown.looked_up},
+            "measures": measures,
+            "warning": self.warning,
+            "notes": self.notes,
+        }
+        return dict(known(values))
+
 
 @dataclass(frozen=True)
 class AnswerQuality:
-    """What gold answers, or a judge, say of a run's answers."""
+    """What gold answers, or a judge, say of a run's answers, the one arm of its frame."""
 
     frame: Frame
-    """Of its one arm."""
-    means: dict[str, float]
-    """Measure -> mean over the counted keys; NaN if there are none."""
-    intervals: dict[str, tuple[float, float] | None]
-    """Measure -> its 95 % interval, over clusters, where it has one."""
+
+    @cached_property
+    def means(self) -> dict[str, float]:
+        """Returns measure -> mean over the counted keys; NaN if there are none."""
+        return dict(zip(self.frame.measures, self._test.mean.tolist(), strict=True))
+
+    @cached_property
+    def intervals(self) -> dict[str, tuple[float, float] | None]:
+        """Returns measure -> the 95 % interval of its mean, over clusters, where it has one."""
+        return {name: self._test.interval(place) for place, name in enumerate(self.frame.measures)}
+
+    @cached_property
+    def _test(self) -> PairedTest:
+        return paired_test(self.frame.values[0], self.frame.clusters)
 
     @property
     def warning(self) -> str | None:
@@ -115,75 +183,8 @@ def measured_answers(run: RunFolder, gold: GoldAnswers | None) -> list[AnswerQua
 
     Empty if no LLM answers in it.
     """
-    found = []
-    for frame in ([] if gold is None or not answering(run) else [answer_frame(run, gold)]) + judged_answer_frames(run):
-        test = paired_test(frame.values[0], frame.clusters)
-        intervals = {name: test.interval(place) for place, name in enumerate(frame.measures)}
-        found.append(AnswerQuality(frame, dict(zip(frame.measures, test.mean.tolist(), strict=True)), intervals))
-    return found
-
-
-def evaluation_notes(found: Evaluation) -> list[str]:
-    """Returns notes on the figures: what they include, leave out and assume; a sentence each."""
-    frame = found.frame
-    if found.warning is not None:
-        return [f"warning: {found.warning}"]
-    notes = [*judge_notes(frame.judge), judged_note(frame)]
-    notes += [] if frame.unknown is None else [frame.unknown.note]
-    notes += zero_notes((int(frame.failed[0]), "without results"), (frame.rejected, "rejected"))
-    if not math.isnan(frame.unjudged[0]):
-        shares = [f"{100 * share:.1f} %" for share in frame.unjudged.tolist() if not math.isnan(share)]
-        alone = "".join(f", {share} of the original's" for share in shares[1:])
-        notes.append(f"not judged, so not relevant: {shares[0]} of the results' first {min(found.kept, frame.depth)}{alone}")
-    if not found.has_original:
-        why = "the judge graded the results only" if frame.judge is not None else ""
-        why = why or (f"{' and '.join(found.joining)} searched it as one with its rewrites" if found.joining else "")
-        notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
-    elif found.reranked:
-        notes.append(f"{found.alone}: the results are reranked, so the difference is of rewriting and reranking together")
-    if found.has_original and found.distinct:
-        notes.append("documents with the text of a better one are dropped from the results, and not from the original alone")
-    notes += frame.left_out
-    if found.has_original:
-        untested = [name for name, pair in found.pairs.items() if pair.interval is None]
-        notes += interval_notes(f"to the original alone; {interval_words()}", frame, untested)
-    return notes
-
-
-# ---------------------------------------------------------------- values
-
-
-def evaluation_values(found: Evaluation) -> dict[str, Any]:
-    """Returns the evaluation as JSON-able values; unknown ones are None."""
-    frame = found.frame
-    unjudged = [*frame.unjudged.tolist(), None]
-    measures = {
-        name: {
-            "results": pair.b,
-            "original": pair.a,
-            "difference": pair.difference,
-            "interval": pair.interval,
-            "detectable": pair.detectable,
-            "verdict": pair.verdict,
-        }
-        for name, pair in found.pairs.items()
-    }
-    values = {
-        "key": frame.key,
-        "judgements": found.judgements,
-        **({} if frame.judge is None else {"judged_by": frame.judge.model, "judge_asked": frame.judge.asked}),
-        **frame.counted,
-        "without_results": int(frame.failed[0]),
-        "unjudged": unjudged[0],
-        "original_unjudged": unjudged[1],
-        "kept": found.kept,
-        "reranked": found.reranked,
-        "unknown_documents": frame.unknown and {"unknown": frame.unknown.unknown, "looked_up": frame.unknown.looked_up},
-        "measures": measures,
-        "warning": found.warning,
-        "notes": evaluation_notes(found),
-    }
-    return dict(known(values))
+    by_gold = [] if gold is None or not answering(run) else [answer_frame(run, gold)]
+    return [AnswerQuality(frame) for frame in by_gold + judged_answer_frames(run)]
 
 
 def answers_values(found: Iterable[AnswerQuality]) -> dict[str, Any]:

@@ -257,7 +257,6 @@ class WrittenAnswers(NamedTuple):
     path: str
     rows: int
     notes: tuple[str, ...]
-    """What it leaves out or assumes."""
 
     def __str__(self) -> str:
         """Returns it in one line."""

@@ -51,18 +51,15 @@ class Pair(NamedTuple):
     """Mean of A; None: there is no A."""
     b: float
     difference: float | None = None
-    """Mean difference, B - A."""
     interval: tuple[float, float] | None = None
     """95 % interval of the difference; None with fewer than two clusters."""
     p: float | None = None
     """Two-sided paired t-test over clusters, not corrected."""
     better: int = 0
-    """Queries in which B has the higher value."""
     worse: int = 0
     detectable: float | None = None
     """Smallest true difference that a test of these queries at .05 finds with a power of 80 %."""
     verdict: str | None = None
-    """Whether B is better, worse, equivalent or not clearly different."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,9 @@ class Frame:
     measures: tuple[str, ...]
     """As ir_measures prints them; the first one decides."""
     keys: tuple[str, ...]
-    """The counted keys."""
     query_ids: tuple[str | None, ...]
     """The query of each; None for a rejected log row."""
     queries: tuple[str | None, ...]
-    """The text of each."""
     counts: Numbers
     """(keys,): how often the log has the key's query; 1 for a rejected row."""
     values: Floats
@@ -90,11 +85,8 @@ class Frame:
     failed: Numbers
     """(arms,): keys whose committed query has no result; they count zero. Rejected rows are not among them."""
     judged: int
-    """Number of keys with judgements."""
     missing: int
-    """Number of judged keys that are not in the log."""
     not_committed: int
-    """Number of judged keys whose query is not committed yet."""
     rejected: int
     """Number of counted keys that are rejected log rows; they count zero."""
     clusters: Numbers
@@ -102,7 +94,6 @@ class Frame:
     depth: int
     """The deepest rank that a measure reads, one that is left out, too."""
     key: Key
-    """What the judgements name."""
     unmatched: tuple[str, str] | None
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
     words: tuple[str | None, ...] = ()
@@ -285,11 +276,12 @@ def measure(
     arm_names = tuple(arm["name"] for arm in arms)
     least = np.array([arm.get("cut_from") or WHOLE for arm in arms], np.int64)  # one that chooses has lists of its members
     fixed = arm_names if stay is None else stay
-    left = reached(names, depths(names), arm_names, fixed, grid.shown, least, run.config, is_run=not run.is_ablation)
-    kept = [place for place in left.arms if {*(arms[place].get("members") or ())} <= {arm_names[at] for at in left.arms}]
+    config, is_run = run.config, not run.is_ablation
+    left, whole, notes = reached(names, depths(names), arm_names, fixed, grid.shown, least, config, is_run=is_run)
+    kept = [place for place in left if {*(arms[place].get("members") or ())} <= {arm_names[at] for at in left}]
     for arm in (arms[place] for place in kept):
         if arm.get("members"):
-            grid.choose(arm["name"], arm["members"], left.measures[0] if left.measures else 0)
+            grid.choose(arm["name"], arm["members"], whole[0] if whole else 0)
     with np.errstate(invalid="ignore"):
         unjudged = grid.unjudged.sum(axis=1) / grid.shown.sum(axis=1)
     frame = Frame(
@@ -301,10 +293,10 @@ def measure(
         failed=without_any(grid.shown[kept], counted),
         depth=grid.depth,
         judge=judgements.judge,
-        left_out=left.notes,
+        left_out=notes,
         **of_keys(counted, asked, judgements.key),
     )
-    return frame.with_measures(left.measures)
+    return frame.with_measures(whole)
 
 
 def of_keys(counted: CountedKeys, asked: Mapping[str, AskedQuery], key: Key) -> dict[str, Any]:

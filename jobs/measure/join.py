@@ -16,7 +16,7 @@ import numpy as np
 from cluster.errors import ConfigError
 from jobs.measure.comparison import FULL, WITHOUT, Comparison
 from jobs.measure.notes import HEADINGS
-from jobs.measure.significance import TIE, Corrected, PairedTest, adjusted, with_intervals
+from jobs.measure.significance import TIE, Corrected, PairedTest, adjusted, t_test
 from jobs.terminal.formats import and_more
 
 
@@ -31,9 +31,7 @@ class JoinedArm(Corrected):
     measure: str
     mean: float
     difference: float
-    """To the baseline."""
     low: float
-    """Lower end of the 95 % interval of the difference."""
     high: float
     p: float
     p_holm: float | None
@@ -52,7 +50,6 @@ class Joined:
     arms: tuple[str, ...]
     measures: tuple[str, ...]
     rows: tuple[JoinedArm, ...]
-    """By measure, arm and set, the mean over sets last."""
     notes: tuple[str, ...]
 
 
@@ -82,7 +79,7 @@ def stratified_test(parts: Sequence[PairedTest]) -> PairedTest:
     freedom[np.isnan(total)] = np.nan
     mean = np.where(np.abs(mean) <= TIE, 0.0, mean)
     error = np.where(np.sqrt(total) <= TIE, 0.0, np.sqrt(total))
-    return with_intervals(PairedTest(mean, error, mean, mean, mean, freedom))
+    return t_test(mean, error, freedom)
 
 
 def _joined(kind: str, sets: Mapping[str, Comparison]) -> Joined:

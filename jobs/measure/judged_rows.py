@@ -48,9 +48,7 @@ class CountedKeys(NamedTuple):
     of_query: dict[str, list[str]]
     """Committed query_id -> its judged keys, in order."""
     judged: int
-    """Number of keys with judgements."""
     unmatched: tuple[str, str] | None
-    """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
 
     @property
     def rejected(self) -> list[str]:

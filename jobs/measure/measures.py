@@ -9,7 +9,6 @@ alone was .357, that of its own 100 documents .604 (BM25, 93 queries). Such meas
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -152,22 +151,11 @@ def _encoded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-class Reached(NamedTuple):
-    """Arms and measures that the lists reach."""
-
-    arms: list[int]
-    """Places of the arms whose lists reach the first measure that is left."""
-    measures: list[int]
-    """Places of the measures that the lists of these arms reach."""
-    notes: tuple[str, ...]
-    """Reasons why measures and arms are left out; a sentence each."""
-
-
 def reached(
     measures: Sequence[str], reads: Sequence[int], arms: Sequence[str], stay: Collection[str], lengths: Numbers,
     least: Numbers, config: Config, *, is_run: bool,
-) -> Reached:  # fmt: skip
-    """Returns the arms and measures that are compared: no list of theirs was cut above the depth of a measure.
+) -> tuple[list[int], list[int], tuple[str, ...]]:  # fmt: skip
+    """Returns places of the arms and measures to compare, no list of which was cut above a depth, and why others are left out.
 
     A measure that lists of an arm in `stay` do not reach is left out; then an arm that does not reach the first measure; then
     other measures that arms do not reach. `reads`: documents of a list that each measure reads; `lengths`, (arms, keys):
@@ -196,4 +184,4 @@ def reached(
         first = kept[0] if kept else 0
         out = [place for place in range(len(arms)) if place not in left]
         notes.append(note(measures[first : first + 1], reads[first], out, f"{and_more([arms[place] for place in out])}: "))
-    return Reached(left.tolist(), kept, tuple(notes))
+    return left.tolist(), kept, tuple(notes)

@@ -152,16 +152,16 @@ def comparison_notes(comparison: Comparison) -> list[str]:
 
 def _named(comparison: Comparison) -> Iterator[str]:
     """Yields which arms read a part of a joint answer, and which are one system under several names."""
-    of: dict[tuple[str, ...], list[str]] = {}
-    for arm, strategies in comparison.parts.items():
-        of.setdefault(tuple(strategies), []).append(arm)
-    for names, arms in of.items():
+    joint: dict[tuple[str, ...], list[str]] = {}
+    for name, arm in comparison.arms.items():
+        if arm.get("reads_part_of"):
+            joint.setdefault(tuple(arm["reads_part_of"]), []).append(name)
+    for names, arms in joint.items():
         asked = f"texts are parts of the answers to the joint request for {', '.join(names)}"
         yield f"{PART} {and_more(arms)}: {asked}; a run of the arm alone would ask for its own strategies only"
-    for arm, other in comparison.same_as.items():
-        yield f"{arm} is {other} under another name: the same system, not tested again"
-    for arm, others in comparison.also.items():
-        yield f"{arm} is also {and_more(others)}: one system, one row"
+    same_as, also = ({name: arm.get(key) for name, arm in comparison.arms.items()} for key in ("same_as", "also"))
+    yield from (f"{arm} is {of} under another name: the same system, not tested again" for arm, of in same_as.items() if of)
+    yield from (f"{arm} is also {and_more(names)}: one system, one row" for arm, names in also.items() if names)
 
 
 def _zeros(frame: Frame) -> list[str]:

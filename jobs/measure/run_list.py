@@ -32,18 +32,14 @@ class ListedRun:
     name: str
     label: str | None
     date: str | None
-    """Of its log."""
     began: str
     """When it was started first: ISO 8601, UTC."""
     state: str
     queries: int
-    """Distinct queries in committed shards."""
     failed: int
-    """Those of them that have an error."""
     usd: float | None
     """Of the committed shards; None: there are no prices."""
     evaluation: dict[str, Any] | None
-    """As its report shows it."""
     retry: dict[str, Any] | None = None
     """Of which run a retry does queries again, and why; None: it is none."""
     arms: int = 0

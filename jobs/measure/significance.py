@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -38,24 +38,19 @@ def verdict(difference: float, p: float | None, p_equivalent: float | None = Non
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Mean differences of several series, their intervals and the t-test against zero.
+    """Mean differences of several series with cluster-robust errors, the ends of their intervals, and the t-test against zero.
 
-    NaN with fewer than two clusters, and where all clusters differ by the same, but not by 0: a variance of 0 in a sample says
-    that the measure is coarse and the sample small, not that there is no variance.
+    Each is an array, (series,). `p` is two-sided, and 1 where no key differs; `freedom` is 0 with fewer than two clusters. The
+    others are NaN then, and where all clusters differ by the same, but not by 0: a variance of 0 in a sample says that the
+    measure is coarse and the sample small, not that there is no variance.
     """
 
     mean: Floats
-    """(series,): over keys."""
     error: Floats
-    """(series,): cluster-robust standard error of the mean."""
     low: Floats
-    """(series,): lower end of the interval at `LEVEL`."""
     high: Floats
-    """(series,): its upper end."""
     p: Floats
-    """(series,): two-sided; 1 where no key differs."""
     freedom: Floats
-    """(series,): degrees of freedom; 0 with fewer than two clusters."""
 
     def interval(self, place: int) -> tuple[float, float] | None:
         """Returns the interval of one series; None where it is unknown."""
@@ -141,17 +136,17 @@ def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None
     error = np.sqrt(residuals**2 @ correction)
     freedom = _freedom(total, own, correction)
     error[(error <= TIE) & (np.abs(mean) > TIE)] = np.nan
-    return with_intervals(PairedTest(mean, error, mean, mean, mean, np.full(len(series), freedom)), level)
+    return t_test(mean, error, np.full(len(series), freedom), level)
 
 
-def with_intervals(test: PairedTest, level: float = LEVEL) -> PairedTest:
-    """Returns a test with the interval and the p of its means, errors and degrees of freedom."""
+def t_test(mean: Floats, error: Floats, freedom: Floats, level: float = LEVEL) -> PairedTest:
+    """Returns the test of means by their errors and degrees of freedom."""
     from scipy import stats
 
-    known = np.where(test.freedom > 0, test.freedom, np.nan)
-    reach = stats.t.ppf((1 + level) / 2, known) * test.error
-    p = 2 * stats.t.sf(np.abs(_ratio(test.mean, test.error)), known)
-    return replace(test, low=test.mean - reach, high=test.mean + reach, p=p)
+    known = np.where(freedom > 0, freedom, np.nan)
+    reach = stats.t.ppf((1 + level) / 2, known) * error
+    p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), known)
+    return PairedTest(mean, error, mean - reach, mean + reach, p, freedom)
 
 
 def _freedom(total: Floats, own: Floats, correction: Floats) -> float:

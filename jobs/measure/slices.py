@@ -56,11 +56,9 @@ class Slice:
     means: dict[str, tuple[float, float]]
     """Arm -> mean of the first measure, and its difference to the arm's baseline."""
     few: bool
-    """Whether it has so few keys that its means say little."""
     tests: dict[str, SliceTest] = field(default_factory=dict)
     """Arm that is tested -> test of its difference; empty where the baseline's own value made the slices."""
     measures: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Arm -> measure -> mean, of all measures."""
 
 
 def slices_of(

@@ -24,7 +24,6 @@ class UnknownDocuments:
     looked_up: int
     """Of the judged documents, at most `MOST`, evenly drawn."""
     documents: int
-    """All judged ones."""
     example: str
     indexes: tuple[str, ...]
 

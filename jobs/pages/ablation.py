@@ -71,7 +71,6 @@ class ComparedArms:
     worth: Sequence[Worth]
     costs: Sequence[ArmCost]
     gates: Sequence[GatedArm] = ()
-    """Of the arms that have one, what it saves and loses."""
 
     @property
     def comparison(self) -> Comparison | None:

@@ -13,7 +13,7 @@ from jobs.config.settings import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
 from jobs.measure.comparison import Comparison, compare, compare_answers, compare_judged
-from jobs.measure.frame import Frame, Pair
+from jobs.measure.frame import ANSWERS, JUDGED_LISTS, LISTS, Frame, Pair
 from jobs.measure.join import Joined, JoinedArm
 from jobs.measure.notes import HEADINGS, interval_words
 from jobs.measure.significance import ALPHA
@@ -26,27 +26,30 @@ MOST_MEASURES = 5  # columns of the second table there
 MOST_SETS = 4  # columns of joined ablations; --json has all sets
 WIDTH, ARM_WIDTH = 76, 26  # characters in a terminal: of a table at least, of its names at most
 BEST, SECOND = "¹", "²"
+NAMES = {"answers": ANSWERS, "judged_results": JUDGED_LISTS}  # of values -> kind of frame, beside the judged answers
 
 
 class Comparisons(NamedTuple):
     """The arms of an ablation, compared by their results and answers."""
 
-    lists: Comparison | None = None
-    """By judgements; None: not measured."""
-    answers: Comparison | None = None
-    """By F1 and exact match; None without gold answers, or if no arm answers."""
-    judged: Sequence[Comparison] = ()
-    """By what a judge says: of the lists, where people have judged them, too, and of the answers in each kind of judgement."""
+    found: Sequence[Comparison] = ()
+    """By the lists, where they are judged, by gold answers, and by what a judge says: of the lists, where people have judged
+    them, too, and of the answers in each kind of judgement."""
+
+    @property
+    def lists(self) -> Comparison | None:
+        """Returns the comparison by the lists; None: not measured."""
+        return next((one for one in self.found if one.frame.kind == LISTS), None)
+
+    @property
+    def answers(self) -> Comparison | None:
+        """Returns the comparison by F1 and exact match; None without gold answers, or if no arm answers."""
+        return next((one for one in self.found if one.frame.gold), None)
 
     @property
     def beside(self) -> list[Comparison]:
-        """Returns the comparisons beside that of the lists: by answers, and by a judge."""
-        return [*([] if self.answers is None else [self.answers]), *self.judged]
-
-    @property
-    def found(self) -> list[Comparison]:
-        """Returns all comparisons, that of the lists first."""
-        return [*([] if self.lists is None else [self.lists]), *self.beside]
+        """Returns the comparisons beside that of the lists."""
+        return [one for one in self.found if one.frame.kind != LISTS]
 
     @property
     def frames(self) -> list[Frame]:
@@ -66,11 +69,9 @@ class Comparisons(NamedTuple):
 
     def values_beside(self) -> dict[str, Any]:
         """Returns `answers`, `judged_answers` and `judged_results`, as far as they were compared."""
-        values = {} if self.answers is None else {"answers": comparison_values(self.answers)}
-        by_kind = {one.frame.kind: comparison_values(one) for one in self.judged if one.frame.answers}
-        values |= {"judged_answers": by_kind} if by_kind else {}
-        by_judge = next((one for one in self.judged if not one.frame.answers), None)
-        return values | ({} if by_judge is None else {"judged_results": comparison_values(by_judge)})
+        by_kind = {one.frame.kind: comparison_values(one) for one in self.beside}
+        answers, results = ({name: by_kind.pop(kind)} if kind in by_kind else {} for name, kind in NAMES.items())
+        return answers | ({"judged_answers": by_kind} if by_kind else {}) | results
 
 
 def comparisons(
@@ -85,7 +86,7 @@ def comparisons(
     lists = None if judgements is None else compare(run, judgements, settings)
     by_people = judgements is not None and judgements.judge is None
     judged = compare_judged(run, settings, lists=by_people) if by_judge else ()
-    return Comparisons(lists, compare_answers(run, gold, settings), judged)
+    return Comparisons([one for one in (lists, compare_answers(run, gold, settings), *judged) if one is not None])
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -194,11 +195,11 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     arms = [
         {
             "arm": arm,
-            "family": comparison.families[arm],
+            "family": comparison.arms[arm]["family"],
             "oracle": arm in comparison.oracles,
-            "reads_part_of": list(comparison.parts.get(arm, ())) or None,
-            "same_as": comparison.same_as.get(arm),
-            "also": list(comparison.also.get(arm, ())),
+            "reads_part_of": comparison.arms[arm].get("reads_part_of") or None,
+            "same_as": comparison.arms[arm].get("same_as"),
+            "also": comparison.arms[arm].get("also") or [],
             "failed": int(frame.failed[place]),
             "unjudged": float(frame.unjudged[place]),
             "measures": {

@@ -6,7 +6,7 @@ These are sums over shards; of a long run only as many shards are read as hold a
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cluster.errors import ConfigError
 from jobs.measure.answers import answer_share
@@ -26,8 +26,7 @@ PORTION = 2_000_000  # rows of results/ read at a time
 MOST_COMPARED, SHARDS = 200, 5  # pseudo-answers, and the shards that they are from; each with TOP documents
 
 
-@dataclass(frozen=True)
-class Added:
+class Added(NamedTuple):
     """What the lists of one strategy have of the results, in documents."""
 
     strategy: str
@@ -38,11 +37,9 @@ class Added:
     """Of these, results that no other strategy's list has."""
     top_found: int
     top_new: int
-    """`found` and `new` among the first `TOP` results."""
 
 
-@dataclass(frozen=True)
-class Contributions:
+class Contributions(NamedTuple):
     """What strategies brought, over `queries` of the committed queries."""
 
     queries: int
@@ -75,20 +72,19 @@ def contributions(run: RunFolder) -> Contributions | None:
             given = {"top": TOP, "names": results} | ({"runs": runs, "left_out": left_out} if runs else {})
             for top, strategies, number in connection.execute(f"{query} GROUP BY ALL", given).fetchall() if results else ():
                 found[top, frozenset(strategies)] += number
+    added = []
+    for name in names:
+        mine = {key: number for key, number in found.items() if name in key[1]}
+        new = {key: number for key, number in mine.items() if ORIGINAL not in key[1]}
+        alone = sum(number for (_, strategies), number in mine.items() if len(strategies) == 1)
+        tops = [sum(number for (top, _), number in of.items() if top) for of in (mine, new)]
+        added.append(Added(name, sum(mine.values()), sum(new.values()), alone, *tops))
     return Contributions(
         sum(manifest.counts["queries"] for manifest in chosen),
         found.total(),
         sum(number for (top, _), number in found.items() if top),
-        [_added(name, found) for name in names],
+        added,
     )
-
-
-def _added(name: str, found: Counter[tuple[bool, frozenset[str]]]) -> Added:
-    mine = {key: number for key, number in found.items() if name in key[1]}
-    new = {key: number for key, number in mine.items() if ORIGINAL not in key[1]}
-    alone = sum(number for (_, strategies), number in mine.items() if len(strategies) == 1)
-    tops = [sum(number for (top, _), number in of.items() if top) for of in (mine, new)]
-    return Added(name, sum(mine.values()), sum(new.values()), alone, *tops)
 
 
 def comparable(run: RunFolder) -> bool:

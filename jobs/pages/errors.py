@@ -18,21 +18,6 @@ CHARACTERS = 600  # of an answer
 AT_THE_END = ("truncated", "repetition")  # reasons of answers whose end says more than their beginning
 
 
-class Case(NamedTuple):
-    """The queries with an error of one reason: an answer that lacks several rewrites counts once."""
-
-    stage: str
-    reason: str
-    queries: int
-    lost: Mapping[str, int]
-    """Strategy -> the number of its rewrites that are lost to it."""
-
-    @property
-    def is_note(self) -> bool:
-        """Returns whether it is a note, not a failure: the query was answered as well as possible."""
-        return self.reason in NOTES
-
-
 class Example(NamedTuple):
     """One answer or log row with an error, by query_id or log_id."""
 
@@ -42,19 +27,22 @@ class Example(NamedTuple):
     raw: str
 
 
-def cases(run: RunFolder) -> list[Case]:
-    """Returns the reasons by the number of queries that have them: failures, then notes, the most frequent first."""
+def cases(run: RunFolder) -> list[tuple[str, str, int, Mapping[str, int]]]:
+    """Returns the errors by stage and reason, failures before notes: the queries with it, and strategy -> rewrites lost to it.
+
+    An answer that lacks several rewrites counts once.
+    """
     order = {name: place for place, name in enumerate(run.config.rewrite.planned)}
     lost: dict[tuple[str, str], dict[str, int]] = {}
     for of, number in sorted(counts_of(run.counts, ErrorCount), key=lambda one: order.get(one[0].component, len(order))):
         lost.setdefault((of.stage, of.reason), {}).update({of.component: number} if of.component else {})
-    found = [Case(*key, run.counts[ErrorQueries(*key).key], by) for key, by in lost.items()]
-    return sorted(found, key=lambda one: (one.is_note, -one.queries, one.stage, one.reason))
+    found = [(*key, run.counts[ErrorQueries(*key).key], by) for key, by in lost.items()]
+    return sorted(found, key=lambda case: (case[1] in NOTES, -case[2], case[0], case[1]))
 
 
 def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
     """Returns up to EXAMPLES of each (stage, reason), from as few shards as possible."""
-    missing, read = {(one.stage, one.reason): EXAMPLES for one in cases(run)}, []
+    missing, read = {(stage, reason): EXAMPLES for stage, reason, *_ in cases(run)}, []
     for manifest in run.manifests:
         here: dict[tuple[str, str], int] = {}
         for of, number in counts_of(manifest.counts, ErrorCount):
@@ -90,16 +78,16 @@ def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]
     counts, total = run.counts, run.counts["queries"]
     rows = [
         [
-            one.reason + " (a note, no failure)" * one.is_note, one.stage, one.queries, one.queries / total if total else None,
-            ", ".join(f"{name} {number:,}" for name, number in one.lost.items()) or None,
+            reason + " (a note, no failure)" * (reason in NOTES), stage, number, number / total if total else None,
+            ", ".join(f"{name} {n:,}" for name, n in lost.items()) or None,
         ]
-        for one in known
+        for stage, reason, number, lost in known
     ]  # fmt: skip
     columns = [Head("reason"), Head("stage"), Head("queries", count), Head("share of queries", share)]
     parts: list[Table | Code] = [Table([*columns, Head("rewrites lost, by strategy")], rows)] if rows else []
-    for one in known:
-        shown = [_words(example, names.get(example.about), texts) for example in found.get((one.stage, one.reason), ())]
-        parts += [Code(f"Examples: {one.reason} in {one.stage}", "\n\n".join(shown))] if shown else []
+    for stage, reason, *_ in known:
+        shown = [_words(example, names.get(example.about), texts) for example in found.get((stage, reason), ())]
+        parts += [Code(f"Examples: {reason} in {stage}", "\n\n".join(shown))] if shown else []
     rejected = _rejected(run)
     if rejected:
         columns = [Head("rejected log rows"), Head("rows", count)]

@@ -17,8 +17,6 @@ from jobs.measure.evaluate import (
     Evaluation,
     answers_values,
     evaluate,
-    evaluation_notes,
-    evaluation_values,
     measured_answers,
 )
 from jobs.measure.frame import Frame
@@ -66,7 +64,7 @@ class MeasuredRun:
         `wide`: with words where a terminal has signs.
         """
         if self.lists is not None:
-            notes = evaluation_notes(self.lists) + table_notes(self.lists.pairs, self.lists.margin)
+            notes = self.lists.notes + table_notes(self.lists.pairs, self.lists.margin)
             yield None if self.known is None else quality_table(self.lists, wide=wide), notes
         for one in self.answers:
             heading, notes = HEADINGS[one.frame.kind], [*[EXPLAINED[one.frame.kind]] * wide, *one.notes]
@@ -87,7 +85,7 @@ class MeasuredRun:
 
     def values(self) -> dict[str, Any]:
         """Returns the values of the lists, and those of the answers; JSON-able."""
-        return ({} if self.lists is None else evaluation_values(self.lists)) | answers_values(self.answers)
+        return ({} if self.lists is None else self.lists.values()) | answers_values(self.answers)
 
     @property
     def leading(self) -> str:

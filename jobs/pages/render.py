@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -111,8 +111,6 @@ class Table:
     strong: Collection[str] = ()
     """First cells of the rows that stand out."""
 
-    kind: ClassVar[str] = "table"
-
     @property
     def has_head(self) -> bool:
         """Returns whether its columns have labels."""
@@ -193,8 +191,7 @@ def _drawn(column: Head, value: Any, of: Any) -> Markup:
     return Markup(reach).format(of.place(0.0), low, 100 - high, at)
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """A key figure: its label, its value with the unit, a detail, and a class of the style sheet: good, bad or none."""
 
     label: str
@@ -203,48 +200,38 @@ class Tile:
     state: str = ""
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(NamedTuple):
     """Key figures side by side."""
 
     tiles: Sequence[Tile]
-    kind: ClassVar[str] = "tiles"
 
 
-@dataclass(frozen=True)
-class Notes:
+class Notes(NamedTuple):
     """Sentences; `warns`: what went wrong."""
 
     sentences: Sequence[str]
     warns: bool = False
-    kind: ClassVar[str] = "notes"
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """A drawing with its title and a legend: class of the style sheet -> words."""
 
     title: str
     svg: Markup
     legend: Sequence[tuple[str, str]] = ()
-    kind: ClassVar[str] = "chart"
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """A folded text, such as a config."""
 
     title: str
     text: str
-    kind: ClassVar[str] = "code"
 
 
-@dataclass(frozen=True)
-class Queries:
+class Queries(NamedTuple):
     """Sample queries, each folded."""
 
     queries: Sequence[Any]
-    kind: ClassVar[str] = "queries"
 
 
 Part = Table | Tiles | Notes | Chart | Code | Queries
@@ -263,14 +250,10 @@ class Section:
 
 def render(kind: str, title: str, facts: Sequence[str], state: str, sections: Sequence[Section | None], *, texts: bool) -> str:
     """Returns a self-contained page without a script."""
-    there = [replace(one, parts=[_known(part) for part in one.parts]) for one in sections if one is not None]
+    there = [one for one in sections if one is not None]
     page = _environment().get_template("page.html.j2")
     html = page.render(kind=kind, title=title, facts=facts, state=state, sections=there, texts=texts, style=_text("style.css"))
     return html.encode("utf-8", "backslashreplace").decode()
-
-
-def _known(part: Part) -> Part:
-    return part.known() if isinstance(part, Table) else part
 
 
 def write_page(out: str, html: str) -> None:
@@ -302,6 +285,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["shown"] = shown
+    environment.filters["kind"] = lambda part: type(part).__name__.lower()
     return environment
 
 

@@ -5,6 +5,7 @@ All figures are computed from the committed shards, so that unfinished runs can 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -22,7 +23,7 @@ from jobs.pages.contributions import TOP, Contributions, comparable, contributio
 from jobs.pages.errors import errors_section, examples
 from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, count, reading, render, share, write_page
-from jobs.pages.samples import samples
+from jobs.pages.samples import Sample, samples
 from jobs.pages.sections import configuration, head_facts, state_words, time_section
 from jobs.pages.summary import lost_words
 from jobs.runs.folder import REPORT, RunFolder
@@ -61,7 +62,7 @@ def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEAS
             _verdict(run, prices, measured, added),
             _quality(measured),
             _strategies(run, added),
-            Section("samples", "Sample queries", _samples_words(run, len(chosen), measured), [Queries(chosen)]),
+            _samples(run, chosen, measured),
             cost_section(run, prices),
             errors_section(run, failures, texts=texts),
             time_section(run),
@@ -193,19 +194,20 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     """Returns what became of each strategy's rewrites, and what they brought to the results."""
     if added is None:
         return None
-    rungs, failed = rungs_by_strategy(run.counts), _failed(run)
-    known, columns = comparable(run), [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
-    columns.append(Head("results found, per query", partial(_per_query, added.queries)))
-    if known:
-        columns.append(Head("of these not by the original", partial(_per_query, added.queries)))
-        columns.append(Head(f"in the first {TOP}, not by the original", partial(_per_query, added.queries)))
-    columns.append(Head("by no other strategy", partial(_per_query, added.queries)))
+    rungs, known, failed = rungs_by_strategy(run.counts), comparable(run), Counter[str]()
+    for of, number in counts_of(run.counts, ErrorCount):
+        if of.stage == "rewrite" and of.component and of.reason not in NOTES:
+            failed[of.component] += number
+    columns = [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
+    by_rewrites = ["of these not by the original", f"in the first {TOP}, not by the original"] if known else []
+    for label in ("results found, per query", *by_rewrites, "by no other strategy"):
+        columns.append(Head(label, lambda documents: f"{documents / added.queries:.2f}"))
     rows = []
     for one in added.added:
         texts = sum(rungs.get(one.strategy, {}).values()) - run.counts[FurtherTexts(one.strategy).key]
         new = [None, None] if one.strategy == ORIGINAL else [one.new, one.top_new]
         asked = added.queries if one.strategy == ORIGINAL else texts
-        rows.append([one.strategy, asked, failed.get(one.strategy, 0), one.found, *(new if known else []), one.alone])
+        rows.append([one.strategy, asked, failed[one.strategy], one.found, *(new if known else []), one.alone])
     if not added.documents:
         return Section("strategies", "Strategies", "No results are committed.", [Table(columns, rows)])
     rest = (added.documents - added.added[0].found) / added.documents
@@ -215,27 +217,15 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     return Section("strategies", "Strategies", words, [Table(columns, rows, note=note), Notes(leakage_words(run))])
 
 
-def _failed(run: RunFolder) -> dict[str, int]:
-    """Returns strategy -> the queries for which it failed."""
-    found: dict[str, int] = {}
-    for of, number in counts_of(run.counts, ErrorCount):
-        if of.stage == "rewrite" and of.component and of.reason not in NOTES:
-            found[of.component] = found.get(of.component, 0) + number
-    return found
-
-
-def _per_query(asked: int, documents: float) -> str:
-    return f"{documents / asked:.2f}"
-
-
-def _samples_words(run: RunFolder, chosen: int, measured: MeasuredRun) -> str:
-    if not chosen:
-        return "Nothing is committed yet."
-    gained = "those that gained and lost most, " if measured.lists is not None else ""
-    words = f"{chosen:,} of {run.counts['queries']:,} queries: some with errors, {gained}those asked most often, and others."
-    if comparable(run):
-        words += f" “+ new”: no list of the original has the document in its first {run.config.fuse.depth}."
-    return words + " “★ relevant”: judged so, with its grade." * (measured.lists is not None)
+def _samples(run: RunFolder, chosen: Sequence[Sample], measured: MeasuredRun) -> Section:
+    words, gained = "Nothing is committed yet.", "those that gained and lost most, " * (measured.lists is not None)
+    if chosen:
+        words = f"{len(chosen):,} of {run.counts['queries']:,} queries: "
+        words += f"some with errors, {gained}those asked most often, and others."
+        if comparable(run):
+            words += f" “+ new”: no list of the original has the document in its first {run.config.fuse.depth}."
+        words += " “★ relevant”: judged so, with its grade." * (measured.lists is not None)
+    return Section("samples", "Sample queries", words, [Queries(chosen)])
 
 
 def cost_section(run: RunFolder, prices: Prices | None) -> Section:
@@ -260,8 +250,10 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
     rows = []
     for stage in sorted(spent, key=lambda name: (COSTED.index(name) if name in COSTED else len(COSTED), name)):
         rows.append(line(stage, stage, list(spent[stage])))
-        parts = {key: _label(key) for key in spent[stage] if not key.startswith(START_UP) and _label(key)}
-        rows += [line(f"  {label}", stage, [key]) for key, label in parts.items()] if len(parts) > 1 else []
+        keys = [key for key in spent[stage] if not key.startswith((START_UP, "@")) and key != costs.STORAGE_COMPONENT]
+        for key in keys if len(keys) > 1 else ():
+            component, _, model = key.partition("@")
+            rows.append(line(f"  {component} ({model})" if model else f"  {component}", stage, [key]))
     for name, usd in (("idle", billed.idle), ("lost", billed.lost)) if billed is not None else ():
         rows += [[name, usd, usd / whole if whole else 0.0, None, None, *[None] * len(quantities)]] if usd else []
     ups = sum(of.get("seconds", 0.0) for stage in spent.values() for key, of in stage.items() if key.startswith(START_UP))
@@ -280,10 +272,3 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
     if total.get("reused"):
         words += f" {count(total['reused'])} answers, lists and scores came from the store, at no cost."
     return Section("cost", "Cost", words, [table])
-
-
-def _label(key: str) -> str:
-    component, _, model = key.partition("@")
-    if key == costs.STORAGE_COMPONENT:
-        return ""
-    return f"{component} ({model})" if component and model else component

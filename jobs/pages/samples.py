@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -33,19 +33,15 @@ Chosen = tuple[str, str, int]  # query_id, query, log_count
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """A document at a rank; without texts `text` is empty."""
 
     rank: int
     doc_id: str
     found_by: str
-    """The lists that have it, with its ranks there."""
     text: str = ""
     is_new: bool = False
-    """Whether no list of the original has it."""
     grade: str = ""
-    """Of a judged document, in words."""
     relevant: bool = False
 
 
@@ -55,16 +51,12 @@ class Sample:
 
     query_id: str
     title: str
-    """The query; without texts its id."""
     log_count: int
     values: tuple[float, float | None] | None = None
     """The leading measure of the results and of the original alone; None: the query is not judged."""
     lines: list[tuple[str, str]] = field(default_factory=list)
-    """What was made of it: name and words."""
     reasons: str = ""
-    """Of its errors."""
     requests: list[tuple[str, str]] = field(default_factory=list)
-    """What LLMs were sent and answered: name and words."""
     hits: list[Hit] = field(default_factory=list)
     alone: list[Hit] = field(default_factory=list)
     """The first documents of the original alone, its lists fused as `evaluate` measures them."""
@@ -79,15 +71,9 @@ class Sample:
     @property
     def gain_words(self) -> str:
         """Returns the gain with a sign; empty where it was not measured."""
-        gain = self.gain
-        if not gain:
-            return "" if gain is None else "= 0"
-        return f"{'▲' if gain > 0 else '▼'} {gain:+.2f}".replace("-", "−")
-
-    @property
-    def gain_state(self) -> str:
-        """Returns its class in the style sheet."""
-        return "good" if (self.gain or 0) > 0 else "bad" if (self.gain or 0) < 0 else "soft"
+        if not self.gain:
+            return "" if self.gain is None else "= 0"
+        return f"{'▲' if self.gain > 0 else '▼'} {self.gain:+.2f}".replace("-", "−")
 
 
 def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, texts: bool) -> list[Sample]:
@@ -152,27 +138,22 @@ def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[tuple[
     return list(found)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The tables' rows of the samples."""
+class _Rows(NamedTuple):
+    """Reads the rows of the samples in a table."""
 
     connection: duckdb.DuckDBPyConnection
     run: RunFolder
     manifests: list[Committed]
     query_ids: list[str]
 
-    def table(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> pa.Table:
-        """Returns the rows of a table."""
+    def __call__(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> pa.Table:
+        """Returns the query_id and these columns."""
         names = files(self.run, name, self.manifests)
         if not names:
             return pa.table({})
-        query = f"SELECT {columns} FROM rows_of($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition}"
+        query = f"SELECT query_id, {columns} FROM rows_of($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition}"
         given = {"names": names, "ids": self.query_ids}
         return self.connection.sql(f"{query} ORDER BY {order}", params=given).to_arrow_table()
-
-    def __call__(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> list[Row]:
-        """Returns the rows as dicts."""
-        return list(self.table(name, f"query_id, {columns}", condition, order).to_pylist())
 
 
 Names = dict[str, dict[tuple[str, int], str]]  # query_id -> strategy and position -> name of the text
@@ -188,19 +169,19 @@ def _fill_texts(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], texts:
     place = {name: number for number, name in enumerate([ORIGINAL, *run.config.rewrite.planned])}
     names: Names = {}
     by_query: dict[str, list[Row]] = {}
-    for row in rows("rewrites", "strategy, position, text, parsed_as", order="query_id, position"):
+    for row in rows("rewrites", "strategy, position, text, parsed_as", order="query_id, position").to_pylist():
         by_query.setdefault(row["query_id"], []).append(row)
     for query_id, of in by_query.items():
         called = names[query_id] = text_names((row["strategy"], row["position"]) for row in of)
         for row in sorted(of, key=lambda row: (place.get(row["strategy"], len(place)), row["strategy"], row["position"])):
             name = called[row["strategy"], row["position"]]
             found[query_id].lines.append((name, row["text"] if texts else f"read as {row['parsed_as']}"))
-    for row in rows("selections", "query_type, strategies, reason"):
+    for row in rows("selections", "query_type, strategies, reason").to_pylist():
         words = [", ".join(row["strategies"]) or "none", f"query type {row['query_type']}" if row["query_type"] else ""]
         words += [row["reason"] or ""] if texts else []
         found[row["query_id"]].lines.append(("selected", "; ".join(filter(None, words))))
     errors: dict[tuple[str, str, str, str], list[str]] = {}
-    for row in rows("errors", "stage, component, reason, message"):
+    for row in rows("errors", "stage, component, reason, message").to_pylist():
         key = row["query_id"], row["stage"], row["reason"], row["message"] or ""
         errors.setdefault(key, []).extend([row["component"]] if row["component"] else [])
     for (query_id, stage, reason, message), of_strategies in sorted(errors.items(), key=lambda one: one[0][2] in NOTES):
@@ -215,7 +196,7 @@ def _fill_steps(rows: _Rows, found: Mapping[str, Sample], texts: bool) -> None:
     """Fills what the steps after retrieval made of each sample."""
     named: dict[str, dict[str, list[Row]]] = {query_id: {} for query_id in found}
     for name, columns in STEP_COLUMNS.items():
-        for row in rows(name, columns, order=f"query_id, {columns.partition(',')[0]}"):
+        for row in rows(name, columns, order=f"query_id, {columns.partition(',')[0]}").to_pylist():
             named[row["query_id"]].setdefault(name, []).append(row)
     for query_id, of in named.items():
         (correction, answer) = (next(iter(of.get(name, ())), None) for name in ("corrections", "answers"))
@@ -227,23 +208,21 @@ def _fill_steps(rows: _Rows, found: Mapping[str, Sample], texts: bool) -> None:
 
 
 def _fill_hits(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], names: Names) -> None:
-    known = {(row["query_id"], row["doc_id"]) for row in rows("runs", "doc_id", of_original(run))}
+    known = {(row["query_id"], row["doc_id"]) for row in rows("runs", "doc_id", of_original(run)).to_pylist()}
     known_original = comparable(run)  # not if fusion left the original out and no list was kept
-    for row in rows("results", "rank, doc_id, score, sources", f"rank <= {TOP}", "query_id, rank"):
+    for row in rows("results", "rank, doc_id, score, sources", f"rank <= {TOP}", "query_id, rank").to_pylist():
         sources = sorted(row["sources"] or [], key=lambda of: of["strategy"] != ORIGINAL)
         found_by_original = any(of["strategy"] == ORIGINAL for of in sources)
         new = known_original and not found_by_original and (row["query_id"], row["doc_id"]) not in known
         words = f"score {row['score']:.4g}; {list_words(sources, names.get(row['query_id'], {}))}"
-        hit = Hit(row["rank"], row["doc_id"], words, is_new=new)
-        found[row["query_id"]].hits.append(hit)
+        found[row["query_id"]].hits.append(Hit(row["rank"], row["doc_id"], words, is_new=new))
 
 
 def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> None:
     """Fills the original's documents, fused as measured; nothing where its lists are not known."""
     if run.config.joining or not run.config.retrieve.keep_runs:
         return
-    columns = "query_id, position, retriever, doc_id, score, rank"
-    table = rows.table("runs", columns, of_original(run), "query_id, retriever, rank")
+    table = rows("runs", "position, retriever, doc_id, score, rank", of_original(run), "query_id, retriever, rank")
     for sample in found.values():
         sample.alone_title = "Original alone" + ", fused, not reranked" * (run.config.rerank.kind != "none")
     if not table.num_rows:
@@ -297,13 +276,12 @@ def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, me
             alone = "" if values[1] is None else f", {values[1]:.4f} of the original alone"
             sample.lines.insert(0, (measured.leading, f"{values[0]:.4f} of the results{alone}"))
         for hits in (sample.hits, sample.alone):
-            hits[:] = [_told(hit, documents.get(hit.doc_id, ""), grades.get(hit.doc_id), least) for hit in hits]
+            for place, hit in enumerate(hits):
+                grade, text = grades.get(hit.doc_id), documents.get(hit.doc_id, "")
+                relevant = grade is not None and grade >= least
+                words = "" if grade is None else f"★ relevant {grade}" if relevant else "judged not relevant"
+                hits[place] = hit._replace(text=text, grade=words, relevant=relevant)
         shown = {hit.doc_id for hit in sample.hits}
         missed = [doc_id for doc_id, grade in grades.items() if grade >= least and doc_id not in shown]
         if missed:
             sample.lines.append(("relevant, missed", ", ".join(sorted(missed)[:TOP])))
-
-
-def _told(hit: Hit, text: str, grade: int | None, least: int) -> Hit:
-    words = "" if grade is None else f"★ relevant {grade}" if grade >= least else "judged not relevant"
-    return Hit(hit.rank, hit.doc_id, hit.found_by, text, hit.is_new, words, grade is not None and grade >= least)

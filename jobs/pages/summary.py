@@ -15,7 +15,7 @@ from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments,
 from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.measure.evaluate import answers_values, evaluation_notes, evaluation_values, in_words
+from jobs.measure.evaluate import answers_values, in_words
 from jobs.measure.judged import judge_models
 from jobs.measure.measures import title
 from jobs.pages.measured import UNMEASURED, MeasuredRun
@@ -137,7 +137,7 @@ def closing_values(
         "counts": dict(run.counts),
         "costs": run.spent,
         "usd": None if prices is None else run.bill(prices).usd,
-        "evaluation": None if measured.lists is None else evaluation_values(measured.lists),
+        "evaluation": None if measured.lists is None else measured.lists.values(),
         **{"answers": None, "judged_answers": {}, **answers_values(measured.answers)},
         "notes": [*more, *notes(run, prices, measured)],
     }
@@ -145,7 +145,7 @@ def closing_values(
 
 def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[str]:
     """Returns notes that a reader of the figures needs."""
-    config, said = run.config, [] if measured.lists is None else evaluation_notes(measured.lists)
+    config, said = run.config, [] if measured.lists is None else measured.lists.notes
     said += [note for one in measured.answers for note in one.notes]
     said = list(dict.fromkeys(said))  # of a judge the same is to be said of all that it judges
     if prices is None:

@@ -38,20 +38,20 @@ def page(trials: Sequence[Trial], prompts: bool = False) -> RenderableType:
 
 def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     row, config = trial.row, trial.config
-    yield from _section("rewrites", _calls(trial), _lines(_rewrites(trial)))
+    sums, planned = costs.stage_sums(trial.spent, "rewrite"), config.rewrite.planned
+    words = ", ".join(_quantities(sums)) if sums.get("requests") else "no request was made" if planned else "none are planned"
+    yield from _section("rewrites", words, _lines(_rewrites(trial)))
     if prompts:
         yield from requests(trial)
     if config.iterate is not None:
-        below = f"{config.iterate.by} below {config.iterate.below:g}"
+        words = f"refined queries, where the best score of {config.iterate.by} below {config.iterate.below:g}"
         none = [("", "none: the best score is not below, or the refined query is none (see below)")]
-        yield from _section(
-            "rounds", f"refined queries, where the best score of {below}", _lines([*round_lines(row["rounds"])] or none)
-        )
-    part, more = min(config.fuse.depth, config.retrieve.depth), len(row["hits"]) - RESULTS
-    yield from _section(
-        "lists", f"the first {IN_LISTS} of what each text found; the first {part} take part{_joined(trial)}", _lists(trial)
-    )
-    words = _method(trial) + (f"; the first {RESULTS} of {len(row['hits'])}" if more > 0 else "")
+        yield from _section("rounds", words, _lines([*round_lines(row["rounds"])] or none))
+    words = f"the first {IN_LISTS} of what each text found; the first {min(config.fuse.depth, config.retrieve.depth)} take part"
+    if joined := [one["retriever"] for one in row["lists"] if one["strategy"] == TOGETHER]:
+        words += f"; {' and '.join(joined)} searched all texts as one, so there is no list of the original alone"
+    yield from _section("lists", words, _lists(trial))
+    words = _method(trial) + f"; the first {RESULTS} of {len(row['hits'])}" * (len(row["hits"]) > RESULTS)
     yield from _section("results", words, _results(trial) if row["hits"] else Text("nothing was found"))
     if config.grade is not None:
         words = f"the first {config.grade.documents} results, before they are answered from"
@@ -65,7 +65,9 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged, HIGHEST_GRADES)))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
     yield from _section("fell away", f"{found:,} documents were found, {results:,} are results", _lines(_dropped(trial)))
-    yield from _section("cost", _cost(trial), _lines(_costs(trial)))
+    usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
+    words = f"{usd}{costs.stage_sums(trial.spent).get('seconds', 0):.2f} s of work"
+    yield from _section("cost", words + (f"; {trial.unpriced}" if trial.unpriced else ""), _lines(_costs(trial)))
 
 
 def _section(name: str, words: str, part: RenderableType | None = None) -> Iterator[RenderableType]:
@@ -90,20 +92,14 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
         yield "not selected", ", ".join(trial.not_selected), ""
     if trial.why_selected:
         yield "why", one_line(trial.why_selected), ""
-    for (reason, message), strategies in _failures(trial).items():
+    failures: dict[tuple[str, str], list[str]] = {}  # reason and message -> strategies: what one answer lacks is said once
+    for error in (error for error in trial.row["errors"] if error["stage"] == "rewrite"):
+        own = failures.setdefault((error["reason"], one_line(error["message"])), [])
+        own += [error["component"]] if error["component"] else []  # a note on the query as a whole has none
+    for (reason, message), strategies in failures.items():
         yield ("none", f"{message} ({', '.join(strategies)})", reason) if strategies else ("note", message, reason)
     if trial.similar:
         yield "", f"recorded are, for example: {'; '.join(map(one_line, trial.similar))}", ""
-
-
-def _failures(trial: Trial) -> dict[tuple[str, str], list[str]]:
-    """Returns (reason, message) -> the strategies without a rewrite for it: what one answer lacks is said once."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for error in trial.row["errors"]:
-        if error["stage"] == "rewrite":
-            own = found.setdefault((error["reason"], one_line(error["message"])), [])
-            own += [error["component"]] if error["component"] else []  # a note on the query as a whole has none
-    return found
 
 
 def _lists(trial: Trial) -> RenderableType:
@@ -143,12 +139,6 @@ def fused_ranks(trial: Trial) -> dict[str, int]:
     return {candidate["doc_id"]: rank for rank, candidate in enumerate(trial.row["candidates"], start=1)}
 
 
-def _joined(trial: Trial) -> str:
-    """Says where there is no list of the original alone."""
-    names = [one["retriever"] for one in trial.row["lists"] if one["strategy"] == TOGETHER]
-    return f"; {' and '.join(names)} searched all texts as one, so there is no list of the original alone" if names else ""
-
-
 def _method(trial: Trial) -> str:
     config, lists = trial.config, len(trial.row["lists"])
     words = f"{config.fuse.method} over {lists} list{'s' * (lists != 1)}"
@@ -173,13 +163,6 @@ def _dropped(trial: Trial) -> Iterator[tuple[str, str]]:
             yield kind, f"{error['stage']}: {error['reason']}: {one_line(error['message'])}"
 
 
-def _calls(trial: Trial) -> str:
-    sums = costs.stage_sums(trial.spent, "rewrite")
-    if not sums.get("requests"):
-        return "none are planned" if not trial.config.rewrite.planned else "no request was made"
-    return ", ".join(_quantities(sums))
-
-
 def _costs(trial: Trial) -> Iterator[tuple[str, str]]:
     for stage in COSTED:
         if sums := costs.stage_sums(trial.spent, stage):
@@ -191,12 +174,6 @@ def _costs(trial: Trial) -> Iterator[tuple[str, str]]:
 
 def _quantities(sums: dict[str, float]) -> list[str]:
     return [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
-
-
-def _cost(trial: Trial) -> str:
-    seconds = costs.stage_sums(trial.spent).get("seconds", 0)
-    usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
-    return f"{usd}{seconds:.2f} s of work" + (f"; {trial.unpriced}" if trial.unpriced else "")
 
 
 def requests(trial: Trial) -> Iterator[RenderableType]:
@@ -217,7 +194,14 @@ def requests(trial: Trial) -> Iterator[RenderableType]:
 
 
 def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]:
-    rows: list[list[str]] = [["rewrites", *[""] * len(trials)], *_side_by_side(trials), ["results", *[""] * len(trials)]]
+    columns: list[dict[str, list[str]]] = [{} for _ in trials]
+    for trial, column in zip(trials, columns, strict=True):
+        for name, words, _ in _rewrites(trial):
+            column.setdefault(name, []).append(words)
+    rows = [["rewrites", *[""] * len(trials)]]
+    for name in dict.fromkeys(name for column in columns for name in column):
+        rows.append([f"  {name}", *("\n".join(column.get(name, "-")) for column in columns)])
+    rows.append(["results", *[""] * len(trials)])
     first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
     longest = max(len(trial.row["hits"]) for trial in trials)
     for place in range(min(longest, RESULTS)):
@@ -234,16 +218,6 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
     for trial in trials if prompts else ():
         yield Text(f"\n{trial.label}", style="bold")
         yield from requests(trial)
-
-
-def _side_by_side(trials: Sequence[Trial]) -> Iterator[list[str]]:
-    """Yields a row per text: its name, and the text of each trial; then what was not selected, and what failed."""
-    columns: list[dict[str, list[str]]] = [{} for _ in trials]
-    for trial, column in zip(trials, columns, strict=True):
-        for name, words, _ in _rewrites(trial):
-            column.setdefault(name, []).append(words)
-    for name in dict.fromkeys(name for column in columns for name in column):
-        yield [f"  {name}", *("\n".join(column.get(name, "-")) for column in columns)]
 
 
 def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> str:

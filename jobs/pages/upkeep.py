@@ -49,9 +49,6 @@ def runs_page(output: str, runs: Sequence[ListedRun]) -> str:
     return render("List of runs", masked(output), [], "", [Section("runs", "Runs", sentence, [runs_table(runs)])], texts=True)
 
 
-# ---------------------------------------------------------------- one run
-
-
 def status_page(status: Status) -> RenderableType:
     """Returns how far a run is, without its folder."""
     progress = status.progress
@@ -106,9 +103,6 @@ def _ago(status: Status, moment: float) -> str:
     return clock(max(0.0, status.now - moment))
 
 
-# ---------------------------------------------------------------- versions
-
-
 def export_page(done: DoneExport) -> RenderableType:
     """Returns a version, its checks, and which version is current."""
     version, counts = done.version, done.version.counts
@@ -123,9 +117,6 @@ def export_page(done: DoneExport) -> RenderableType:
         "current": (done.current or "none") + (f", before it {done.before}" if done.before else ""),
     }
     return facts((name, plain(text)) for name, text in rows.items())
-
-
-# ---------------------------------------------------------------- stores
 
 
 def collected_page(compacted: Sequence[Compacted], found: Sequence[Collected], unused: str, *, dry_run: bool) -> RenderableType:

@@ -141,15 +141,12 @@ class StrategyMoves(NamedTuple):
 
     strategy: str
     a: Share
-    """With a text in A."""
     b: Share
-    """With a text in B."""
     moved: Share
     """With other texts, or with a text in one of them only."""
     selected_a: Share
     """Selected in A only, of strategies that both runs have."""
     selected_b: Share
-    """Selected in B only."""
 
 
 class MovedQuery(NamedTuple):
@@ -161,15 +158,11 @@ class MovedQuery(NamedTuple):
     moved: bool
     """Whether the first documents are others, or in another order."""
     overlap: float
-    """Share of the first documents that are in both lists."""
     first: tuple[str | None, str | None]
-    """The first document of A and of B."""
     rewrites: dict[str, tuple[str | None, str | None]]
     """Strategy, with the position where it has several texts -> its text in A and in B, where they differ."""
     selected: dict[str, str]
-    """Strategy -> A or B, which alone selected it."""
     context: str | None = None
-    """The earlier turns; None: there are none."""
 
 
 class Moves(NamedTuple):
@@ -179,7 +172,6 @@ class Moves(NamedTuple):
     only_b: Share
     both: Share
     depth: int
-    """The number of first documents that are compared."""
     rewrites: Share
     """Queries with other texts of a strategy that both runs have."""
     strategies: list[StrategyMoves]
@@ -188,11 +180,9 @@ class Moves(NamedTuple):
     others: Share
     """Queries with other documents among them."""
     first: Share
-    """Queries with another first document."""
     overlap: float | None
     """Mean share of the first documents that both have, by traffic; None without a query that both have."""
     listed: list[MovedQuery]
-    """The queries that were asked most often, of those whose rewrites or first documents differ."""
 
 
 def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:

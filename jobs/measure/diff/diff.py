@@ -166,7 +166,6 @@ class Diff(NamedTuple):
     moves: Moves
     costs: list[Cost]
     quality: Paired | None
-    """None without judgements."""
     answers: Paired | None = None
     """By F1 and exact match; None without gold answers, or if not both runs answer."""
     judged: Sequence[Paired] = ()

@@ -33,7 +33,6 @@ class QueryChange(NamedTuple):
     a: float
     b: float
     context: str | None = None
-    """The earlier turns; None: there are none."""
 
 
 class Paired(NamedTuple):
@@ -42,19 +41,14 @@ class Paired(NamedTuple):
     frame: Frame
     """Of the keys that both count; its arms are A and B."""
     sides: tuple[Frame, Frame]
-    """Of A, of B."""
     others: int
     """Judged log_ids that are another query in B than in A; left out."""
     measures: dict[str, Pair]
-    """Empty if no key is counted."""
     gained: list[QueryChange]
-    """The queries with the greatest gains, the greatest first."""
     lost: list[QueryChange]
-    """The queries with the greatest losses, the greatest first."""
     first: tuple[int, int]
     """Results of A, of B, that measures read at most: fewer than they would where the run kept fewer."""
     margin: float
-    """Of equivalence."""
 
     @property
     def kind(self) -> str:

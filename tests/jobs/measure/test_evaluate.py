@@ -11,17 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy import stats
 
 from cluster.run.shards import File, Manifest, Plan, Shard, commit, manifests
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements, Key
-from jobs.measure.evaluate import Evaluation, evaluate, evaluation_notes, evaluation_values
+from jobs.measure.evaluate import Evaluation, evaluate
 from jobs.measure.judged_rows import fuse_original
 from jobs.measure.measures import MEASURES
 from jobs.measure.notes import table_notes
-from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 from retrievers.settings import FuseSettings
@@ -189,34 +187,11 @@ def test_what_does_not_count_is_counted(
     assert not nothing or frame.unmatched[1] in dict(MAP)
 
 
-def test_an_interval_lies_around_the_difference(run: Run) -> None:
-    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}, "l2": {"d4": 1}, "l4": {"d1": 1}})
-    assert None not in [pair.interval for pair in found.pairs.values()]
-    assert found.pairs["RR@10"].difference == pytest.approx(0.5)
-    expected = stats.ttest_1samp([1, 1, 0, 0], 0).confidence_interval(0.95)
-    assert found.pairs["RR@10"].interval == pytest.approx(tuple(expected))
-    assert judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}}).pairs["RR@10"].interval is not None  # two units
-
-
-def test_near_duplicate_queries_are_one_unit_of_the_interval(run: Run) -> None:
-    made = run(0, 1, 2)
-    grades = {"l1": {"d1": 1}, "other": {"d4": 1}, "l2": {"d4": 1}, "l4": {"d1": 1}}
-    texts = ["how to clean a pan", "tea", "to clean a pan how", "bread"]  # of q1 and q3 the words are equal
-    planned = [{"query_id": f"q{n}", "query": text, "normalised": text, "log_count": n} for n, text in enumerate(texts, 1)]
-    put(made.storage, "queries", planned[:3], "a", group=2)
-    put(made.storage, "queries", planned[3:], "b")
-    found = judged(made, grades)
-    clusters = np.array([0, 1, 0, 2])
-    assert (found.frame.distinct, found.frame.drawn) == (4, 3)
-    assert found.pairs["RR@10"].interval == paired_test(np.array([[1.0, 0, 1, 0]]), clusters).interval(0)
-    assert "judged: 4 log rows of 4 distinct queries in 3 clusters of near-duplicates" in evaluation_notes(found)[0]
-
-
 def test_where_every_query_gains_alike_no_variance_is_claimed(run: Run) -> None:
     found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}})
     assert found.pairs["RR@10"].difference == 1
-    assert evaluation_values(found)["measures"]["RR@10"]["interval"] is None
-    assert any("no test: every cluster differs by the same" in note and "nDCG@10" in note for note in evaluation_notes(found))
+    assert found.values()["measures"]["RR@10"]["interval"] is None
+    assert any("no test: every cluster differs by the same" in note and "nDCG@10" in note for note in found.notes)
 
 
 def test_an_id_that_was_also_rejected_once_counts_with_its_query(run: Run) -> None:
@@ -239,7 +214,7 @@ def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Ru
     rewriting = {"engine": {"kind": "recorded", "path": "r"}, "strategies": ["keyword"]}
     found = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting))
     assert {(pair.a, pair.difference, pair.interval) for pair in found.pairs.values()} == {(None, None, None)}
-    said = " ".join(evaluation_notes(found))
+    said = " ".join(found.notes)
     assert f"original alone: not measured, since {name} searched it as one with its rewrites" in said
     alone = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting | {"strategies": []}))
     assert alone.has_original
@@ -271,7 +246,7 @@ def test_judgements_may_name_queries(run: Run, key: Key, names: tuple[str, str])
     assert found.pairs == by_row.pairs
     frame = found.frame
     assert (len(frame.keys), frame.distinct, frame.failed[0]) == (2, 2, 1)
-    assert evaluation_notes(found)[0] == "judged: 2 distinct queries"
+    assert found.notes[0] == "judged: 2 distinct queries"
     gone = {names[0]: {"d1": 1}, "gone": {"d1": 1}}
     assert evaluate(run(0, 1, 2), Judgements("", gone, key)).frame.missing == 1
 
@@ -281,16 +256,16 @@ def test_judgements_may_name_queries(run: Run, key: Key, names: tuple[str, str])
 
 def test_values_are_json_and_say_the_same(run: Run) -> None:
     found = judged(run(0, 1, 2, evaluate={"margin": 0.9}), GRADES | {"other": {"d4": 1}, "l4": {"d1": 1}, "gone": {"d1": 1}})
-    values = json.loads(json.dumps(evaluation_values(found), allow_nan=False))
+    values = json.loads(json.dumps(found.values(), allow_nan=False))
     pair = found.pairs["P@5"]
     assert values["measures"]["P@5"] == {
         "results": pair.b, "original": pair.a, "difference": pair.difference, "interval": list(pair.interval or ()),
         "detectable": pair.detectable, "verdict": "equivalent",
     }  # fmt: skip
     assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (5, 1, 0, 4)
-    assert values["notes"] == evaluation_notes(found)
+    assert values["notes"] == found.notes
     assert any("equivalent (=) within 0.9" in note for note in table_notes(found.pairs, found.margin))
     assert (values["warning"], values["key"]) == (None, "log_id")
-    nothing = json.loads(json.dumps(evaluation_values(judged(run(), {"gone": {"d1": 1}})), allow_nan=False))
+    nothing = json.loads(json.dumps(judged(run(), {"gone": {"d1": 1}}).values(), allow_nan=False))
     assert nothing["measures"]["P@5"] == dict.fromkeys(values["measures"]["P@5"])
     assert nothing["notes"] == [f"warning: {nothing['warning']}"]

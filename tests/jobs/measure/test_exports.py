@@ -23,14 +23,14 @@ from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.evaluate import evaluate
-from jobs.measure.exports import LONG, long_tables, run_tags, write_run, write_tables, write_trec
+from jobs.measure.exports import LONG, run_tags, write_run, write_tables, write_trec
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
 from jobs.pages.ablation import PER_QUERY, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.report_ablations import ARMS, ArmOf, ablation_at, comparison_of, values_of
+from tests.support.jobs.report_ablations import ArmOf, ablation_at, comparison_of, values_of
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
 QUERIES = [
@@ -122,25 +122,6 @@ def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -
 
 
 # ---------------------------------------------------------------- arms
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
-    comparison = comparison_of(ARMS, values_of(ARMS, 5), queries=(None,) * 5, query_ids=("q0", "q1", "q2", "q3", None))
-    path = tmp_path / f"values.{ending}"
-    tables = list(long_tables(comparison.frame))
-    assert len(tables) == len(comparison.frame.arms)  # one at a time is in memory
-    write_tables(str(path), LONG, tables)
-    rows = list(csv.DictReader(path.open(newline=""))) if ending == "csv" else pq.read_table(path).to_pylist()
-    frame = comparison.frame
-    assert list(rows[0]) == ["key", "query_id", "arm", "measure", "value"]
-    assert len(rows) == frame.values.size
-    found = {(row["arm"], row["measure"], row["key"]): float(row["value"]) for row in rows}
-    for a, arm in enumerate(frame.arms):
-        for m, name in enumerate(frame.measures):
-            for k, key in enumerate(frame.keys):
-                assert found[arm, name, key] == frame.values[a, m, k]
-    assert {row["key"]: row["query_id"] or None for row in rows} == dict(zip(frame.keys, frame.query_ids, strict=True))
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

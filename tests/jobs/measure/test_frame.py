@@ -63,21 +63,6 @@ def test_values_are_those_of_ir_measures_on_exported_files(tmp_path: Path) -> No
         assert frame.failed[place] == len(queries) - len(lists[one["name"]])
 
 
-def test_what_does_not_count_is_counted(tmp_path: Path) -> None:
-    grades = GRADES | {"gone": {"a": 1}, "bad": {"a": 1}}
-    log = [(f"Q{n}", f"q{n}") for n in range(5)] + [("bad", None)]
-    run = ablation(tmp_path, ARMS, LISTS, QUERIES, log, shard_size=2, committed=2)
-    frame = measure(run, Judgements("", grades), ["P@5"])
-    assert (frame.judged, frame.missing, frame.not_committed, frame.rejected) == (7, 1, 1, 1)
-    assert frame.keys == ("Q0", "Q1", "Q2", "Q3", "bad")
-    assert frame.query_ids == ("q0", "q1", "q2", "q3", None)
-    assert frame.queries == ("query number0", "query number1", "query number2", "query number3", None)
-    assert frame.counts.tolist() == [1, 2, 3, 4, 1]
-    assert frame.failed.tolist() == [0, 0, 2]  # the rejected row is no failure of an arm
-    assert not frame.values[:, :, -1].any()
-    assert frame.values[1, 0].tolist() == pytest.approx([0.2, 0.2, 0, 0.4, 0])
-
-
 def test_condensed_lists_have_no_unjudged_documents(tmp_path: Path) -> None:
     lists = {"full": {"q0": ["x", "y", "a", "b", "x2", "c"]}, "original": {"q0": ["a", "b"]}}
     frame = measure(ablation(tmp_path, ARMS, lists, QUERIES), Judgements("", {"Q0": GRADES["Q0"]}), ["RR@2", "P@2"])

@@ -14,7 +14,7 @@ from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.diff.quality import quality
-from jobs.measure.evaluate import evaluate, evaluation_values
+from jobs.measure.evaluate import evaluate
 from jobs.measure.exports import write_trec
 from jobs.pages.ablation import ComparedArms, ablation_report, closing_page, closing_values, compared, write_pages
 from jobs.pages.measured import MeasuredRun
@@ -198,7 +198,7 @@ def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
     assert found.pairs["R@20"].b == 0.5
     assert "R@20 0.5000" in shown(MeasuredRun(found).page())
     assert "R@20 0.5000" in shown(closing_table(run, None, MeasuredRun(found)))
-    assert list(evaluation_values(found)["measures"]) == ["R@20", "AP@20"]
+    assert list(found.values()["measures"]) == ["R@20", "AP@20"]
     assert tuple(evaluate(run, QRELS, ["RR@10"]).pairs) == ("RR@10",)
 
 
@@ -209,7 +209,7 @@ def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) ->
     words = shown(MeasuredRun(found).page())
     assert note in words  # the list of three is whole
     assert "results' first 5" in words
-    values = evaluation_values(found)
+    values = found.values()
     assert list(values["measures"]) == ["P@5"]
     assert any(note in one for one in values["notes"])
     assert evaluate(side("b", 50, ["R@20"]), QRELS).frame.left_out == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ir_measures
-import numpy as np
 import pytest
 
 from cluster.errors import ConfigError
@@ -11,7 +10,6 @@ from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest
 from jobs.log.judgements import Judgements
 from jobs.measure import measures as module
 from jobs.measure.measures import MEASURES, ListMeasures, measured_lists
-from tests.support.jobs.measures_by_hand import by_hand
 
 GRADES = {"l1": {"d1": 2, "d2": 1, "d3": 0, "d5": -3}, "l2": {"d4": 1}}
 
@@ -82,17 +80,6 @@ def test_a_grade_below_zero_is_pooled_and_not_judged(name: str, value: float | N
     measured = ir_measures.iter_calc([ir_measures.parse_measure(name)], {"7": grades}, run)
     (alone,) = (one.value for one in measured if one.query_id == "7")
     assert found == alone == (alone if value is None else value)
-
-
-def test_figures_are_those_by_hand() -> None:
-    long = [f"x{n}" for n in range(9)] + ["d4", "d1"]  # d4 just within the ten
-    longer = [f"x{n}" for n in range(10)] + ["d4"]  # and just not
-    one = ["d3", "d2", "d5", "d1"]
-    for second in (long, longer):
-        expected = [by_hand(GRADES["l1"], one), by_hand(GRADES["l2"], second)]
-        assert measured_lists(MEASURES, [(GRADES["l1"], one), (GRADES["l2"], second)]) == pytest.approx(np.array(expected))
-    assert expected[1] == [0, 0, 0, 0, 0]
-    assert len(MEASURES) == len(expected[0])
 
 
 def test_a_list_measured_in_a_later_chunk_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

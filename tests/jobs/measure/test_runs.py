@@ -14,7 +14,7 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
-from jobs.measure.evaluate import EVALUATION, Evaluation, evaluation_values, store_evaluation
+from jobs.measure.evaluate import EVALUATION, Evaluation, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.report_runs import PRICES, RunMaker, frame_of
@@ -48,7 +48,7 @@ class Nights:
         if record["status"] == "finished":
             storage.put(SUCCESS, b"{}")
         if (results := more.get("results")) is not None:
-            store_evaluation(storage, evaluation_values(Evaluation(frame_of([[results] * 3, [0.5] * 3]))))
+            store_evaluation(storage, Evaluation(frame_of([[results] * 3, [0.5] * 3])).values())
         return storage
 
     def listed(self, name: str | None = "night") -> list[ListedRun]:

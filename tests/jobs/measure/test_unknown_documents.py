@@ -14,7 +14,7 @@ from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.log.judgements import Judgements
 from jobs.measure import unknown
-from jobs.measure.evaluate import evaluate, evaluation_notes, evaluation_values
+from jobs.measure.evaluate import evaluate
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.retriever import open_documents
@@ -31,7 +31,7 @@ def path(bm25_job: str) -> str:
 
 def notes(folder: Path, grades: dict[str, dict[str, int]]) -> list[str]:
     found = evaluate(open_run(str(folder)), Judgements("qrels.tsv", grades, "query"))
-    return [note for note in evaluation_notes(found) if "judged documents" in note]
+    return [note for note in found.notes if "judged documents" in note]
 
 
 def test_they_are_counted_and_said(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_they_are_counted_and_said(path: str, monkeypatch: pytest.MonkeyPatch) -
     (said,) = notes(folder, GRADES)
     assert said.startswith("warning: 2 of 4 judged documents are not in the index (")
     assert "such as 'D02': they cannot be found" in said
-    found = evaluation_values(evaluate(open_run(str(folder)), Judgements("qrels.tsv", GRADES, "query")))
+    found = evaluate(open_run(str(folder)), Judgements("qrels.tsv", GRADES, "query")).values()
     assert found["unknown_documents"] == {"unknown": 2, "looked_up": 4}
     assert "none of the judged documents can be found" in notes(folder, {QUERIES[1]: {"7": 1}})[0]
     assert notes(folder, {QUERIES[1]: {"d01": 1}}) == []

@@ -15,7 +15,7 @@ import pytest
 from jobs.__main__ import main
 from jobs.measure.comparison import compare
 from jobs.measure.diff.diff import diff, diff_values
-from jobs.measure.evaluate import evaluate, evaluation_notes, evaluation_values
+from jobs.measure.evaluate import evaluate
 from jobs.measure.judged import judge_models, judged_relevance
 from jobs.pages.comparison import comparison_values
 from jobs.runs.folder import RunFolder
@@ -112,10 +112,10 @@ def test_measures_by_the_judge_need_no_file(job: str, passages: dict[str, str]) 
     assert tuple(found.pairs) == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3")
     assert [pair.b for pair in found.pairs.values()] == pytest.approx(means(run, rows(run, "results"), passages))
     assert not found.has_original
-    notes = evaluation_notes(found)
+    notes = found.notes
     assert notes[0].startswith("judged by judge-70b, an LLM")
     assert "original alone: not measured, since the judge graded the results only" in notes
-    assert evaluation_values(found)["judged_by"] == "judge-70b"
+    assert found.values()["judged_by"] == "judge-70b"
 
 
 def test_arms_are_compared_by_the_judge(job: str, passages: dict[str, str]) -> None:

@@ -94,7 +94,9 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
     families = {arm.name: arm.family for arm in arms}
     oracles = frozenset(arm.name for arm in arms if arm.members)
     found = tuple(differences(frame, baseline, 0.01, families, oracles))
-    return Comparison(frame, baseline, 0.01, families, oracles, found, **({"slices": (), "notes": ()} | further))
+    return Comparison(
+        frame, baseline, 0.01, {arm.name: arm.described() for arm in arms}, found, **({"slices": (), "notes": ()} | further)
+    )
 
 
 def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> Funnel:
