@@ -67,7 +67,7 @@ def runs(
         raise ConfigError("run-missing", f"{storage.root}: no run{of_name} lies there; start one with: dmqr run CONFIG")
     if out is not None:
         write_page(out, runs_page(storage.root, listed))
-    values = {"output": storage.root, "runs": [run.values() for run in listed]}
+    values = {"output": storage.root, "runs": listed}
     return Result(lambda: values, lambda: runs_table(listed).terminal())
 
 

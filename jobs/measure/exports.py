@@ -266,7 +266,16 @@ class WrittenAnswers(NamedTuple):
 def write_answers(path: str, run: RunFolder, arm: str | None, gold: GoldAnswers | None) -> WrittenAnswers:
     """Writes a line per answered query: query, answer, contexts, citations, rewrites, gold answers, judgements."""
     chosen, seen = _arm(run, arm), Counter[str]()
-    documents, golds = _documents(run), _gold(run, gold)
+    golds: dict[str, list[str]] = {}  # query_id -> its gold answers, of all rows of the log that are the query, each once
+    if gold is not None:
+        with database(run) as connection:
+            for query_id, keys in counted_keys(connection, run, gold.judged).of_query.items():
+                golds[query_id] = list(dict.fromkeys(text for key in keys for text in gold.answers[key]))
+    try:
+        documents = RunDocuments(run)
+    except OSError as error:
+        what = f"{run.storage.root}: the texts of documents cannot be read: {' '.join(str(error).split())}"
+        raise RetrieverError("index-missing", f"{what}; put the index back where the run found it") from error
     with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as lines:
         for rows in _batches(run, chosen):
             for line in _lines(run, chosen, rows, documents, golds):
@@ -290,23 +299,6 @@ def _arm(run: RunFolder, arm: str | None) -> str:
     if arm is not None and arm not in arms:
         raise ConfigError("argument", f"--arm {arm}: no arm of this name answers{nearest(arm, arms)}")
     return (arm or (FULL if FULL in arms else arms[0])) if run.is_ablation else RUN
-
-
-def _documents(run: RunFolder) -> RunDocuments:
-    try:
-        return RunDocuments(run)
-    except OSError as error:
-        what = f"{run.storage.root}: the texts of documents cannot be read: {' '.join(str(error).split())}"
-        raise RetrieverError("index-missing", f"{what}; put the index back where the run found it") from error
-
-
-def _gold(run: RunFolder, gold: GoldAnswers | None) -> dict[str, list[str]]:
-    """Returns query_id -> its gold answers, of all rows of the log that are the query, each once."""
-    if gold is None:
-        return {}
-    with database(run) as connection:
-        keys = counted_keys(connection, run, gold.judged).of_query
-    return {one: list(dict.fromkeys(text for key in of for text in gold.answers[key])) for one, of in keys.items()}
 
 
 def _batches(run: RunFolder, arm: str) -> Iterator[list[Row]]:

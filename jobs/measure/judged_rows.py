@@ -99,7 +99,10 @@ def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgemen
     for key, query_id in sorted(found.items(), key=lambda pair: (pair[1] or "", pair[0])):
         if query_id is not None and query_id not in pending:
             of_query.setdefault(query_id, []).append(key)
-    example = None if found else _unmatched(connection, run, judgements)
+    example, (table, column) = None, _PLACES[judgements.key]
+    if not found and judgements.grades:
+        logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchone()
+        example = (next(iter(judgements.grades)), str(logged[0])) if logged else None
     return CountedKeys(found, of_query, len(judgements.grades), example)
 
 
@@ -289,10 +292,3 @@ def _rows(
             buffer = buffer.slice(last)
     if buffer.num_rows:
         yield buffer
-
-
-def _unmatched(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
-    """Returns a judged key and one of the log, as examples of keys that do not match; None where one of the two has none."""
-    table, column = _PLACES[judgements.key]
-    logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchall()
-    return (next(iter(judgements.grades)), str(logged[0][0])) if logged and judgements.grades else None

@@ -130,27 +130,56 @@ def ends_in_words(interval: tuple[float, float] | None) -> str:
     return "-" if interval is None else " to ".join(figure(end, "+") for end in interval)
 
 
-def comparison_notes(comparison: Comparison) -> list[str]:
-    """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
-    frame = comparison.frame
+def comparison_notes(comparison: Comparison) -> Iterator[str]:
+    """Yields the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
+    frame, differences, first = comparison.frame, comparison.differences, comparison.frame.measures[:1]
     if frame.warning is not None:
-        return [f"warning: {frame.warning}"]
-    zeros = [name for place, name in enumerate(frame.measures) if not frame.values[:, place].any()]
-    return [
-        *judge_notes(frame.judge),
-        *frame.left_out,
-        *([f"{', '.join(zeros)}: 0 for every query in every arm, which says nothing of their differences"] if zeros else []),
-        *_named(comparison),
-        judged_note(frame),
-        *([] if frame.unknown is None else [frame.unknown.note]),
-        *_zeros(frame),
-        *_tested(comparison),
-        *_unjudged(frame),
-        *_bounds(comparison),
-    ]
+        yield f"warning: {frame.warning}"
+        return
+    yield from (*judge_notes(frame.judge), *frame.left_out)
+    if zeros := [name for place, name in enumerate(frame.measures) if not frame.values[:, place].any()]:
+        yield f"{', '.join(zeros)}: 0 for every query in every arm, which says nothing of their differences"
+    yield from _names(comparison)
+    yield judged_note(frame)
+    if frame.unknown is not None:
+        yield frame.unknown.note
+    most, what = int(frame.failed.argmax()), "an answer" if frame.answers else "results"
+    by_arm = f"{frame.failed.min():,} to {frame.failed[most]:,} without {what}, by arm (most: {frame.arms[most]})"
+    yield from zero_notes((frame.rejected, "rejected"), more=[by_arm] if frame.failed.any() else [])
+    left_out = comparison.oracles | comparison.untested | {comparison.baseline}
+    alike = [f"{one.arm} by {one.measure}" for one in differences if one.arm not in left_out and math.isnan(one.p)]
+    yield from interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame, alike)
+    if frame.drawn > 1:
+        holm, q = (sum(getattr(one, p) is not None for one in differences) // len(frame.measures) for p in ("p_holm", "q"))
+        own = "each measure a family of its own"
+        if holm:
+            yield f"p is Holm's, for {holm:,} arms ({', '.join(QUESTIONS)}), {own}"
+        if q:
+            yield f"q is Benjamini and Hochberg's, for {q:,} arms of the {GRID}, {own}"
+        sizes = {one.arm: one.detectable for one in differences if one.measure in first and one.detectable is not None}
+        if sizes:
+            small, large = (pick(sizes, key=lambda arm: sizes[arm]) for pick in (min, max))
+            span = f"{figure(sizes[small])} ({small})" + (f" to {figure(sizes[large])} ({large})" if len(sizes) > 1 else "")
+            power = f"a power of {100 * POWER:.0f} % at {ALPHA:g} over the number of comparisons"
+            yield f"smallest difference in {first[0]} that these queries show, with {power}: {span}"
+        yield f"equivalent: within {comparison.margin:g} of it by two one-sided t-tests at {ALPHA}, unadjusted"
+    if known := [n for n in range(len(frame.arms)) if not math.isnan(frame.unjudged[n])]:
+        least, most = (known[int(pick(frame.unjudged[known]))] for pick in (np.argmin, np.argmax))
+        shares = f"{100 * frame.unjudged[least]:.1f} % ({frame.arms[least]})"
+        if frame.unjudged[most] > frame.unjudged[least]:
+            shares += f" to {100 * frame.unjudged[most]:.1f} % ({frame.arms[most]})"
+        yield f"not judged, so not relevant: {shares} of the first {frame.depth:,} results; condensed means leave them out"
+    if comparison.oracles:
+        by = "gold answers" if frame.gold else "judgements"
+        yield f"oracle arms choose by the {by}: bounds of what choosing can bring, not systems, and not tested"
+    samples = [n for n, arm in enumerate(frame.arms) if comparison.families[arm] == SAMPLES or arm == "full"]
+    if any(comparison.families[frame.arms[n]] == SAMPLES for n in samples):
+        means = frame.values[samples, 0].mean(axis=1)
+        ends = f"lies between {figure(float(means.min()))} and {figure(float(means.max()))}"
+        yield f"noise floor: {first[0]} of full and {len(samples) - 1} more sample(s) of it {ends}"
 
 
-def _named(comparison: Comparison) -> Iterator[str]:
+def _names(comparison: Comparison) -> Iterator[str]:
     """Yields which arms read a part of a joint answer, and which are one system under several names."""
     joint: dict[tuple[str, ...], list[str]] = {}
     for name, arm in comparison.arms.items():
@@ -162,62 +191,3 @@ def _named(comparison: Comparison) -> Iterator[str]:
     same_as, also = ({name: arm.get(key) for name, arm in comparison.arms.items()} for key in ("same_as", "also"))
     yield from (f"{arm} is {of} under another name: the same system, not tested again" for arm, of in same_as.items() if of)
     yield from (f"{arm} is also {and_more(names)}: one system, one row" for arm, names in also.items() if names)
-
-
-def _zeros(frame: Frame) -> list[str]:
-    """Returns which keys count as zero, and of which arms."""
-    most = int(frame.failed.argmax())
-    what = "an answer" if frame.answers else "results"
-    by_arm = f"to {frame.failed[most]:,} without {what}, by arm (most: {frame.arms[most]})"
-    failed = [f"{frame.failed.min():,} {by_arm}"] if frame.failed.any() else []
-    return zero_notes((frame.rejected, "rejected"), more=failed)
-
-
-def _tested(comparison: Comparison) -> list[str]:
-    frame, found = comparison.frame, comparison.differences
-    left_out = comparison.oracles | comparison.untested | {comparison.baseline}
-    alike = [f"{one.arm} by {one.measure}" for one in found if one.arm not in left_out and math.isnan(one.p)]
-    notes = interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame, alike)
-    if frame.drawn < 2:
-        return notes
-    counts = [sum(getattr(one, name) is not None for one in found) // len(frame.measures) for name in ("p_holm", "q")]
-    own = "each measure a family of its own"
-    if counts[0]:
-        notes.append(f"p is Holm's, for {counts[0]:,} arms ({', '.join(QUESTIONS)}), {own}")
-    if counts[1]:
-        notes.append(f"q is Benjamini and Hochberg's, for {counts[1]:,} arms of the {GRID}, {own}")
-    first = frame.measures[0]
-    sizes = {one.arm: one.detectable for one in found if one.measure == first and one.detectable is not None}
-    if sizes:
-        least, most = (pick(sizes, key=lambda arm: sizes[arm]) for pick in (min, max))
-        span = f"{figure(sizes[least])} ({least})" + (f" to {figure(sizes[most])} ({most})" if len(sizes) > 1 else "")
-        power = f"a power of {100 * POWER:.0f} % at {ALPHA:g} over the number of comparisons"
-        notes.append(f"smallest difference in {first} that these queries show, with {power}: {span}")
-    return [*notes, f"equivalent: within {comparison.margin:g} of it by two one-sided t-tests at {ALPHA}, unadjusted"]
-
-
-def _unjudged(frame: Frame) -> list[str]:
-    """Returns how much of the arms' first results nobody judged."""
-    known = [n for n in range(len(frame.arms)) if not math.isnan(frame.unjudged[n])]
-    if not known:
-        return []
-    least, most = (known[int(pick(frame.unjudged[known]))] for pick in (np.argmin, np.argmax))
-    shares = f"{100 * frame.unjudged[least]:.1f} % ({frame.arms[least]})"
-    if frame.unjudged[most] > frame.unjudged[least]:
-        shares += f" to {100 * frame.unjudged[most]:.1f} % ({frame.arms[most]})"
-    return [f"not judged, so not relevant: {shares} of the first {frame.depth:,} results; condensed means leave them out"]
-
-
-def _bounds(comparison: Comparison) -> list[str]:
-    frame, notes = comparison.frame, []
-    if comparison.oracles:
-        by = "gold answers" if frame.gold else "judgements"
-        notes.append(f"oracle arms choose by the {by}: bounds of what choosing can bring, not systems, and not tested")
-    samples = [n for n, arm in enumerate(frame.arms) if comparison.families[arm] == SAMPLES or arm == "full"]
-    if any(comparison.families[frame.arms[n]] == SAMPLES for n in samples):
-        means = frame.values[samples, 0].mean(axis=1)
-        notes.append(
-            f"noise floor: {frame.measures[0]} of full and {len(samples) - 1} more sample(s) of it lies between "
-            f"{figure(float(means.min()))} and {figure(float(means.max()))}"
-        )
-    return notes

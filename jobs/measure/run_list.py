@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.measure.evaluate import stored_evaluation
-from jobs.measure.measures import MEASURES
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.retry import RETRY
@@ -23,65 +21,31 @@ from jobs.runs.status import read_status
 PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record
 
 
-@dataclass(frozen=True)
-class ListedRun:
-    """What a list of runs says of one."""
-
-    run_id: str
-    folder: str
-    name: str
-    label: str | None
-    date: str | None
-    began: str
-    """When it was started first: ISO 8601, UTC."""
-    state: str
-    queries: int
-    failed: int
-    usd: float | None
-    """Of the committed shards; None: there are no prices."""
-    evaluation: dict[str, Any] | None
-    retry: dict[str, Any] | None = None
-    """Of which run a retry does queries again, and why; None: it is none."""
-    arms: int = 0
-    """Of an ablation; 0: it is a run."""
-
-    @property
-    def leading(self) -> str | None:
-        """Returns the first of the measures that it was measured by; None: not measured."""
-        return next(iter((self.evaluation or {}).get("measures", {})), None)
-
-    def measured(self, of: str, measure: str | None = None) -> float | None:
-        """Returns the mean of a measure (`leading`), `of` the results or the original alone; None: not measured."""
-        values = (self.evaluation or {}).get("measures", {}).get(measure or self.leading, {})
-        found: float | None = values.get(of)
-        return found
-
-    @property
-    def of_answers(self) -> dict[str, float]:
-        """Returns the means of its answers: F1 and EM, and the first measure of each kind in which they are judged."""
-        found, measured = {}, self.evaluation or {}
-        for kind, one in {"": measured.get("answers", {}), **measured.get("judged_answers", {})}.items():
-            for name in list(one.get("measures", {}))[: 1 if kind else None]:
-                if (mean := one["measures"][name]["answers"]) is not None:
-                    found[name] = mean
-        return found
-
-    @property
-    def judges(self) -> list[str]:
-        """Returns who judged where an LLM did; a line each."""
-        measured = self.evaluation or {}
-        parts = [measured, *measured.get("judged_answers", {}).values()]
-        return [f"judged by {one['judged_by']}, an LLM, and LLMs over-rate" for one in parts if "judged_by" in one]
-
-    def values(self) -> dict[str, Any]:
-        """Returns the run as JSON-able values."""
-        usd = None if self.usd is None or not self.queries else 1000 * self.usd / self.queries
-        return asdict(self) | {"usd_per_1000_queries": usd}
+ListedRun = dict[str, Any]
+"""What a list of runs says of one, JSON-able: `date` of its log, `began` in ISO 8601 and UTC, `queries` in committed shards and
+`failed` ones, `usd` (None: there are no prices), `evaluation` as its report shows it, of a `retry` which run and why, and the
+number of `arms` (0: it is a run)."""
 
 
-def leading_measure(runs: Sequence[ListedRun]) -> str:
-    """Returns the measure by which runs are listed: the first of that which was measured last."""
-    return next((run.leading for run in reversed(runs) if run.leading is not None), MEASURES[0])
+def leading(run: ListedRun) -> str | None:
+    """Returns the first of the measures that a run was measured by; None: not measured."""
+    return next(iter((run["evaluation"] or {}).get("measures", {})), None)
+
+
+def measured(run: ListedRun, of: str, measure: str | None = None) -> float | None:
+    """Returns the mean of a measure (`leading`), `of` the results or the original alone; None: not measured."""
+    mean: float | None = (run["evaluation"] or {}).get("measures", {}).get(measure or leading(run), {}).get(of)
+    return mean
+
+
+def measured_answers(run: ListedRun) -> dict[str, float]:
+    """Returns the means of its answers: F1 and EM, and the first measure of each kind in which they are judged."""
+    means, evaluation = {}, run["evaluation"] or {}
+    for kind, one in {"": evaluation.get("answers", {}), **evaluation.get("judged_answers", {})}.items():
+        for name in list(one.get("measures", {}))[: 1 if kind else None]:
+            if (mean := one["measures"][name]["answers"]) is not None:
+                means[name] = mean
+    return means
 
 
 def find_output(path: str) -> tuple[Storage, str | None]:
@@ -113,7 +77,7 @@ def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[Liste
     """Returns the runs of a name, or of all names, below an output, by the date of the log, else of their first start."""
     found = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
     listed = prefetch(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
-    return sorted(listed, key=lambda run: (run.date or run.began[:10], run.began))
+    return sorted(listed, key=lambda run: (run["date"] or run["began"][:10], run["began"]))
 
 
 def _listed(output: Storage, folder: str, record: dict[str, Any], prices: PricesOf) -> ListedRun:
@@ -123,21 +87,23 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
     config = record.get("config", {})
     if arms := record.get("ablation", {}).get("arms", ()):
         state = f"{state}, {len(arms)} arms"
-    return ListedRun(
-        run_id=folder,
-        folder=output.url(folder),
-        name=config.get("name", folder.rpartition("-")[0]),
-        label=config.get("label"),
-        date=config.get("log", {}).get("date"),
-        began=record["starts"][0]["began"],
-        state=state,
-        queries=counts.get("queries", 0),
-        failed=counts.get("failed_queries", 0),
-        usd=None if billed is None else billed.usd,
-        evaluation=evaluation,
-        retry=record.get(RETRY),
-        arms=len(arms),
-    )
+    usd, queries = None if billed is None else billed.usd, counts.get("queries", 0)
+    return {
+        "run_id": folder,
+        "folder": output.url(folder),
+        "name": config.get("name", folder.rpartition("-")[0]),
+        "label": config.get("label"),
+        "date": config.get("log", {}).get("date"),
+        "began": record["starts"][0]["began"],
+        "state": state,
+        "queries": queries,
+        "failed": counts.get("failed_queries", 0),
+        "usd": usd,
+        "evaluation": evaluation,
+        "retry": record.get(RETRY),
+        "arms": len(arms),
+        "usd_per_1000_queries": None if usd is None or not queries else 1000 * usd / queries,
+    }
 
 
 def _progress(

@@ -74,7 +74,13 @@ def slices_of(
             title, values, note = _values(connection, run, frame, name, first[base])
         notes += [note] if note else []
         parts = _parts(values)
-        tests = [{}] * len(parts) if note == DIFFICULTY else _tests(frame, parts, compared)
+        tests: list[dict[str, SliceTest]] = [{}] * len(parts)
+        if compared and parts and note != DIFFICULTY:
+            each = [frame.difference_test(compared, 0, chosen) for _, chosen in parts]
+            q = false_discovery_rates(np.array([test.p for test in each]))
+            rows = [np.stack([test.low, test.high, test.p, rates], axis=1) for test, rates in zip(each, q, strict=True)]
+            arms = [frame.arms[n] for n, _ in compared]
+            tests = [dict(zip(arms, (SliceTest(*row) for row in part.tolist()), strict=True)) for part in rows]
         for (value, chosen), tested in zip(parts, tests, strict=True):
             means = first[:, chosen].mean(axis=1)
             found = {arm: (float(means[n]), float(means[n] - means[base])) for n, arm in enumerate(frame.arms)}
@@ -82,20 +88,6 @@ def slices_of(
             measured = {arm: dict(zip(frame.measures, of, strict=True)) for arm, of in zip(frame.arms, means_of, strict=True)}
             slices.append(Slice(title, value, len(chosen), found, len(chosen) < FEW_QUERIES, tested, measured))
     return slices, notes
-
-
-def _tests(frame: Frame, parts: Sequence[tuple[str, Places]], tested: Sequence[tuple[int, int]]) -> list[dict[str, SliceTest]]:
-    """Returns, for each part, arm -> the test of its difference to its baseline by the first measure.
-
-    `tested`: places of the arms, and of their baselines.
-    """
-    if not tested or not parts:
-        return [{} for _ in parts]
-    found = [frame.difference_test(tested, 0, chosen) for _, chosen in parts]
-    p = np.array([one.p for one in found])
-    q = false_discovery_rates(p)
-    columns = [np.stack([one.low, one.high, one.p, rates], axis=1).tolist() for one, rates in zip(found, q, strict=True)]
-    return [{frame.arms[n]: SliceTest(*row) for (n, _), row in zip(tested, rows, strict=True)} for rows in columns]
 
 
 def _values(

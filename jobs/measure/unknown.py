@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cluster.errors import ClusterError, RetrieverError
 from jobs.job.opening import open_documents
@@ -16,27 +16,13 @@ from retrievers.web.hits import is_page
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch
 
 
-@dataclass(frozen=True)
-class UnknownDocuments:
+class UnknownDocuments(NamedTuple):
     """Judged documents that are in no index of a run."""
 
     unknown: int
     looked_up: int
     """Of the judged documents, at most `MOST`, evenly drawn."""
-    documents: int
-    example: str
-    indexes: tuple[str, ...]
-
-    @property
-    def note(self) -> str:
-        """Returns it as a sentence."""
-        drawn = "" if self.looked_up == self.documents else f" drawn from {self.documents:,}"
-        every = "none of the judged documents can be found" if self.unknown == self.looked_up else "they cannot be found"
-        return (
-            f"warning: {self.unknown:,} of {self.looked_up:,} judged documents{drawn} are not in the index "
-            f"({', '.join(self.indexes)}), such as {self.example[:80]!r}: {every}, and count as "
-            "missed; compare the ids of judgements and corpus"
-        )
+    note: str
 
 
 def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocuments | None:
@@ -63,4 +49,12 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
             left = [doc_id for doc_id, is_known in zip(left, known, strict=True) if not is_known]
     except (RetrieverError, ClusterError, OSError):
         return None
-    return UnknownDocuments(len(left), len(asked), len(judged), left[0], tuple(looked)) if left else None
+    if not left:
+        return None
+    drawn = "" if len(asked) == len(judged) else f" drawn from {len(judged):,}"
+    every = "none of the judged documents can be found" if len(left) == len(asked) else "they cannot be found"
+    note = (
+        f"warning: {len(left):,} of {len(asked):,} judged documents{drawn} are not in the index ({', '.join(looked)}), such as "
+        f"{left[0][:80]!r}: {every}, and count as missed; compare the ids of judgements and corpus"
+    )
+    return UnknownDocuments(len(left), len(asked), note)

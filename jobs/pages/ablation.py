@@ -195,6 +195,7 @@ def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
 MOST_ARMS = 50  # rows of a table; --json has the others
 MOST_QUERIES = 10  # that gained most, and that lost most
 MUCH_UNJUDGED = 0.2
+MOST_BARS = 400  # of queries, evenly spread in their order
 
 
 def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
@@ -241,33 +242,21 @@ def _verdict(found: ComparedArms, stand: Comparison | None) -> Section:
         if alone and name in executed:
             title = f"{name.replace('_', ' ')} that were made"
             tiles.append(Tile(title, count(executed[name]), f"arms on their own: {count(alone)}"))
-    if stand is None or stand.leader is None:
-        words = "Nothing is measured." if stand is None else f"There is no arm to compare with {stand.baseline}."
-        return Section("verdict", "", words, [Notes(_notices(found, stand), warns=True), Tiles(tiles)])
-    best = stand.leader
-    one, base = stand.by_arm[best, stand.first], stand.baseline
-    ends = "" if isnan(one.low) else f"95 % interval {figure(one.low, '+')} to {figure(one.high, '+')}"
-    state = {"better": "good", "worse": "bad"}.get(one.verdict, "")
-    lead = Tile(f"{stand.first} of {best} over {base}", figure(one.difference, "+"), ends, state)
-    return Section("verdict", "", lead_words(stand), [Notes(_notices(found, stand), warns=True), Tiles([lead, *tiles])])
-
-
-def lead_words(stand: Comparison) -> str:
-    """Returns the best arm and what is known of it, in a sentence that claims no more than the figures hold."""
-    best = stand.leader
-    assert best is not None
-    one, base = stand.by_arm[best, stand.first], stand.baseline
-    word = one.verdict_within(stand.margin)
-    known = {"better": f"is better than {base}", "worse": f"is worse than {base}", "equivalent": f"is equivalent to {base}"}
-    named = next((words for start, words in known.items() if word.startswith(start)), f"does not clearly differ from {base}")
-    p = "" if one.corrected is None else f", corrected p {_p(one.corrected)}"
-    by = f"{stand.first} {figure(stand.by_arm[base, stand.first].mean)} → {figure(stand.by_arm[best, stand.first].mean)}{p}"
-    limit = word.partition(",")[2]
-    return f"The best arm, {best}, {named}{',' * bool(limit)}{limit}: {by}."
-
-
-def _p(value: float) -> str:
-    return "below .001" if value < 0.001 else f"{value:.3f}"
+    words = "Nothing is measured." if stand is None else f"There is no arm to compare with {stand.baseline}."
+    if stand is not None and (best := stand.leader) is not None:
+        one, base, first = stand.by_arm[best, stand.first], stand.baseline, stand.first
+        ends = "" if isnan(one.low) else f"95 % interval {figure(one.low, '+')} to {figure(one.high, '+')}"
+        state = {"better": "good", "worse": "bad"}.get(one.verdict, "")
+        tiles.insert(0, Tile(f"{first} of {best} over {base}", figure(one.difference, "+"), ends, state))
+        # no more than the figures hold
+        known = {"better": f"is better than {base}", "worse": f"is worse than {base}", "equivalent": f"is equivalent to {base}"}
+        named = known.get(one.verdict, f"does not clearly differ from {base}")
+        limit = one.verdict_within(stand.margin).removeprefix(one.verdict)
+        p = one.corrected
+        corrected = "" if p is None else ", corrected p " + ("below .001" if p < 0.001 else f"{p:.3f}")
+        words = f"The best arm, {best}, {named}{limit}: "
+        words += f"{first} {figure(stand.by_arm[base, first].mean)} → {figure(one.mean)}{corrected}."
+    return Section("verdict", "", words, [Notes(_notices(found, stand), warns=True), Tiles(tiles)])
 
 
 def _notices(found: ComparedArms, stand: Comparison | None) -> list[str]:
@@ -423,11 +412,7 @@ def _queries(stand: Comparison, texts: bool) -> Section | None:
     columns = [Head("query"), Head(base, figure), Head(best, figure), Head("difference", difference)]
     gained, lost = int((moved > 0).sum()), int((moved < 0).sum())
     words = f"{best} against {base}: {gained:,} queries gain {stand.first}, {lost:,} lose, {len(moved) - gained - lost:,} stay."
-    chart = Chart("Each query's difference", gains(_thinned(moved.tolist()), f"difference in {stand.first}"))
+    ordered = sorted(moved.tolist(), reverse=True)
+    bars = [ordered[n * len(ordered) // MOST_BARS] for n in range(MOST_BARS)] if len(ordered) > MOST_BARS else ordered
+    chart = Chart("Each query's difference", gains(bars, f"difference in {stand.first}"))
     return Section("queries", "Queries", words, [chart, Table(columns, rows, "Those that gained and lost most")])
-
-
-def _thinned(moved: Sequence[float], most: int = 400) -> list[float]:
-    """Returns `most` of the values, evenly spread in their order."""
-    ordered = sorted(moved, reverse=True)
-    return ordered if len(ordered) <= most else [ordered[n * len(ordered) // most] for n in range(most)]

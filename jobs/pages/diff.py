@@ -59,7 +59,7 @@ def _sections(found: Diff) -> Iterator[tuple[str, str, Parts]]:
     if found.answers is not None:
         yield "answers", "against gold answers", _quality(found.answers)
     for of_kind in found.judged:
-        yield of_kind.kind, HEADINGS[of_kind.kind], _quality(of_kind)
+        yield of_kind.frame.kind, HEADINGS[of_kind.frame.kind], _quality(of_kind)
     if found.notes:
         yield "not compared", "", list(found.notes)
 
@@ -148,7 +148,7 @@ def _quality(paired: Paired) -> Parts:
     heads += [Head("p", p_words), Head(""), Head("better", count), Head("worse", count)]
     parts: Parts = [Table(heads, rows).terminal(), "\n".join(_notes(paired))]
     for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
-        parts += [f"\n{words} most, by {paired.ranked_by}", _changed(listed)] if listed else []
+        parts += [f"\n{words} most, by {next(iter(paired.measures))}", _changed(listed)] if listed else []
     return parts
 
 

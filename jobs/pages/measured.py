@@ -64,8 +64,15 @@ class MeasuredRun:
         `wide`: with words where a terminal has signs.
         """
         if self.lists is not None:
+            columns = [Head("measure" if wide else ""), Head("results", figure)]
+            columns += [Head(self.lists.alone.replace(", ", ",\n", 1), figure), Head("difference", difference)]
+            columns += [Head(interval_words(), interval), Head("verdict" if wide else "")]
+            rows = []
+            for name, pair in self.lists.pairs.items():
+                verdict = (pair.verdict or "") if wide else SIGNS.get(pair.verdict, "")
+                rows.append([title(name), pair.b, pair.a, pair.difference, drawn(pair), verdict])
             notes = self.lists.notes + table_notes(self.lists.pairs, self.lists.margin)
-            yield None if self.known is None else quality_table(self.lists, wide=wide), notes
+            yield None if self.known is None else Table(columns, rows), notes
         for one in self.answers:
             heading, notes = HEADINGS[one.frame.kind], [*[EXPLAINED[one.frame.kind]] * wide, *one.notes]
             if one.warning is not None:
@@ -86,16 +93,6 @@ class MeasuredRun:
     def values(self) -> dict[str, Any]:
         """Returns the values of the lists, and those of the answers; JSON-able."""
         return ({} if self.lists is None else self.lists.values()) | answers_values(self.answers)
-
-    @property
-    def leading(self) -> str:
-        """Returns the first measure of the lists; empty where they were not measured."""
-        return "" if self.frame is None else self.frame.measures[0]
-
-    @property
-    def least(self) -> int:
-        """Returns the lowest grade of a relevant document."""
-        return 1 if self.judgements is None else self.judgements.least
 
     @cached_property
     def grades(self) -> dict[str, dict[str, int]]:
@@ -134,14 +131,3 @@ def measured_run(
     """Measures a run by its config's measures or these."""
     lists = None if judgements is None else evaluate(run, judgements, measures)
     return MeasuredRun(lists, measured_answers(run, gold), judgements)
-
-
-def quality_table(found: Evaluation, *, wide: bool = False) -> Table:
-    """Returns a run's results beside its original alone, by measure; `wide`: with verdicts in words in place of signs."""
-    columns = [Head("measure" if wide else ""), Head("results", figure), Head(found.alone.replace(", ", ",\n", 1), figure)]
-    columns += [Head("difference", difference), Head(interval_words(), interval), Head("verdict" if wide else "")]
-    rows = []
-    for name, pair in found.pairs.items():
-        verdict = (pair.verdict or "") if wide else SIGNS.get(pair.verdict, "")
-        rows.append([title(name), pair.b, pair.a, pair.difference, drawn(pair), verdict])
-    return Table(columns, rows)

@@ -267,14 +267,16 @@ def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, me
     """Fills texts and grades of the documents, and the values of judged queries."""
     wanted = sorted({hit.doc_id for one in found.values() for hit in (*one.hits, *one.alone)})
     documents, without = texts_of(run, wanted, addresses=True) if texts else ({}, None)
+    least = 1 if measured.judgements is None else measured.judgements.least
+    leading = "" if measured.frame is None else measured.frame.measures[0]
     for sample in found.values():
         if without is not None:
             sample.lines.append(("documents", f"by id only: {without}"))
-        grades, least = measured.grades.get(sample.query_id, {}), measured.least
+        grades = measured.grades.get(sample.query_id, {})
         if (values := measured.by_query.get(sample.query_id)) is not None:
             sample.values = values
             alone = "" if values[1] is None else f", {values[1]:.4f} of the original alone"
-            sample.lines.insert(0, (measured.leading, f"{values[0]:.4f} of the results{alone}"))
+            sample.lines.insert(0, (leading, f"{values[0]:.4f} of the results{alone}"))
         for hits in (sample.hits, sample.alone):
             for place, hit in enumerate(hits):
                 grade, text = grades.get(hit.doc_id), documents.get(hit.doc_id, "")

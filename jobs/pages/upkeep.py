@@ -10,7 +10,8 @@ from rich.text import Text
 
 from cluster.outages import Outage
 from jobs.export.checks import DoneExport
-from jobs.measure.run_list import ListedRun, leading_measure
+from jobs.measure.measures import MEASURES
+from jobs.measure.run_list import ListedRun, leading, measured, measured_answers
 from jobs.pages.render import Head, Section, Table, count, render
 from jobs.runs.status import Status
 from jobs.store.collect import UNUSED, Collected
@@ -26,25 +27,26 @@ _LISTED = 20  # runs that hold a forgotten query and are named
 
 def runs_table(runs: Sequence[ListedRun]) -> Table:
     """Returns the runs in the given order with state, queries, quality and cost; below it who judged, where an LLM did."""
-    measure = leading_measure(runs)
-    of_answers = list(dict.fromkeys(name for run in runs for name in run.of_answers))
+    measure = next((name for name in map(leading, reversed(runs)) if name is not None), MEASURES[0])  # that of the newest run
+    of_answers = list(dict.fromkeys(name for run in runs for name in measured_answers(run)))
     columns = [Head("run"), Head("begun"), Head("state"), Head("queries", count), Head("failed", count)]
     columns += [Head(name, figure) for name in (measure, "original", *of_answers)]
     rows: list[list[Any]] = []
+    judges: dict[str, None] = {}
     for run in runs:
-        retry = "" if run.retry is None else f"\n  retry of {run.retry['of']}: {', '.join(run.retry['reasons'])}"
-        measured = [run.measured("results", measure), run.measured("original", measure)]
-        measured += [run.of_answers.get(name) for name in of_answers]
-        rows.append(
-            [run.run_id + retry, run.began[:16].replace("T", " "), run.state, run.queries, run.failed, *measured, run.usd]
-        )
-    judges = dict.fromkeys(line for run in runs for line in run.judges)
+        retry = "" if run["retry"] is None else f"\n  retry of {run['retry']['of']}: {', '.join(run['retry']['reasons'])}"
+        row = [run["run_id"] + retry, run["began"][:16].replace("T", " "), run["state"], run["queries"], run["failed"]]
+        row += [measured(run, "results", measure), measured(run, "original", measure)]
+        rows.append([*row, *(measured_answers(run).get(name) for name in of_answers), run["usd"]])
+        evaluation = run["evaluation"] or {}
+        for one in (evaluation, *evaluation.get("judged_answers", {}).values()):
+            judges |= {f"judged by {one['judged_by']}, an LLM, and LLMs over-rate": None} if "judged_by" in one else {}
     return Table([*columns, Head("cost", money)], rows, note="\n".join(judges))
 
 
 def runs_page(output: str, runs: Sequence[ListedRun]) -> str:
     """Returns the list of the runs below an output as one HTML page."""
-    finished = sum(run.state.startswith("finished") for run in runs)
+    finished = sum(run["state"].startswith("finished") for run in runs)
     sentence = f"{finished:,} of {len(runs):,} runs are finished; the newest one stands last."
     return render("List of runs", masked(output), [], "", [Section("runs", "Runs", sentence, [runs_table(runs)])], texts=True)
 

@@ -41,17 +41,19 @@ def changes(a: RunFolder, b: RunFolder) -> dict[str, list[Change]]:
     """Returns the values that differ, by section, in the order of the sections; a section may be empty."""
     of_a, of_b = masked(_given(a)), masked(_given(b))
     found = {section: _differing(of_a[section], of_b[section]) for section in of_a}
-    found["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"]) + _differing(_rules(a), _rules(b), "rules.")
+    rules_a, rules_b = (run.rewriter.get("select", {}).get("rules") or {} for run in (a, b))  # of a selection by type
+    found["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"]) + _differing(rules_a, rules_b, "rules.")
     found["prompts"] += _by_strategy(*({key: _asked(one) for key, one in later_steps(run).items()} for run in (a, b)))
     return found
 
 
 def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
     identity = run.record.get("identity", {})
-    rewriting = identity.get("rewrite", {})
+    rewriting, config = identity.get("rewrite", {}), run.config.model_dump()
+    config["rewrite"]["strategies"] = [named(entry).name for entry in run.config.rewrite.strategies]
     return {
         # not as run.json has it: a key that is newer than the run is at its default there
-        "config": _config(run),
+        "config": config,
         "prompts": _strategies(run, rewriting.get("rewriter", {})),
         "models": {
             "rewrite": rewriting.get("engine", {}),
@@ -67,13 +69,6 @@ def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
         },
         "log": {"rows": run.plan.counts, "files": {str(file.get("path")): file for file in run.plan.inputs}},
     }
-
-
-def _config(run: RunFolder) -> dict[str, Any]:
-    """Returns the config, with strategies by their names."""
-    values = run.config.model_dump()
-    values["rewrite"]["strategies"] = [named(entry).name for entry in run.config.rewrite.strategies]
-    return values
 
 
 def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,13 +103,6 @@ def _asked(one: Mapping[str, Any]) -> dict[str, Any]:
     prompt = {"prompt": template_hash(json.dumps(texts, sort_keys=True, ensure_ascii=False))} if texts else {}
     settings = {name: value for name, value in step.items() if name not in TEXTS}
     return settings | prompt | {name: value for name, value in one.items() if name not in ("step", "engine")}
-
-
-def _rules(run: RunFolder) -> Mapping[str, Any]:
-    """Returns the rules of a selection by type, as `run.json` has them."""
-    rewriter = run.rewriter
-    rules: Mapping[str, Any] = rewriter.get("select", {}).get("rules") or {}
-    return rules
 
 
 def _by_strategy(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
@@ -222,7 +210,7 @@ def diff_values(found: Diff) -> dict[str, Any]:
     moved = found.moves
     per_query = dict(zip("ab", found.texts, strict=True))
     documents = {name: getattr(moved, name) for name in ("depth", "others", "first", "overlap")}
-    judged = {one.kind: one.values() for one in found.judged}
+    judged = {one.frame.kind: one.values() for one in found.judged}
     values = {
         **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", found.a), ("b", found.b))},
         "changes": found.changes,

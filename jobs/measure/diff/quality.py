@@ -17,7 +17,7 @@ from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.answers import GoldAnswers, answer_frame, judged_answer_frames
 from jobs.measure.clusters import query_clusters
 from jobs.measure.comparison import margin_of
-from jobs.measure.frame import ANSWERS, JUDGED_LISTS, Frame, Pair, measure
+from jobs.measure.frame import JUDGED_LISTS, Frame, Pair, measure
 from jobs.measure.judged import judged_relevance
 from jobs.measure.judged_rows import contexts_of
 from jobs.measure.significance import TIE
@@ -51,16 +51,6 @@ class Paired(NamedTuple):
     margin: float
 
     @property
-    def kind(self) -> str:
-        """Returns the kind of the frames."""
-        return self.frame.kind
-
-    @property
-    def ranked_by(self) -> str:
-        """Returns the measure by which queries are said to have gained or lost: the first."""
-        return next(iter(self.measures))
-
-    @property
     def missing(self) -> tuple[int, int]:
         """Returns how many judged keys are not in the log of A, of B."""
         return self.sides[0].missing, self.sides[1].missing
@@ -89,7 +79,7 @@ class Paired(NamedTuple):
             why += f"; {self.others:,} log_ids are other queries in B than in A"
         key = self.frame.key
         more = "; judgements of queries (evaluate.key, --key) hold for every log" if key == "log_id" else ""
-        named = f"{key}s with gold answers" if self.kind == ANSWERS else f"judged {key}s"
+        named = f"{key}s with gold answers" if self.frame.gold else f"judged {key}s"
         return f"nothing is measured: of {self.frame.judged:,} {named} none counts in both runs: {why}{more}"
 
     def values(self) -> dict[str, Any]:
@@ -170,7 +160,13 @@ def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int,
     """Returns what two frames say, with the queries of `b`; `most`: the most results of a query in each."""
     frame, others = frame_of_both(of_a, of_b)
     margin = margin_of(b.config.evaluate, frame.kind)
-    changes = _changes(frame) if frame.keys else []
+    changes = []
+    if frame.keys:
+        before, after = frame.by_query[:, 0].tolist()
+        for place in frame.first_keys:
+            number, asked = frame.query[place], int(frame.counts[place])
+            text = str(frame.queries[place])
+            changes.append(QueryChange(str(frame.query_ids[place]), text, asked, before[number], after[number]))
     return Paired(
         frame=frame,
         sides=(of_a, of_b),
@@ -221,22 +217,6 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
         judge=judge_of_both(a.judge, b.judge),
     )
     return frame, others
-
-
-def _changes(frame: Frame) -> list[QueryChange]:
-    """Returns the values of the first measure of each query that was not rejected in both."""
-    places, number = frame.first_keys, frame.query
-    before, after = frame.by_query[:, 0]
-    return [
-        QueryChange(
-            str(frame.query_ids[place]),
-            str(frame.queries[place]),
-            int(frame.counts[place]),
-            float(before[number[place]]),
-            float(after[number[place]]),
-        )
-        for place in places
-    ]
 
 
 def _listed(b: RunFolder, changes: Sequence[QueryChange], count: int) -> list[QueryChange]:

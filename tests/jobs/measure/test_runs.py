@@ -15,7 +15,7 @@ from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.measure.evaluate import EVALUATION, Evaluation, store_evaluation
-from jobs.measure.run_list import ListedRun, list_runs
+from jobs.measure.run_list import ListedRun, list_runs, measured
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.report_runs import PRICES, RunMaker, frame_of
 
@@ -79,48 +79,48 @@ def test_the_newest_night_is_the_last_whenever_it_was_started(nights: Nights) ->
     nights("2026-01-30", began="2026-02-02T02:00:00Z")  # made up for later
     nights("2026-01-31", label="again", began="2026-02-01T09:00:00Z")
     nights(began="2026-01-15T02:00:00Z")
-    found = [(run.label, run.date) for run in nights.listed()]
+    found = [(run["label"], run["date"]) for run in nights.listed()]
     assert found == [(None, None), (None, "2026-01-30"), (None, "2026-01-31"), ("again", "2026-01-31")]
 
 
 def test_what_is_said_of_a_finished_run(nights: Nights) -> None:
     nights("2026-01-31", results=0.75)
     (run,) = nights.listed()
-    assert (run.state, run.queries, run.failed, run.date, run.label) == ("finished", 100, 2, "2026-01-31", None)
-    assert (run.measured("results"), run.measured("original"), run.measured("difference")) == (0.75, 0.5, 0.25)
+    assert (run["state"], run["queries"], run["failed"], run["date"], run["label"]) == ("finished", 100, 2, "2026-01-31", None)
+    assert (measured(run, "results"), measured(run, "original"), measured(run, "difference")) == (0.75, 0.5, 0.25)
     usd = PRICES.usd(COSTS)
     assert usd > 0
-    assert (run.usd, run.values()["usd_per_1000_queries"]) == (usd, 10 * usd)
+    assert (run["usd"], run["usd_per_1000_queries"]) == (usd, 10 * usd)
 
 
 def test_a_finished_run_is_listed_without_its_commits(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights("2026-01-31")
     monkeypatch.setattr("jobs.measure.run_list.open_run", None)
-    assert nights.listed()[0].queries == 100
+    assert nights.listed()[0]["queries"] == 100
 
 
 def test_a_run_that_was_killed_counts_what_is_committed(nights: Nights) -> None:
     storage = nights("2026-01-31", status="running")
     commit(storage, Manifest(0, 1, {}, {"queries": 40}, COSTS))
     (run,) = nights.listed()  # without a lease: its record says how it is
-    assert (run.state, run.queries) == ("running", 40)
+    assert (run["state"], run["queries"]) == ("running", 40)
     body = {"host": "far", "machine": "other", "pid": 1, "pid_began": "1", "began": 1.0, "beat": 2.0, "released": False}
     storage.put("lease/000001.json", json.dumps(body).encode())
-    assert nights.listed()[0].state == "stale"
+    assert nights.listed()[0]["state"] == "stale"
     storage.put("lease/000001.json", json.dumps(body | {"beat": time.time()}).encode())
-    assert nights.listed()[0].state == "running"
+    assert nights.listed()[0]["state"] == "running"
 
 
 def test_a_run_of_which_nothing_is_there_but_its_record(nights: Nights) -> None:
     nights.output.put(f"night-{FINGERPRINT}/run.json", b'{"starts": [{"start": 1, "began": "2026-01-31T00:00:00Z"}]}')
     nights.output.put(f"night-x-{FINGERPRINT}/run.json", b"cut o")
     (run,) = nights.listed()
-    assert (run.date, run.queries, run.evaluation) == (None, 0, None)
+    assert (run["date"], run["queries"], run["evaluation"]) == (None, 0, None)
 
 
 def test_a_damaged_evaluation_is_none(nights: Nights) -> None:
     nights("2026-01-31").put(EVALUATION, b"{")
-    assert nights.listed()[0].evaluation is None
+    assert nights.listed()[0]["evaluation"] is None
 
 
 def test_what_was_measured_before_the_end_is_no_quality_of_a_finished_run(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_what_was_measured_before_the_end_is_no_quality_of_a_finished_run(tmp_pa
 
     assert main(report) == 0
     half = listed()
-    assert (half.state, half.measured("results")) == ("running", 1.0)
-    assert half.evaluation is not None
-    assert (half.evaluation["finished"], half.evaluation["not_committed"]) == (False, 1)
+    assert (half["state"], measured(half, "results")) == ("running", 1.0)
+    assert half["evaluation"] is not None
+    assert (half["evaluation"]["finished"], half["evaluation"]["not_committed"]) == (False, 1)
     maker.storage.put(SUCCESS, b"{}")
-    assert (listed().state, listed().evaluation) == ("finished", None)
+    assert (listed()["state"], listed()["evaluation"]) == ("finished", None)
     assert main(report) == 0
-    assert listed().measured("results") == 1.0
+    assert measured(listed(), "results") == 1.0
 
 
 # ---------------------------------------------------------------- the verb

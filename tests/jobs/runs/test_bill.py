@@ -115,7 +115,7 @@ def check_agreement(prepared: Prepared, prices: dict[str, Any]) -> float:
     assert folder.bill(priced).usd == pytest.approx(wanted)
     assert closing_values(folder, priced)["usd"] == pytest.approx(wanted)
     (listed,) = list_runs(prepared.output, prepared.config.name, lambda _: priced)
-    assert listed.usd == pytest.approx(wanted)
+    assert listed["usd"] == pytest.approx(wanted)
     (table,) = cost_section(folder, priced).parts
     *lines, total = [row for row in table.rows if not row[0].startswith("  ")]  # type: ignore[union-attr]
     for place, value in ((1, wanted), (2, 1.0)):  # USD, share
