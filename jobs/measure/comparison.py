@@ -122,17 +122,17 @@ class Comparison:
         """Returns the name of an arm with its mark, if it has one."""
         return f"{arm} {PART}" if self.arms[arm].get("reads_part_of") else arm
 
-    @property
+    @cached_property
     def families(self) -> dict[str, str]:
         """Returns arm -> always, arms, grid, subsets or samples."""
         return {name: arm["family"] for name, arm in self.arms.items()}
 
-    @property
+    @cached_property
     def oracles(self) -> frozenset[str]:
         """Returns the arms that are bounds: they choose by the judgements."""
         return frozenset(name for name, arm in self.arms.items() if arm.get("members"))
 
-    @property
+    @cached_property
     def untested(self) -> frozenset[str]:
         """Returns the arms that are the baseline, or an arm that is tested already, under another name."""
         systems = {arm: self.arms[arm].get("same_as") or arm for arm in self.frame.arms}

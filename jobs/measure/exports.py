@@ -33,6 +33,39 @@ from retrievers.web.hits import is_page
 
 ENDINGS = (".parquet", ".csv")
 LONG = pa.schema([(name, pa.string()) for name in ("key", "query_id", "arm", "measure")] + [("value", pa.float64())])
+_FETCHED = 1 << 16  # rows
+_LONGEST_TAG = 100
+_SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
+_FOUND = """
+CREATE TEMP TABLE found AS
+SELECT arm, place, topic, doc_id, rank FROM rows_by_name($files) JOIN wanted USING (query_id)
+"""
+_NOTHING = "CREATE TEMP TABLE found (arm VARCHAR, place BIGINT, topic VARCHAR, doc_id VARCHAR, rank BIGINT)"
+_SPACED = "SELECT name FROM (SELECT unnest([topic, doc_id]) AS name FROM found) WHERE regexp_matches(name, $space) LIMIT 1"
+_LINES = """
+SELECT concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, $tag)
+FROM (
+    SELECT topic, doc_id, rank FROM found WHERE arm = $arm
+    UNION ALL
+    SELECT topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
+    WHERE chosen.arm = $arm
+)
+ORDER BY topic, rank
+"""
+_BATCH = 500  # answers whose documents are in memory
+_ANSWERS = """
+SELECT answers.*, query FROM rows_of($answers) AS answers JOIN rows_of($queries) USING (query_id) WHERE arm = $arm
+ORDER BY query_id
+"""
+_REFINED = """
+SELECT query_id, doc_id, strips FROM rows_of($grades)
+WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
+"""
+_JUDGED = """
+SELECT query_id, kind, doc_id, grade, sample, model FROM rows_of($judgements)
+WHERE (arm = $arm OR arm IS NULL) AND query_id IN (SELECT unnest($ids)) ORDER BY ALL
+"""
+Row = dict[str, Any]
 
 
 def check_ending(path: str, option: str = "") -> None:
@@ -125,27 +158,6 @@ def long_tables(*frames: Frame) -> Iterator[pa.Table]:
             yield pa.table((keys, query_ids, pa.repeat(arm, len(key)), names, pa.array(values.reshape(-1))), schema=LONG)
 
 
-_BATCH = 1 << 16  # rows
-_LONGEST_TAG = 100
-_SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
-_FOUND = """
-CREATE TEMP TABLE found AS
-SELECT arm, place, topic, doc_id, rank FROM rows_by_name($files) JOIN wanted USING (query_id)
-"""
-_NOTHING = "CREATE TEMP TABLE found (arm VARCHAR, place BIGINT, topic VARCHAR, doc_id VARCHAR, rank BIGINT)"
-_SPACED = "SELECT name FROM (SELECT unnest([topic, doc_id]) AS name FROM found) WHERE regexp_matches(name, $space) LIMIT 1"
-_LINES = """
-SELECT concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, $tag)
-FROM (
-    SELECT topic, doc_id, rank FROM found WHERE arm = $arm
-    UNION ALL
-    SELECT topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
-    WHERE chosen.arm = $arm
-)
-ORDER BY topic, rank
-"""
-
-
 def write_run(path: str, run: RunFolder, frame: Frame) -> None:
     """Writes the results of a run as a TREC run file, a local file or an object on S3.
 
@@ -214,7 +226,7 @@ def _write(where: str, run: RunFolder, frame: Frame, files: Mapping[str, tuple[s
         for arm, (tag, path) in files.items():
             rows = connection.execute(_LINES, {"arm": arm, "tag": tag})
             with path.open("w", encoding="utf-8", newline="\n") as file:
-                while lines := rows.fetchmany(_BATCH):
+                while lines := rows.fetchmany(_FETCHED):
                     file.writelines(f"{line}\n" for (line,) in lines)
 
 
@@ -233,22 +245,6 @@ def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequenc
             for place, member in zip(places, np.argmax(same, axis=0).tolist(), strict=True)
         ]
     return pa.Table.from_pylist(rows, pa.schema([("arm", pa.string()), ("place", pa.int64()), ("member", pa.string())]))
-
-
-_BATCH = 500  # answers whose documents are in memory
-_ANSWERS = """
-SELECT answers.*, query FROM rows_of($answers) AS answers JOIN rows_of($queries) USING (query_id) WHERE arm = $arm
-ORDER BY query_id
-"""
-_REFINED = """
-SELECT query_id, doc_id, strips FROM rows_of($grades)
-WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
-"""
-_JUDGED = """
-SELECT query_id, kind, doc_id, grade, sample, model FROM rows_of($judgements)
-WHERE (arm = $arm OR arm IS NULL) AND query_id IN (SELECT unnest($ids)) ORDER BY ALL
-"""
-Row = dict[str, Any]
 
 
 class WrittenAnswers(NamedTuple):

@@ -42,12 +42,10 @@ from jobs.pages.render import (
     Tiles,
     count,
     difference,
-    reading,
-    render,
     share,
     write_page,
 )
-from jobs.pages.sections import configuration, head_facts, state_words, time_section
+from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
@@ -57,6 +55,10 @@ from jobs.terminal.formats import duration, figure, known, money, percent, sente
 from jobs.terminal.tables import facts
 
 PER_QUERY = "per_query.parquet"
+MOST_ARMS = 50  # rows of a table; --json has the others
+MOST_QUERIES = 10  # that gained most, and that lost most
+MUCH_UNJUDGED = 0.2
+MOST_BARS = 400  # of queries, evenly spread in their order
 
 
 @dataclass(frozen=True)
@@ -192,18 +194,9 @@ def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
     return {arm: named for arm, named in flags.items() if named}
 
 
-MOST_ARMS = 50  # rows of a table; --json has the others
-MOST_QUERIES = 10  # that gained most, and that lost most
-MUCH_UNJUDGED = 0.2
-MOST_BARS = 400  # of queries, evenly spread in their order
-
-
 def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
     """Returns the report of an ablation as one HTML page; without `texts` it has no query."""
-    run = found.folder
-    with reading(run):
-        sections = list(_sections(found, texts))
-    return render("Report of an ablation", run.config.name, head_facts(run), state_words(run), sections, texts=texts)
+    return run_page(found.folder, "Report of an ablation", _sections(found, texts), texts=texts)
 
 
 def _sections(found: ComparedArms, texts: bool) -> Iterator[Section | None]:

@@ -125,16 +125,11 @@ def _costs(costs: list[Cost]) -> RenderableType:
         if one.stage != "total" and one.quantity not in ("usd", "seconds"):  # the rest is in the total, and in --json
             continue
         change = f"{(one.b - one.a) / one.a:+.1%}".replace("%", " %") if one.a else ""
-        values = (_amount(one.quantity, value) for value in (one.a, one.b))
+        show = money if one.quantity == "usd" else duration if one.quantity.endswith("seconds") else "{:,.1f}".format
+        values = (show(value) for value in (one.a, one.b))
         rows.append(["" if one.stage == stage else one.stage, one.quantity.replace("_", " "), *values, change])
         stage = one.stage
     return Table([Head(""), Head(""), *(Head(name, figure) for name in ("A", "B", "change"))], rows).terminal()
-
-
-def _amount(quantity: str, value: float) -> str:
-    if quantity == "usd":
-        return money(value)
-    return duration(value) if quantity.endswith("seconds") else f"{value:,.1f}"
 
 
 def _quality(paired: Paired) -> Parts:
@@ -148,16 +143,13 @@ def _quality(paired: Paired) -> Parts:
     heads += [Head("p", p_words), Head(""), Head("better", count), Head("worse", count)]
     parts: Parts = [Table(heads, rows).terminal(), "\n".join(_notes(paired))]
     for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
-        parts += [f"\n{words} most, by {next(iter(paired.measures))}", _changed(listed)] if listed else []
+        if listed:
+            rows = [[figure(query.b - query.a, "+"), query.a, query.b, _asked(query.asked)] for query in listed]
+            for row, query in zip(rows, listed, strict=True):
+                row.append(_text(query.query) + "".join(f" ({line})" for line in _asked_with(query)))
+            columns = [Head(""), *[Head("", figure)] * 3, Head("")]
+            parts += [f"\n{words} most, by {next(iter(paired.measures))}", Table(columns, rows).terminal()]
     return parts
-
-
-def _changed(listed: list[QueryChange]) -> RenderableType:
-    rows = []
-    for one in listed:
-        words = _text(one.query) + (f" ({'; '.join(with_it)})" if (with_it := _asked_with(one)) else "")
-        rows.append([figure(one.b - one.a, "+"), one.a, one.b, _asked(one.asked), words])
-    return Table([Head(""), Head("", figure), Head("", figure), Head("", figure), Head("")], rows).terminal()
 
 
 def _asked_with(one: MovedQuery | QueryChange) -> list[str]:

@@ -12,13 +12,7 @@ from rich.text import Text
 
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
-from jobs.measure.evaluate import (
-    AnswerQuality,
-    Evaluation,
-    answers_values,
-    evaluate,
-    measured_answers,
-)
+from jobs.measure.evaluate import AnswerQuality, Evaluation, answers_values, evaluate, measured_answers
 from jobs.measure.frame import Frame
 from jobs.measure.measures import title
 from jobs.measure.notes import EXPLAINED, HEADINGS, interval_words, table_notes

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
-import pyarrow as pa
 from markupsafe import Markup
 from rich import table as rich_table
 from rich.text import Text
 
-from cluster.errors import ConfigError
 from cluster.storage import remote
-from cluster.storage.s3_duckdb import kept_duckdb, reason
 from cluster.storage.whole_file import written
 from jobs.pages.charts import axis
-from jobs.runs.folder import REPORT, RunFolder
+from jobs.runs.folder import REPORT
 from jobs.terminal.formats import figure, percent, plain, shown
 
 if TYPE_CHECKING:
@@ -260,17 +255,6 @@ def write_page(out: str, html: str) -> None:
     """Writes a page to a file or an object on S3, which has the report's usual name below a prefix."""
     with written(out + REPORT if remote(out) and out.endswith("/") else out) as file:
         file.write_text(html, encoding="utf-8")
-
-
-@contextmanager
-def reading(run: RunFolder) -> Iterator[None]:
-    """Reads a run's tables with one DuckDB; what cannot be read is a ConfigError."""
-    try:
-        with kept_duckdb():
-            yield
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        where = f"{run.storage.root}: the {'ablation' if run.is_ablation else 'run'}'s tables cannot be read"
-        raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
 
 
 @cache

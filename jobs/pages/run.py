@@ -6,7 +6,7 @@ All figures are computed from the committed shards, so that unfinished runs can 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cluster import costs
@@ -22,9 +22,9 @@ from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
 from jobs.pages.errors import errors_section, examples
 from jobs.pages.measured import UNMEASURED, MeasuredRun
-from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, count, reading, render, share, write_page
+from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, count, share, write_page
 from jobs.pages.samples import Sample, samples
-from jobs.pages.sections import configuration, head_facts, state_words, time_section
+from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import lost_words
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
@@ -54,21 +54,20 @@ def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEAS
 
     Without `texts` it has no query, rewrite, prompt, answer, message or document; ids, counts and names stay.
     """
-    with reading(run):
-        added, failures = contributions(run), examples(run)
-        failed = [one.about for (_, reason), of in failures.items() if reason not in NOTES for one in of]
-        chosen = samples(run, failed, measured, texts=texts)
-        sections = [
-            _verdict(run, prices, measured, added),
-            _quality(measured),
-            _strategies(run, added),
-            _samples(run, chosen, measured),
-            cost_section(run, prices),
-            errors_section(run, failures, texts=texts),
-            time_section(run),
-            configuration(run),
-        ]
-    return render("Report of a run", run.config.name, head_facts(run), state_words(run), sections, texts=texts)
+    return run_page(run, "Report of a run", _sections(run, prices, measured, texts), texts=texts)
+
+
+def _sections(run: RunFolder, prices: Prices | None, measured: MeasuredRun, texts: bool) -> Iterator[Section | None]:
+    added, failures = contributions(run), examples(run)
+    failed = [one.about for (_, reason), of in failures.items() if reason not in NOTES for one in of]
+    yield _verdict(run, prices, measured, added)
+    yield _quality(measured)
+    yield _strategies(run, added)
+    yield _samples(run, samples(run, failed, measured, texts=texts), measured)
+    yield cost_section(run, prices)
+    yield errors_section(run, failures, texts=texts)
+    yield time_section(run)
+    yield configuration(run)
 
 
 def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added: Contributions | None) -> Section:

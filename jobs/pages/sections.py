@@ -6,15 +6,19 @@ flight. Shards wait where a stage is slower than the one before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import yaml
 
+from cluster.errors import ConfigError
 from cluster.run.pool_sizes import stage_of_pool
+from cluster.storage.s3_duckdb import kept_duckdb, reason
 from jobs.chain.pipeline import COSTED
-from jobs.pages.render import Code, Head, Section, Table, count, share
+from jobs.pages.render import Code, Head, Section, Table, count, render, share
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, spread
 from jobs.runs.starts import TIMES, node_time
@@ -108,16 +112,22 @@ def elapsed_words(run: RunFolder) -> str:
     return f" From the first stage to the last half of the queries took at most {half}, 95 % {most}, 99 % {nearly_all}."
 
 
-def head_facts(run: RunFolder) -> list[str]:
-    """Returns what stands below the title of a run's page."""
+def run_page(run: RunFolder, kind: str, sections: Iterable[Section | None], *, texts: bool) -> str:
+    """Returns the page of a run or an ablation, whose tables the sections read.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
     label, inputs = run.config.shown_label, masked(run.plan.inputs)
     log = f"log {inputs[0]['path']}" + (f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else "") if inputs else ""
-    return [one for one in (run.record["run_id"], label, f"started {moment(run.starts[0]['began'])}", log) if one]
-
-
-def state_words(run: RunFolder) -> str:
-    """Returns how far a run is."""
-    return "✓ finished" if run.finished else f"not finished: {run.state}"
+    facts = [one for one in (run.record["run_id"], label, f"started {moment(run.starts[0]['began'])}", log) if one]
+    state = "✓ finished" if run.finished else f"not finished: {run.state}"
+    try:
+        with kept_duckdb():
+            return render(kind, run.config.name, facts, state, list(sections), texts=texts)
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        where = f"{run.storage.root}: the {'ablation' if run.is_ablation else 'run'}'s tables cannot be read"
+        raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
 
 
 def moment(began: str) -> str:

@@ -175,20 +175,6 @@ def test_a_measure_that_is_zero_throughout_shows_no_equivalence(compared: Compar
     }  # no "="
 
 
-def test_values_are_json_and_say_the_same(compared: Compare) -> None:
-    found = compared(measures=["nDCG@10", "P@5"], slices=["words"])
-    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
-    assert (values["baseline"], values["margin"], values["measures"]) == ("original", 0.01, ["nDCG@10", "P@5"])
-    assert (values["judged"], values["counted"], values["clusters"], values["depth"]) == (KEYS, KEYS, found.frame.drawn, 10)
-    full = values["arms"][0]
-    assert (full["arm"], full["family"], full["oracle"]) == ("full", "always", False)
-    assert full["failed"] == found.frame.failed[0]
-    one = found.by_arm["full", "P@5"]
-    assert full["measures"]["P@5"]["difference"] == one.difference
-    assert full["measures"]["P@5"]["p_holm"] == one.p_holm
-    assert values["slices"][0]["means"]["full"] == list(found.slices[0].means["full"])
-
-
 @pytest.mark.slow
 def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: Compare) -> None:
     strategies = ["general", "keyword"]

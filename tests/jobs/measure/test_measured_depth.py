@@ -153,20 +153,6 @@ def test_measures_that_read_deeper_than_lists_may_reach_are_warned_of_before(tmp
     assert [one.partition("; ")[2] for one in told] == ["raise ablate.keep (3) to 5, or measure P@3"]
 
 
-@pytest.mark.slow
-def test_a_deeper_arm_makes_no_list_of_the_config_deeper(done: Callable[..., ComparedArms]) -> None:
-    found = done("retrieve.depth=3", 'ablate.arms={"deep": {"retrieve.depth": 8}}')
-    folder = Path(found.folder.storage.root)
-    alone = prepare(found.folder.config.model_copy(update={"output": "alone"}), "config.yaml")
-    run_in_process(alone)
-
-    def stored(of: Path) -> list[Any]:
-        names = ("query_id", "strategy", "position", "retriever", "rank", "doc_id")
-        return sorted(tuple(row[name] for name in names) for row in rows(of, "runs"))
-
-    assert stored(folder) == stored(Path(alone.storage.root))
-
-
 # ---------------------------------------------------------------- runs
 
 Side = Callable[..., RunFolder]

@@ -179,16 +179,6 @@ def test_the_page(nights: Nights, tmp_path: Path, runs: Callable[..., list[list[
     assert "0.7000" in html
 
 
-def test_json(nights: Nights, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    nights("2026-01-31", label="again", results=0.75)
-    assert main(["runs", str(tmp_path / "runs"), "--json"]) == 0
-    listed = json.loads(capfd.readouterr().out)
-    assert listed["output"] == str(tmp_path / "runs")
-    (run,) = listed["runs"]
-    assert (run["label"], run["date"], run["usd"]) == ("again", "2026-01-31", None)
-    assert run["evaluation"]["measures"]["nDCG@10"]["results"] == 0.75
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -200,13 +200,6 @@ def test_the_best_of_several_has_the_interval_of_a_smaller_level() -> None:
     assert found.p == pytest.approx(min(1, 5 * test.pvalue))
 
 
-def test_the_verdict_by_p_is_the_verdict_by_the_interval() -> None:
-    for shift in np.linspace(-0.5, 0.5, 41):
-        found = gap(np.random.default_rng(4).normal(shift, 1, 50), alone(50))
-        word = "better" if found.low > 0 else "worse" if found.high < 0 else "no clear difference"
-        assert verdict(found.mean, found.p) == word
-
-
 def test_the_verdict_is_the_corrected_tests_and_then_that_of_equivalence() -> None:
     said = [verdict(*case) for case in ((0.1, 0.04, 0.01), (-0.1, 0.04, 0.9), (0.1, 0.06, 0.04), (0.1, None, 0.2), (0.0, 0.0))]
     assert said == ["better", "worse", "equivalent", "no clear difference", "no clear difference"]

@@ -85,10 +85,6 @@ def test_best_and_second_best_are_marked_as_printed() -> None:
 @pytest.mark.parametrize(
     ("p_holm", "q", "p_equivalent", "moved", "said"),
     [
-        (0.049, None, 0.5, 0.1, "better"),
-        (0.009, None, 0.5, -0.1, "worse"),
-        (0.05, None, 0.5, 0.1, "no clear difference"),
-        (0.2, None, 0.04, 0.001, "equivalent"),
         (0.001, None, 0.04, 0.001, "better, by less than 0.01"),
         (None, 0.02, 0.5, 0.1, "better"),
         (None, None, 0.5, 0.1, "not tested"),

@@ -16,7 +16,7 @@ from jobs.job.steps import OF_JUDGEMENTS, VARIABLES
 from jobs.log.judgements import JudgedBy
 from jobs.measure.diff import changed_queries
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
-from jobs.measure.diff.diff import Change, Cost, changes, diff, diff_values
+from jobs.measure.diff.diff import Change, Cost, changes, diff
 from jobs.measure.diff.quality import judge_of_both
 from jobs.measure.judged import judge_asked
 from jobs.measure.judged_rows import database
@@ -305,20 +305,6 @@ def test_strangers_texts_are_made_visible(side: Side) -> None:
     page = shown(a, b)
     assert "evil[U+001B][31m[U+202E]" in page
     assert "general: a[U+0007] -> [bold]b" in page
-
-
-def test_values_are_json(side: Side) -> None:
-    a, b = side("a"), side("b", [Query("alpha lighthouse", {"general": "other"}, asked=3)])
-    values = json.loads(json.dumps(diff_values(diff(a, b, None, PRICES, 5)), allow_nan=False))
-    assert values["a"] == {"run": a.storage.root, "state": "finished"}
-    assert values["queries"] == {
-        "only_a": {"queries": 2, "asked": 2}, "only_b": {"queries": 0, "asked": 0}, "both": {"queries": 1, "asked": 3},
-    }  # fmt: skip
-    assert values["changes"]["log"][0] == {"path": "rows.log_rows", "a": 5, "b": 3}
-    assert values["moved"][0]["rewrites"]["general"] == ["general alphaword", "other"]
-    assert values["rewrites"]["strategies"][0]["moved"] == {"queries": 1, "asked": 3}
-    assert values["quality"] is None
-    assert values["costs_per_1000_queries"][0].keys() == {"stage", "quantity", "a", "b"}
 
 
 def test_the_verb(side: Side, capfd: pytest.CaptureFixture[str]) -> None:
