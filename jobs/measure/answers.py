@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -33,7 +33,7 @@ from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
 from jobs.measure import judged_rows
 from jobs.measure.frame import ANSWERS, Frame, arms_of, of_keys, without_any
 from jobs.measure.judged import judge_asked
-from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of
+from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of, table_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
 from rewriters.guards.words import has_answer
@@ -131,9 +131,9 @@ def _judged_frame(run: RunFolder, kind: str) -> Frame:
     arms = answering(run)
     with database(run) as connection:
         measures, grades, models = _graded(connection, run, kind)
-        answered = _rows(connection, run, "answers", "DISTINCT query_id, arm")
+        answered = table_rows(connection, run, "answers", "DISTINCT query_id, arm")
         left_out = {query_id for query_id, arm in answered if arm in arms and (query_id, arm) not in grades}
-        ids = [query_id for (query_id,) in _rows(connection, run, "queries", "query_id") if query_id not in left_out]
+        ids = [query_id for (query_id,) in table_rows(connection, run, "queries", "query_id") if query_id not in left_out]
     notes = []
     if left_out:
         arm = " of an arm" if len(arms) > 1 else ""
@@ -197,19 +197,10 @@ def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str) ->
         return measures, {}, set()
     wanted = f"arm IS NOT NULL AND sample = 0 AND kind IN ({', '.join(map(text_literal, kinds))}) GROUP BY query_id, arm"
     columns = ", ".join(f"max(grade) FILTER (kind = {text_literal(one)})" for one in kinds)
-    graded = list(_rows(connection, run, "judgements", f"query_id, arm, any_value(model), {columns}", wanted))
+    graded = list(table_rows(connection, run, "judgements", f"query_id, arm, any_value(model), {columns}", wanted))
     mean = (lambda grades: [float(np.mean(grades)), *grades]) if len(measures) > len(names) else list
     values = {(query_id, arm): mean(grades) for query_id, arm, _, *grades in graded if None not in grades}
     return measures, values, {model for _, _, model, *_ in graded}
-
-
-def _rows(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, table: str, columns: str, condition: str = "true"
-) -> Iterator[tuple[Any, ...]]:
-    if files := list(run.tables.get(table, ())):
-        found = connection.execute(f"SELECT {columns} FROM rows_of(?) WHERE {condition}", [files])
-        while rows := found.fetchmany(10_000):
-            yield from rows
 
 
 def answer_share(run: RunFolder, path: str, key: Key) -> tuple[int, int]:

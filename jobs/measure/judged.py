@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from jobs.chain.arms.tasks import ACCURACY, RELEVANCE
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import JudgedBy, Judgements
-from jobs.measure.judged_rows import database
+from jobs.measure.judged_rows import database, table_rows
 from jobs.runs.folder import RunFolder
 
 _OF_A_FILE = "content"  # of an engine that answers from a file, which has other answers for other queries
@@ -35,11 +34,9 @@ def judge_asked(run: RunFolder, kind: str) -> str | None:
 def judge_models(run: RunFolder) -> list[str]:
     """Returns the models that have judged, sorted; by the judgements where an earlier stage has paid for them."""
     found = {component.partition("@")[2] for component in run.spent.get("judge", {})} - {""}
-    files = run.tables.get("judgements")
-    if not found and files:
+    if not found:
         with database(run) as connection:
-            rows = connection.execute("SELECT DISTINCT model FROM rows_of(?)", [list(files)]).fetchall()
-        found = {model for (model,) in rows if model}
+            found = {model for (model,) in table_rows(connection, run, "judgements", "DISTINCT model") if model}
     return sorted(found)
 
 
@@ -53,23 +50,15 @@ def judged_relevance(run: RunFolder) -> Judgements | None:
     grades: dict[str, dict[str, int]] = {}
     models = set[str]()
     with database(run) as connection:
-
-        def rows(query: str, table: str) -> list[tuple[Any, ...]]:
-            files = list(run.tables.get(table, ()))
-            return connection.execute(query, [files]).fetchall() if files else []
-
         # a document that two indexes have with other texts has several grades: the highest counts
-        found = rows(
-            "SELECT query_id, doc_id, max(grade), any_value(model) FROM rows_of(?)"
-            f" WHERE kind = '{RELEVANCE}' AND sample = 0 GROUP BY query_id, doc_id ORDER BY query_id, doc_id",
-            "judgements",
-        )
-        for query_id, doc_id, grade, model in found:
+        columns, pairs = "query_id, doc_id, max(grade), any_value(model)", "GROUP BY query_id, doc_id ORDER BY query_id, doc_id"
+        graded = table_rows(connection, run, "judgements", columns, f"kind = '{RELEVANCE}' AND sample = 0 {pairs}")
+        for query_id, doc_id, grade, model in graded:
             grades.setdefault(query_id, {})[doc_id] = grade
             models.add(model)
-        with_results = {query_id for (query_id,) in rows("SELECT DISTINCT query_id FROM rows_of(?)", "results")}
+        with_results = {query_id for (query_id,) in table_rows(connection, run, "results", "DISTINCT query_id")}
         left_out = len(with_results - grades.keys())
-        ids = [query_id for (query_id,) in rows("SELECT query_id FROM rows_of(?)", "queries")]
+        ids = [query_id for (query_id,) in table_rows(connection, run, "queries", "query_id")]
         grades |= {query_id: {} for query_id in ids if query_id not in with_results}
     why = f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why"
     notes = (why,) if left_out else ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -174,6 +174,16 @@ def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[
         [sorted({str(shard["filename"]) for shard in run.pending})],
     ).fetchall()
     return {query_id for (query_id,) in rows}
+
+
+def table_rows(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, table: str, columns: str, condition: str = "true"
+) -> Iterator[tuple[Any, ...]]:
+    """Yields columns of a table's committed rows; nothing where there is no such table."""
+    if files := list(run.tables.get(table, ())):
+        result = connection.execute(f"SELECT {columns} FROM rows_of(?) WHERE {condition}", [files])
+        while rows := result.fetchmany(10_000):
+            yield from rows
 
 
 def arm_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int) -> Iterator[pa.Table]:
