@@ -60,10 +60,11 @@ def report(run: RunFolder, prices: Prices | None, measured: MeasuredRun = UNMEAS
 def _sections(run: RunFolder, prices: Prices | None, measured: MeasuredRun, texts: bool) -> Iterator[Section | None]:
     added, failures = contributions(run), examples(run)
     failed = [one.about for (_, reason), of in failures.items() if reason not in NOTES for one in of]
+    chosen = samples(run, failed, measured, texts=texts)
     yield _verdict(run, prices, measured, added)
     yield _quality(measured)
     yield _strategies(run, added)
-    yield _samples(run, samples(run, failed, measured, texts=texts), measured)
+    yield _samples(run, chosen, measured)
     yield cost_section(run, prices)
     yield errors_section(run, failures, texts=texts)
     yield time_section(run)
