@@ -101,8 +101,8 @@ def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgemen
             of_query.setdefault(query_id, []).append(key)
     example, (table, column) = None, _PLACES[judgements.key]
     if not found and judgements.grades:
-        logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchone()
-        example = (next(iter(judgements.grades)), str(logged[0])) if logged else None
+        logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchall()
+        example = (next(iter(judgements.grades)), str(logged[0][0])) if logged else None
     return CountedKeys(found, of_query, len(judgements.grades), example)
 
 
