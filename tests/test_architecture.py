@@ -52,8 +52,8 @@ FLOORS = (
 )
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
 CHAIN_FLOORS = (
-    ("arms",), ("store",), ("steps", "web", "counts", "users", "lists"), ("paid_before",), ("block", "searches"), ("stages",),
-    ("pipeline",),
+    ("arms",), ("store",), ("steps", "web", "counts", "users", "lists", "engines"), ("paid_before",),
+    ("block", "searches"), ("stages",), ("pipeline",),
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {

@@ -16,10 +16,10 @@ import pyarrow as pa
 from cluster.run.stage import shard_of
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.counts import with_counts
+from jobs.chain.engines import Engines
 from jobs.chain.journal import Key
 from jobs.chain.paid_before import PaidBefore, paid_requests
 from jobs.chain.search_texts import queries_of
-from jobs.chain.steps.asking import Asking
 from jobs.counts import arm_key
 from jobs.tables import error_row, with_appended
 from rewriters.engines import Completion, Request
@@ -71,7 +71,7 @@ class LlmBlock:
     """
 
     def __init__(
-        self, table: pa.Table, stage: str, quantity: str, asking: Asking, arms: Sequence[Collection[str]], several: bool
+        self, table: pa.Table, stage: str, quantity: str, engines: Engines, arms: Sequence[Collection[str]], several: bool
     ) -> None:
         """Asks nothing yet.
 
@@ -79,13 +79,13 @@ class LlmBlock:
             table: The block.
             stage: Value of `costs.stage`.
             quantity: Of the stage's work (`jobs.counts.QUANTITIES`).
-            asking: The engines.
+            engines: That answer.
             arms: Of each step, by its index.
             several: Whether the job has several arms, of which each is counted.
         """
         self.queries, self.counts = queries_of(table), Counter[str]()
-        self._stage, self._quantity, self._asking, self._arms, self._several = stage, quantity, asking, arms, several
-        self._answers, self._paid = asking.open(shard_of(table)), PaidBefore(table)
+        self._stage, self._quantity, self._engines, self._arms, self._several = stage, quantity, engines, arms, several
+        self._answers, self._paid = engines.open(shard_of(table)), PaidBefore(table)
         self._replies: dict[tuple[Key, str], Reply] = {}
         self._requests: list[dict[Key, Request]] = [{} for _ in self.queries]
         self._needed: dict[str, dict[Key, set[str]]] = {}  # component -> requests -> the arms that need their answers
@@ -97,7 +97,7 @@ class LlmBlock:
         """Returns the request of a task for a query, or for another text in its place."""
         mask = Mask(task.mask) if mask is None else mask
         request = task.step.request(query or self.queries[row], values, mask, task.decoding, task.engine.key)
-        return Ask(row, request, self._asking.key(request), task.name, mask, task)
+        return Ask(row, request, self._engines.key(request), task.name, mask, task)
 
     def run(self, steps: Mapping[int, Step[Value]]) -> dict[int, Value]:
         """Returns what each step, by its index, ends with."""

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.chain.completions import CompletionRecord
+from jobs.chain.engines import asked_key
 from jobs.chain.journal import Key
-from jobs.chain.steps.asking import asked_key
 from jobs.chain.tables import ASKED
 from jobs.chain.users import request_counts
 from jobs.counts import WorkAlone, WorkElsewhere, arm_key

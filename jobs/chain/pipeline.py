@@ -21,6 +21,7 @@ from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.counts import added_failures
+from jobs.chain.engines import AskedFor
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.llm.generate import Generate
 from jobs.chain.stages.llm.grade import Grade
@@ -32,7 +33,6 @@ from jobs.chain.stages.rewrite import Rewrite, RewriteFurther, ToRead
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.web.search_web import SearchWeb
 from jobs.chain.stages.write import Write
-from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import StoreFiles
 from jobs.config.config import Config
 from jobs.job import engine

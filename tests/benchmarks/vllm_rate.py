@@ -140,8 +140,8 @@ def stage(task: Task) -> Done:
     from jobs.chain.arms.opened import AnsweredBy
     from jobs.chain.arms.requests import called
     from jobs.chain.arms.shared_work import Reading
+    from jobs.chain.engines import AskedFor
     from jobs.chain.stages.rewrite import Rewrite, ToRead
-    from jobs.chain.steps.asking import AskedFor
     from jobs.chain.store.files import NO_STORE
     from jobs.job.engine import blocks_in_flight
     from jobs.tables import QUERIES

@@ -14,9 +14,9 @@ import pyarrow as pa
 from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer, opened
 from jobs.chain.arms.shared_work import Reading
 from jobs.chain.block import Ask, LlmBlock, Step
+from jobs.chain.engines import AskedFor
 from jobs.chain.journal import Key
 from jobs.chain.stages.gate import gated_rows
-from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.counts import GateQueries
 from jobs.tables import with_appended
@@ -76,20 +76,20 @@ class Rewrite:
         self._readings, self._several = [_Reader(one) for one in readings], counts_needs
         engines = [engine for one in readings for engine in opened(one.reading)]
         most = max((longest_answer(one.reading.asked) for one in readings), default=0)
-        self._asking = Asking("rewrite", engines, job, most)
-        self.start_up = self._asking.start_up
+        self._engines = job.open("rewrite", engines, most)
+        self.start_up = self._engines.start_up
 
     def close(self) -> None:
         """Closes the engines."""
-        self._asking.close()
+        self._engines.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the texts of all readings, errors and costs."""
         arms = [[arm for arm, _ in one.of.arms] for one in self._readings]
-        block, gates = LlmBlock(table, "rewrite", "requests", self._asking, arms, self._several), gated_rows(table)
+        block, gates = LlmBlock(table, "rewrite", "requests", self._engines, arms, self._several), gated_rows(table)
         gated = [[gates.get((one.of.number, row)) for row in range(len(block.queries))] for one in self._readings]
         steps = {
-            place: one.rewrite(block, self._asking.key, of)
+            place: one.rewrite(block, self._engines.key, of)
             for place, (one, of) in enumerate(zip(self._readings, gated, strict=True))
         }
         texts, selections, guarded, nothing = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(4))

@@ -207,7 +207,7 @@ class _Look:
         if of is Read:
             settings["run"] = queries.storage.root
         elif of in _ASKING:
-            settings["job"] = replace(settings["job"], completer=partial(StoredAnswers, found.seen), prices=None)
+            settings["job"] = replace(settings["job"], engines=partial(StoredAnswers, found.seen), prices=None)
         elif of is Retrieve:
             settings |= {"seen": found.seen, "work": replace(settings["work"], keep_lists=False)}
         elif of is Gating:

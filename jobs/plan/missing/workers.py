@@ -7,7 +7,7 @@ they cost no more than looking: recordings answer, and a local BM25 index is sea
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from cluster.costs import entry
 from cluster.errors import RetrieverError
-from cluster.storage import Storage, remote
+from cluster.storage import remote
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Search
-from jobs.chain.completer import Answered, Completer, KeyOf
 from jobs.chain.completions import CompletionRecord, Completions
+from jobs.chain.engines import Engines, ShardAnswers
 from jobs.chain.journal import Key
 from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
@@ -37,7 +37,6 @@ from retrievers.reranker import Reranker
 from retrievers.retriever import Alive, JoinedText, RankedLists, Retriever, SearchText, no_heartbeat
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
-from rewriters.engines.settings import EngineSettings
 
 NOT_STORED = "not_stored"
 PROMPTS = 200  # of each kind of missing request that are kept, to count their tokens
@@ -90,23 +89,16 @@ class _ReadCompletions(Completions):
         """Does nothing."""
 
 
-class StoredAnswers(Completer):
+class StoredAnswers(Engines):
     """Answers from the store alone, and from recordings; notes the requests that have none."""
 
-    def __init__(
-        self,
-        seen: Seen,
-        stage: str,
-        engines: Mapping[str, EngineSettings],
-        storage: Storage,
-        start: int,
-        key: KeyOf,
-        *_: Any,
-    ) -> None:
-        """Opens recordings alone; the arguments behind `seen` are those of `Completer`, of which these are needed."""
-        self._seen, self._stage, self._storage, self._key = seen, stage, storage, key
-        self.start_up: dict[str, float] = {}
-        self._recorded = {name: open_worker_engine(one) for name, one in engines.items() if one.is_recorded}
+    def __init__(self, seen: Seen, *asked: Any) -> None:
+        self._seen = seen
+        super().__init__(*asked)
+
+    def _start(self) -> None:
+        """Opens recordings alone."""
+        self._recorded = {name: open_worker_engine(one) for name, one in self._settings.items() if one.is_recorded}
         for one in self._recorded.values():
             one.start()
 
@@ -115,36 +107,31 @@ class StoredAnswers(Completer):
         for one in self._recorded.values():
             one.close()
 
-    def open(self, shard: int) -> Completions:
-        """Returns the completions of a shard, which are only read."""
-        return _ReadCompletions(self._storage, shard, 0, 0.0)
+    def open(self, shard: int) -> ShardAnswers:
+        """Returns the answers of a shard, which are only read."""
+        return ShardAnswers(self, _ReadCompletions(self._storage, shard, 0, 0.0))
 
-    def fill(self, store: Completions, requests: Mapping[Key, Request], known: int = 0) -> Answered:
-        """Returns the stored completions of requests, and failures in place of the others.
-
-        `known`: how many more there were, which are answered.
-        """
-        found = store.get(list(requests))
-        self._seen.reused[self._stage] += len(found) + known
-        missing = {key: one for key, one in requests.items() if key not in found}
+    def complete(self, own: Completions, missing: Mapping[Key, Request], known: int) -> Iterator[tuple[Key, CompletionRecord]]:
+        """Yields recorded completions of requests, and failures in place of the others."""
+        self._seen.reused[self.stage] += known
         for name, engine in self._recorded.items():
             asked = [one for one in missing.values() if one.engine == name]
-            self._seen.requests.update((self._stage, name, one.name) for one in asked)
-            found |= {self._key(one): CompletionRecord(answer, one.prompt) for one, answer in engine.complete(asked)}
+            self._seen.requests.update((self.stage, name, one.name) for one in asked)
+            for one, answer in engine.complete(asked):
+                yield self.key(one), CompletionRecord(answer, one.prompt)
         for key, one in missing.items():
-            if key not in found:
-                self._seen.miss(self._stage, one)
+            if one.engine not in self._recorded:
+                self._seen.miss(self.stage, one)
                 nothing = Completion(None, None, "", attempts=0, error_reason=NOT_STORED)
-                found[key] = CompletionRecord(nothing, one.prompt)
-        return found
+                yield key, CompletionRecord(nothing, one.prompt)
 
-    def cost(self, request: Request, made: CompletionRecord) -> dict[str, Any]:
+    def cost(self, request: Request, one: CompletionRecord) -> dict[str, Any]:
         """Returns an entry without any costs."""
-        return entry(self._stage, request.name, error=made.completion.error_reason)
+        return entry(self.stage, request.name, error=one.completion.error_reason)
 
     def lost(self, request: Request, requests: int) -> dict[str, Any]:
         """Returns an entry without any costs."""
-        return entry(self._stage, request.name)
+        return entry(self.stage, request.name)
 
 
 class _NotSearched:

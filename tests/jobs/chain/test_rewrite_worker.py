@@ -166,8 +166,8 @@ def test_a_bad_answer_is_an_answer_and_not_asked_for_again(worker: Worker) -> No
 
 def test_a_worker_says_how_far_its_shard_is(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    monkeypatch.setattr("jobs.chain.completer.heartbeat", lambda share, _spent: shares.append(share))
-    monkeypatch.setattr("jobs.chain.completer.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("jobs.chain.engines.heartbeat", lambda share, _spent: shares.append(share))
+    monkeypatch.setattr("jobs.chain.engines.HEARTBEAT_SECONDS", -1.0)
     recorded = {query: answer(query) for query in (f"query {n}" for n in range(6))}
     worker(recorded)(block(*list(recorded)[:2]))
     assert shares == [0.5, 1.0]

@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,17 @@ import pytest
 from cluster.costs import Prices
 from cluster.run.progress import ProgressTracker
 from cluster.run.stage import reporting_to
-from cluster.storage import open_storage
 from jobs.chain.allowance import Allowance
-from jobs.chain.completer import Completer
-from jobs.chain.completions import key_of
+from jobs.chain.arms.opened import AnsweredBy
+from jobs.chain.engines import AskedFor
+from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
 from jobs.terminal.formats import money
-from rewriters.engines import Request, anthropic
-from rewriters.engines.openai import protocol as openai
+from rewriters.engines import Request
+from rewriters.engines.anthropic import MessagesProtocol
+from rewriters.engines.openai.protocol import ChatProtocol
 from rewriters.engines.settings import AnthropicSettings, OpenaiSettings
 from rewriters.retries import FIRST_TRY
 from tests.support.jobs.in_process_runs import run_in_process
@@ -172,7 +174,8 @@ def test_the_longest_answer_is_what_the_body_of_a_request_says(kind: str, args: 
     engine = {"openai": OpenaiSettings, "anthropic": AnthropicSettings}[kind]
     settings = engine(kind=kind, model="tiny", base_url="http://h/v1", args=args)
     asked = Request("q", "lamp", "keyword", "lamp", "0", decoding={"max_tokens": 512})
-    body, _ = {"openai": openai.request_body, "anthropic": anthropic.request_body}[kind]("tiny", asked, args, ())
+    protocol = {"openai": ChatProtocol, "anthropic": MessagesProtocol}[kind]()
+    body, _ = protocol.request_body("tiny", asked, args, ())
     assert settings.longest_answer(512) == body.get("max_tokens", body.get("max_completion_tokens"))
 
 
@@ -270,21 +273,19 @@ def test_money_is_granted_before_it_is_spent_whatever_fails(tmp_path: Path, seed
         FakeServer(["tiny"], completion_tokens=TOKENS, answer=counting("tiny", Flaky(seed))) as cheap,
         FakeServer(["dear"], completion_tokens=TOKENS, answer=counting("dear", Flaky(seed + 100))) as dear,
     ):
-        engines = {
+        settings = {
             "": OpenaiSettings(kind="openai", model="tiny", base_url=cheap.address, max_in_flight=16),
             "general": OpenaiSettings(kind="openai", model="dear", base_url=dear.address, max_in_flight=16),
         }
         with reporting_to(lambda _share, _spent: None, reserve):
-            completer = Completer(
-                "rewrite", engines, open_storage(str(tmp_path)), 1, key_of, prices=prices, most_tokens=4 * TOKENS
-            )
+            asked = {name: AnsweredBy(one, {"model": name}) for name, one in settings.items()}
+            engines = AskedFor(str(tmp_path), NO_STORE, 1, prices=prices).open("rewrite", asked.values(), 4 * TOKENS)
         ended: list[str] = []
 
         def block(shard: int, *order: str) -> None:
-            requests = {key_of(one): one for one in _requests(100, *order)}
-            store = completer.open(shard)
+            requests = [replace(one, engine=asked[one.engine].key) for one in _requests(100, *order)]
             try:
-                completer.fill(store, requests)
+                engines.open(shard).add(requests)
                 ended.append("done")
             except Exception as error:
                 ended.append(type(error).__name__)
@@ -295,7 +296,7 @@ def test_money_is_granted_before_it_is_spent_whatever_fails(tmp_path: Path, seed
         for one in threads:
             one.join(LONGEST_SECONDS)
         assert ended == ["BlockHalted"] * 2
-        completer.close()
+        engines.close()
         tiny, more = sum(cheap.sends.values()) - failures["tiny"], sum(dear.sends.values()) - failures["dear"]
     paid = tiny * PRICE + more * 10 * PRICE
     assert limit - 10 * PRICE <= paid <= limit + 1e-9

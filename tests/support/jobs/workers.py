@@ -18,12 +18,12 @@ from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.cuts import Cuts
+from jobs.chain.engines import AskedFor
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.fuse import SearchLists
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.rewrite import Rewrite, ToRead
 from jobs.chain.stages.score import Score
-from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.tables import STORED

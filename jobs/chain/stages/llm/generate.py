@@ -10,9 +10,9 @@ import pyarrow as pa
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import LlmBlock, Step
+from jobs.chain.engines import AskedFor
 from jobs.chain.stages.llm.first_results import Rows, ShownResults, corrected_results
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.steps.asking import AskedFor
 from jobs.chain.steps.contexts import citations, context_of, token_counter
 from jobs.chain.tables import ARM_ANSWER
 from jobs.tables import WRONG_CITATION

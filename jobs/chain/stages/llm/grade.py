@@ -17,10 +17,10 @@ import pyarrow as pa
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import Ask, LlmBlock, Reply, Step
+from jobs.chain.engines import AskedFor
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.asked_about import numbered_sentences
-from jobs.chain.steps.asking import AskedFor
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
 from jobs.config.settings import WebSearchSettings

@@ -20,6 +20,7 @@ from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import LlmBlock, Step
+from jobs.chain.engines import AskedFor
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch
@@ -32,7 +33,6 @@ from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web
-from jobs.chain.steps.asking import AskedFor
 from jobs.chain.steps.contexts import FoundText, TokensOf, context_of, token_counter
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_ROUND, ASKED

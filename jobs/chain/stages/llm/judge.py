@@ -12,9 +12,9 @@ import pyarrow as pa
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import ACCURACY, CRITERIA, RELEVANCE, LlmTask
 from jobs.chain.block import Ask, LlmBlock, Step
+from jobs.chain.engines import AskedFor
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.steps.asking import AskedFor
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.counts import WITHOUT_GOLD
 from jobs.job.steps import GRADE_KEYS

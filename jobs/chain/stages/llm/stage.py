@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.block import LlmBlock
+from jobs.chain.engines import AskedFor
 from jobs.chain.stages.documents import documents_of
-from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.tables import with_columns
 
 
@@ -26,8 +26,8 @@ class LlmStage(ABC):
         """Opens the engines, and the documents of the arms of which they are shown some."""
         self._work, self._arms, tasks = work, work.doing(self.STAGE), work.tasks(self.STAGE)
         most = max((int(task.decoding.get("max_tokens", 0)) for task in tasks), default=0)
-        self._asking = Asking(self.STAGE, [task.engine for task in tasks], job, most)
-        self.start_up = self._asking.start_up
+        self._engines = job.open(self.STAGE, [task.engine for task in tasks], most)
+        self.start_up = self._engines.start_up
         self._documents = documents_of(work, self.shown())
 
     def shown(self) -> Iterable[int]:
@@ -36,12 +36,12 @@ class LlmStage(ABC):
 
     def close(self) -> None:
         """Closes the engines."""
-        self._asking.close()
+        self._engines.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the columns of the stage, errors, counts and costs."""
         arms = [(answer.arm,) for answer in self._work.answers]
-        block = LlmBlock(table, self.STAGE, self.QUANTITY, self._asking, arms, several=self._work.only is None)
+        block = LlmBlock(table, self.STAGE, self.QUANTITY, self._engines, arms, several=self._work.only is None)
         table, *rows = self.rows(table, block)
         block.close()
         columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=False)]
