@@ -57,9 +57,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_867, "dmqr": 2_985, "jobs": 33_326, "jobs/chain": 8_048, "jobs/log": 2_317, "jobs/measure": 4_895,
-    "jobs/pages": 3_351, "jobs/plan": 2_819, "jobs/run": 1_841, "retrievers": 9_561, "rewriters": 8_327, "tests": 52_451,
-    "tests/benchmarks": 3_151, "tests/jobs": 25_260, "tests/jobs/whole_runs": 5_495, "tests/support": 6_159,
+    "cluster": 5_858, "dmqr": 2_985, "jobs": 33_128, "jobs/chain": 7_986, "jobs/log": 2_317, "jobs/measure": 4_894,
+    "jobs/pages": 3_351, "jobs/plan": 2_806, "jobs/run": 1_841, "retrievers": 8_774, "rewriters": 8_327, "tests": 52_297,
+    "tests/benchmarks": 3_151, "tests/jobs": 25_225, "tests/jobs/whole_runs": 5_495, "tests/support": 6_158,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330
