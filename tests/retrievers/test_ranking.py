@@ -58,17 +58,14 @@ def test_top_rows(scores: list[float], depth: int, floor: float) -> None:
     assert top_rows(np.array(scores, dtype=np.float64), depth, floor).tolist() == expected
 
 
-@given(
-    st.integers(1, 5), st.integers(1, 40), st.integers(0, 45), st.integers(1, 16), st.integers(1, 3), st.integers(0, 2**32 - 1)
-)
-def test_nearest(n: int, rows: int, depth: int, block: int, candidates: int, seed: int) -> None:
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 45), st.integers(1, 16), st.integers(0, 2**32 - 1))
+def test_nearest(n: int, rows: int, depth: int, block: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     # small whole numbers: products are exact, so many scores are equal in every block
     queries = random.integers(-1, 2, (n, 4)).astype(np.float32)
     vectors = random.integers(-1, 2, (rows, 4)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "_ROWS", block)
-        patch.setattr(dense, "_MOST_CANDIDATES", candidates)
         found = nearest_rows(queries, vectors, depth)
     for query, (hits, scores) in zip(queries, found, strict=True):
         products = vectors @ query
