@@ -116,3 +116,12 @@ def test_lists_that_are_not_kept_are_not_written(bm25: Block, tmp_path: Path, mo
     result = worker({"bm25": bm25}, run=tmp_path)(block(query("zzz")))  # which has no hit
     assert result.column("stored").to_pylist() == [[]]
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_hybrid_has_one_list_per_text_and_searches_of_each_part(bm25: Block, served_dense: Block) -> None:
+    hybrid = {"kind": "hybrid", "of": {"bm25": bm25, "dense": served_dense}}
+    lamp = "lamp of a lighthouse"
+    result, rows = worker({"both": hybrid}).seen(block(query(lamp, keyword="lamp, sea"), query("yeast")))
+    assert list(lists_of(rows)) == [(lamp, "original", "both"), (lamp, "keyword", "both"), ("yeast", "original", "both")]
+    assert searches(result) == [{"both/bm25": 2, "both/dense": 2}, {"both/bm25": 1, "both/dense": 1}]
+    assert [len(row["similarity"]) for row in rows] == [4, 1]

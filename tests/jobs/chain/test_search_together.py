@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from retrievers.retriever import JoinedText, SearchText, open_retriever
-from tests.support.jobs.workers import DEPTH, Block, Row, query, searches, written
+from tests.support.jobs.workers import DEPTH, STRATEGIES, Block, Row, query, searches, written
 from tests.support.jobs.workers import retriever as worker
 from tests.support.jobs.workers import rewritten as block
 from tests.support.retrievers.blocks import typed
@@ -92,3 +92,16 @@ def test_dense_searches_the_mean_of_the_vectors(bm25: Block, dense: Block) -> No
     assert [doc_id for doc_id, _ in hits] == [doc_id for doc_id, _ in alone]
     np.testing.assert_allclose([score for _, score in hits], [score for _, score in alone], atol=2e-6)
     assert searches(result) == [{"bm25": 3, "dense": 1}, {"bm25": 1, "dense": 1}]
+
+
+@pytest.mark.parametrize("as_one", ["with_original", "texts"])
+def test_the_texts_of_a_strategy_are_one_list(as_one: str, bm25: Block) -> None:
+    """Beside the list of the original, and of the texts' own weight."""
+    row = query("light of a lamp", hyde="")
+    base = row["rewrites"].pop() | {"search_as": "passage", "weight": 3.0}
+    row["rewrites"] = [base | {"text": text, "position": place} for place, text in enumerate([ANSWER, "The moon."], start=1)]
+    strategies = [*STRATEGIES, {"hyde": {"n": 2, "temperature": 0.7, "name": "hyde", "as_one": as_one}}]
+    _, (found,) = worker({"bm25": bm25}, strategies=strategies).seen(block(row))
+    assert listed(found) == [("original", "bm25", 0, 1.0), ("hyde", "bm25", 1, 3.0)]
+    hits = [(hit["doc_id"], hit["score"]) for hit in found["runs"][1]["hits"]]
+    assert hits == hits_of(bm25, row, "hyde", original=as_one == "with_original")

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from jobs.__main__ import main
-from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.load import load_config
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate import evaluate
@@ -62,24 +61,15 @@ def tried(path: str, query: str, given: Given) -> Trial:
 
 
 @pytest.mark.slow
-def test_contexts_and_values_reach_the_prompts_and_no_further(
-    job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    seen: list[Values] = []
-    rewrite = Rewrite.__call__
-
-    def spy(self: Rewrite, table: pa.Table) -> pa.Table:
-        seen.extend(table.select(["query_id", "context", "values"]).to_pylist(maps_as_pydicts="strict"))
-        return rewrite(self, table)
-
-    monkeypatch.setattr(Rewrite, "__call__", spy)
+def test_contexts_and_values_reach_the_prompts_and_no_further(job: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", job]) == 0, capfd.readouterr().err
     run = Path(capfd.readouterr().out.splitlines()[-1])
-    assert {row.pop("query_id"): row for row in seen} == {
-        query_id("how does it work", "a lighthouse lamp"): {"context": "A  lighthouse\nlamp", "values": {"market": "de"}},
-        query_id("how does it work"): {"context": None, "values": {"market": None}},
-        query_id("bread"): {"context": None, "values": {"market": "de"}},
-    }
+    found = [row for file in run.glob("completions/*/*.parquet") for row in pq.read_table(file).to_pylist()]
+    prompts = {row["query_id"]: row["prompt"] for row in found if row["request"] == "local"}
+    after_turns, alone = (query_id("how does it work", turns) for turns in ("a lighthouse lamp", None))
+    assert "for the market de." in prompts[after_turns]
+    assert "A  lighthouse\nlamp" in prompts[after_turns]
+    assert "lighthouse" not in prompts[alone]
     assert len({row["query_id"] for row in rows(run, "rewrites")}) == 2
     assert len({row["query_id"] for row in rows(run, "results")}) == 3
 

@@ -21,10 +21,8 @@ from jobs.pages.run import report
 from jobs.pages.summary import guard_words
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.sums import searches_saved
-from rewriters.settings import GuardSettings
 from tests.support.jobs.in_process_runs import finished, prepared_job
 from tests.support.jobs.whole_runs import rows
-from tests.support.jobs.workers import query, retriever, rewritten
 
 ANSWERS = {
     "rye bread in a linen bag": {
@@ -106,44 +104,22 @@ def test_guards_that_only_count_leave_name_and_texts_as_they_were(job: Callable[
     assert len({name(), name(preserve="drop"), name(mask=["card"]), name(**GUARDS)}) == 4
 
 
-DRIFTS = {  # query -> the texts of general, keyword and pseudo_answer
-    "why does sourdough bread rise": ("why sourdough bread does rise", "sourdough, bread", "Sourdough rises slowly."),
-    "lamp of a lighthouse": ("something else entirely", "lamp, lighthouse", "a passage about the subject"),
-    "moon and tides": ("moon and tides", "moon, tide", "a passage about the subject"),
-    "yeast of beer": ("beer", "beer", "Beer has it."),
-}
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("together", [False, True])
 def test_texts_that_drift_are_counted_and_searched_all_the_same(
-    small_job: Callable[..., str], bm25: dict[str, Any], served_dense: dict[str, Any]
+    small_job: Callable[..., str], served_dense: dict[str, Any], together: bool
 ) -> None:
-    strategies = ["general", "keyword", "pseudo_answer"]
-    config = small_job(
-        rewrite={"strategies": strategies, "guards": {"drift": 0.35}},
-        retrieve={"retrievers": {"bm25": bm25, "dense": served_dense}},
-    )
-    pq.write_table(pa.table({"query": list(DRIFTS)}), "log.parquet")
-    texts = {query: dict(zip(strategies, of, strict=True)) for query, of in DRIFTS.items()}
-    Path("recorded.jsonl").write_text(
-        "\n".join(json.dumps({"query": query, "completions": {"dmqr": json.dumps(of)}}) for query, of in texts.items())
-    )
+    retrievers = {"dense": served_dense | {"together": together}}
+    config = small_job(rewrite={"guards": {"drift": 0.35}}, retrieve={"retrievers": retrievers})
+    texts = {"lamp of a lighthouse": "something else entirely", "yeast": "yeast of beer"}
+    lines = [json.dumps({"query": query, "completions": {"dmqr": json.dumps({"general": of})}}) for query, of in texts.items()]
+    Path("recorded.jsonl").write_text("\n".join(lines))
     counted, plain = run(config), run(config, "rewrite.guards.drift=null", "label=plain")
     assert {key: n for key, n in counted.counts.items() if key.endswith("drift")} == {"guard/general/drift": 1}
     assert "drift 1" in guard_words(counted)
     assert not [key for key in plain.counts if key.endswith("drift")]
-    searched, found = ([sorted(map(repr, rows(Path(one.storage.root), table))) for one in (counted, plain)]
-                       for table in ("runs", "results"))  # fmt: skip
-    assert searched[0] == searched[1]
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("together", [False, True])
-def test_texts_that_are_searched_together_are_still_compared_each(served_dense: dict[str, Any], together: bool) -> None:
-    worker = retriever({"dense": served_dense | {"together": together}}, guards=GuardSettings(drift=0.35))
-    row = query("lamp of a lighthouse", general="something else entirely", pseudo_answer="another matter")
-    found = worker(rewritten(row, query("rye", keyword="rye"))).column("rewrites").to_pylist()
-    assert [[one["guards"] for one in of] for of in found] == [[["drift"], None], [None]]
+    for table in ("runs", "results"):
+        searched = [sorted(map(repr, rows(Path(one.storage.root), table))) for one in (counted, plain)]
+        assert searched[0] == searched[1]
 
 
 def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: dict[str, Any]) -> None:

@@ -32,7 +32,6 @@ from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
-from rewriters.settings import GuardSettings
 from tests.support.jobs.in_flight import RETRIEVED, REWRITTEN, SCORED
 from tests.support.jobs.one_arm import one_arm
 from tests.support.retrievers.blocks import typed
@@ -74,7 +73,6 @@ def retriever(
     run: Path | None = None,
     cuts: Cuts | None = None,
     strategies: Sequence[Any] = STRATEGIES,
-    guards: GuardSettings | None = None,
     **fuse: Any,
 ) -> Watched:
     """A retrieving worker over real indexes; `run`: where the lists are written."""
@@ -86,7 +84,7 @@ def retriever(
                        retriever_identity(name, settings), DEPTH)
         for name, one in retrievers.items()
     }  # fmt: skip
-    rewriting = Rewriting(load_pool(strategies), guards=guards or GuardSettings())
+    rewriting = Rewriting(load_pool(strategies))
     reading = Reading(RUN, rewriting, rewriting, 0, {"": AnsweredBy(None, {})})  # type: ignore[arg-type]
     work = replace(work, retrievers=opened, readings=(reading,), keep_lists=run is not None)
     return Watched(work, "cpu", str(run or "none"), NO_STORE)
