@@ -218,11 +218,13 @@ def rewrite(
         values: column of the log -> what it says of all queries.
     """
     from jobs.index.missing import ready_indexes
-    from jobs.try_one.rewritten import rewritten
+    from jobs.try_one.rewritten import rewriting_alone, rewritten
+    from jobs.try_one.stages import LoadedConfig
     from jobs.try_one.trial import Given
 
     given, file = configured(config, settings)
     asked = [queries] if isinstance(queries, str) else list(queries)
     with caller(progress).working("rewrite") as display:
-        ready = partial(ready_indexes, progress=display)
-        return Rewrites(rewritten(asked, given, file, Given(context, dict(values or {})), display.phase, ready))
+        of_each, ready = Given(context, dict(values or {})), partial(ready_indexes, progress=display)
+        with LoadedConfig(rewriting_alone(given), file, given.name, of_each, ready) as loaded:
+            return Rewrites(rewritten(asked, loaded, display.phase), loaded.warnings)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jobs.pages.ablation import ComparedArms
     from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
-    from jobs.try_one.rewritten import RewrittenQueries
 
 Folder = str | os.PathLike[str]
 WIDTH = 100  # columns of a page in a notebook
@@ -87,14 +86,14 @@ class Planned(Result):
 class Rewrites(Result):
     """The rewrites of some queries, in their order."""
 
-    def __init__(self, rewritten: RewrittenQueries) -> None:
-        self.table = rewritten.rewrites
+    def __init__(self, tables: Mapping[str, pa.Table], warnings: Sequence[str]) -> None:
+        self.table = tables["rewrites"]
         """A `pyarrow.Table`: query, and the columns of `rewrites/` (query_id, strategy, position, text, weight, ...)."""
-        self.errors = rewritten.errors
+        self.errors = tables["errors"]
         """A `pyarrow.Table`: query, and the columns of `errors/`: what the LLM did not give."""
-        self.costs = rewritten.costs
+        self.costs = tables["costs"]
         """A `pyarrow.Table`: query, and the columns of `costs/`."""
-        self.warnings = list(rewritten.warnings)
+        self.warnings = list(warnings)
         self._notes = [f"{row['query']}: {row['component']}: {row['reason']}" for row in self.errors.to_pylist()]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

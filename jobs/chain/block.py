@@ -51,6 +51,10 @@ class Ask(NamedTuple):
     task: LlmTask | None = None
     arms: Collection[str] | None = None
 
+    def about(self, document: str) -> Ask:
+        """Returns the request with the doc_id of the document that it is about."""
+        return self._replace(request=replace(self.request, document=document))
+
 
 class Reply(NamedTuple):
     """The answer to a request: as it came, and as it is read."""

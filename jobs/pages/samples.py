@@ -16,13 +16,12 @@ import pyarrow as pa
 from jobs.measure.judged_rows import contexts_of, fuse_original, of_original
 from jobs.pages.contributions import TOP, comparable
 from jobs.pages.measured import MeasuredRun
-from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
+from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines, text_names
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of, spread
 from jobs.runs.tally import Committed
 from jobs.tables import NOTES, ORIGINAL
-from jobs.try_one.trial import text_names
 from rewriters.steps.settings import HIGHEST_GRADES
 
 SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, spread: each has an equal part of the samples

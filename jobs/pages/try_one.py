@@ -11,11 +11,11 @@ from rich.text import Text
 from cluster import costs
 from jobs.chain.pipeline import COSTED
 from jobs.pages.render import Head, Table
-from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
+from jobs.pages.steps import TextId, answer_lines, grade_lines, judged_lines, list_words, round_lines, text_names
 from jobs.pages.summary import counted
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
-from jobs.try_one.trial import TextId, Trial, text_names
+from jobs.try_one.trial import Trial
 from retrievers.lists import TOGETHER
 from rewriters.retries import FIRST_TRY
 from rewriters.steps.settings import HIGHEST_GRADES
@@ -90,8 +90,10 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
         yield names[one["strategy"], one["position"]], text + " (the query as it is)" * (text == query), one["parsed_as"]
     if trial.not_selected:
         yield "not selected", ", ".join(trial.not_selected), ""
-    if trial.why_selected:
-        yield "why", one_line(trial.why_selected), ""
+    if selected := trial.row["selection"]:
+        query_type, reason = selected["query_type"] or "", selected["reason"] or ""
+        if why := reason if reason.startswith(query_type) else ": ".join(filter(None, [query_type, reason])):
+            yield "why", one_line(why), ""
     failures: dict[tuple[str, str], list[str]] = {}  # reason and message -> strategies: what one answer lacks is said once
     for error in (error for error in trial.row["errors"] if error["stage"] == "rewrite"):
         own = failures.setdefault((error["reason"], one_line(error["message"])), [])
@@ -188,9 +190,8 @@ def requests(trial: Trial) -> Iterator[RenderableType]:
         yield from _section(f"request {one['request']}{about}{which}", words)
         answer = one["answer"] if one["answer"] is not None else f"none: {one['message']}"
         for part, text in (("prompt", one["prompt"]), ("answer", answer)):
-            if text is not None:  # a later step that has failed has no prompt
-                yield Padding(Text(part, style="dim"), (0, 0, 0, 2))
-                yield Padding(Text(printable(text)), (0, 0, 1, 4))
+            yield Padding(Text(part, style="dim"), (0, 0, 0, 2))
+            yield Padding(Text(printable(text)), (0, 0, 1, 4))
 
 
 def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]:

@@ -2,67 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from jobs.chain.arms.arms import STEPS
 from jobs.config.config import Config
-from jobs.job.prepare import Ready, leave
+from jobs.job.strategies import searched_first
 from jobs.tables import STORED
 from jobs.try_one.stages import LoadedConfig, Phase
-from jobs.try_one.trial import NOTHING, Given
-from jobs.try_one.unsearched import rewriting_alone
+from retrievers.settings import RerankSettings
 
 
-class RewrittenQueries(NamedTuple):
-    """Tables with a column `query` before those of the tables of their names in a run; in order of the queries."""
+def rewriting_alone(config: Config) -> Config:
+    """Returns a config that rewrites as this one does, and needs neither an index nor a model of later stages.
 
-    rewrites: pa.Table
-    errors: pa.Table
-    costs: pa.Table
-    warnings: tuple[str, ...]
+    One whose originals are searched before they are rewritten is returned as it is.
+    """
+    if searched_first(config):
+        return config
+    retrieve = config.retrieve.model_copy(update={"retrievers": {}, "routes": {}})
+    changed = {"retrieve": retrieve, "rerank": RerankSettings(kind="none")}
+    return config.model_copy(update=dict.fromkeys((*STEPS, "judge")) | changed)
 
 
-def rewritten(
-    queries: Sequence[str],
-    config: Config,
-    config_file: str,
-    given: Given = NOTHING,
-    report_phase: Phase = str,
-    ready: Ready = leave,
-) -> RewrittenQueries:
-    """Returns the rewrites of the queries; a query that stands twice has its rows twice, and is paid for once.
+def rewritten(queries: Sequence[str], loaded: LoadedConfig, report_phase: Phase) -> dict[str, pa.Table]:
+    """Returns the tables `rewrites`, `errors` and `costs` of a run with a column `query` before them, in order of the queries.
 
-    Indexes are looked at only where a gate or a strategy reads what the query finds.
-
-    Args:
-        queries: their texts.
-        config: what they are rewritten by.
-        config_file: its name, for messages.
-        given: what the log would say of each.
-        report_phase: is called with the stage.
-        ready: may build indexes that are missing.
+    A query that stands twice has its rows twice, but those of its costs.
 
     Raises:
         DmqrError: `run` would refuse what the config says of rewriting, or reject a query.
     """
-    with LoadedConfig(rewriting_alone(config), config_file, config.name, given, ready) as loaded:
-        ids = [loaded.query_id(query) for query in queries]
-        found: dict[str, dict[str, Any]] = {}
-        if queries:
-            found = {row["query_id"]: row for row in loaded.rewrite(queries, report_phase).to_pylist()}
-        rewrites, errors, costs = (_rows(name, queries, ids, found) for name in ("rewrites", "errors", "costs"))
-        return RewrittenQueries(rewrites, errors, costs, tuple(loaded.warnings))
+    rows = [loaded.query_row(query) for query in queries]
+    distinct = {row["query_id"]: row for row in rows}
+    made = {row["query_id"]: row for row in loaded.rewrite(list(distinct.values()), report_phase).to_pylist()} if rows else {}
+    return {
+        name: _table(name, list(distinct.values()) if name == "costs" else rows, made)
+        for name in ("rewrites", "errors", "costs")
+    }
 
 
-def _rows(name: str, queries: Sequence[str], ids: Sequence[str], found: dict[str, dict[str, Any]]) -> pa.Table:
-    """Returns the nested rows of a column, flat; what was spent on a query that stands twice stands once."""
-    schema = pa.schema([("query", pa.string()), *STORED[name]])
-    first = set[str]()
-    rows = []
-    for query, query_id in zip(queries, ids, strict=True):
-        if name != "costs" or query_id not in first:
-            rows += [{"query": query, "query_id": query_id} | one for one in found[query_id][name]]
-        first.add(query_id)
-    return pa.Table.from_pylist(rows, schema)
+def _table(name: str, rows: Sequence[Mapping[str, Any]], made: Mapping[str, Mapping[str, Any]]) -> pa.Table:
+    """Returns the nested rows of a column, flat."""
+    flat = [
+        {"query": row["query"], "query_id": row["query_id"]} | entry for row in rows for entry in made[row["query_id"]][name]
+    ]
+    return pa.Table.from_pylist(flat, pa.schema([("query", pa.string()), *STORED[name]]))

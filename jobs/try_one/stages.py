@@ -1,16 +1,20 @@
 """A config whose models and indexes are loaded in this process, without Ray, for one query after the other.
 
-The workers are those of a run (`jobs/chain/pipeline.py`), in a temporary folder, so that a result is that of a run.
+The workers are those of a run (`jobs/chain/pipeline.py`), and commit what they make to a temporary folder: what is shown are
+the tables of a run.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections import Counter
+import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from functools import cached_property
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import compress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +25,6 @@ from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
 from cluster.storage.copies import work_folder
-from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
@@ -34,25 +37,23 @@ from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
-from jobs.try_one.requests import all_requests
-from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
+from jobs.try_one.requests import TracedEngines
+from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, tried_row
 from retrievers.retriever import DocumentStore
 from retrievers.union.documents import all_documents
 from retrievers.web.hits import indexed_text
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
-from rewriters.rewriter import Rewriter
 from rewriters.strategy import searched_as_one
 
 REWRITE = "rewrite"
-SKIPPED = ("read", "write")  # the query is given, and nothing is committed
 SIMILAR = 3  # recorded queries that are named where one is not recorded
 _COMPARED = 5000  # recorded queries, at most, that are compared with it: a tenth of a second
 Phase = Callable[[str], object]
 
 
-class LoadedConfig:
-    """The stages of a config; use it in a `with`, or call `close`."""
+class LoadedConfig(AbstractContextManager["LoadedConfig"]):
+    """The stages of a config; use it in a `with`."""
 
     def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING, ready: Ready = leave) -> None:
         """Checks the config and its engine; loads nothing yet.
@@ -63,8 +64,12 @@ class LoadedConfig:
             DmqrError: `run` would refuse the config, or its log does not have what is given.
         """
         self.label, self._file, self._given = label, config_file, given
-        config = config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"keep_runs": True})})
-        self._meters: list[Meter] = []
+        retrieve, fuse = (
+            config.retrieve.model_copy(update={"keep_runs": True}), config.fuse.model_copy(update={"keep_candidates": True})
+        )  # fmt: skip
+        config = config.model_copy(update={"retrieve": retrieve, "fuse": fuse})
+        self._meters: dict[str, Meter] = {}  # by stage
+        self._requests: list[Row] = []  # of the query that is tried
         self._tried = 0
         with ExitStack() as stack:
             folder = str(stack.enter_context(work_folder()))
@@ -80,26 +85,24 @@ class LoadedConfig:
             store = NO_STORE
             self.warnings = (*self.warnings, f"{error.line} (nothing is taken from the store)")
         chain = job.stages(InProcessSession(job.pools).pools, 1, store)
-        self._work = job.compiled.work
-        self._stages = [stage for stage in chain if stage.name not in SKIPPED]
-        self._rewriter = Rewriter(self._prepared.rewriting)
+        self._stages = [self._traced(stage) for stage in chain[1:]]  # without the one that reads the log
 
-    def __enter__(self) -> LoadedConfig:
-        """Returns itself."""
-        return self
+    def _traced(self, stage: Stage) -> Stage:
+        """Returns a stage that notes its requests to LLMs."""
+        if "job" not in stage.settings:
+            return stage
+        asked_for = replace(stage.settings["job"], engines=partial(TracedEngines, self._requests))
+        return replace(stage, settings={**stage.settings, "job": asked_for})
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
-        self.close()
-
-    def close(self) -> None:
         """Closes the workers and removes the temporary folder."""
         self._opened.close()
 
     def load(self, report_phase: Phase) -> None:
         """Loads all models and indexes, which the first query would do otherwise; `report_phase` is called with the phase."""
         report_phase(f"{self.label}: loading models and indexes")
-        self._load()
+        for stage in self._stages:
+            self._meter(stage)
 
     def try_query(self, query: str, report_phase: Phase) -> Trial:
         """Returns the result of sending one query through all stages; `report_phase` is called with the current one.
@@ -108,21 +111,19 @@ class LoadedConfig:
             ConfigError: the text is not a valid query.
             DmqrError: a model or an index cannot be loaded.
         """
-        asked = self._asked(query)
-        row = one_arm_row(self._run_stages(self._block([asked]), report_phase), self._work)
-        row |= {name: asked[name] for name in ("context", "values")}
+        asked = self.query_row(query)
+        self._requests.clear()
+        row = tried_row(asked, self._tables(self._run_stages([asked], self._stages, report_phase)))
         row["lists"] = self._lists(row)
-        own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
-        start_up: Counter[str] = Counter()
+        own, start_up = [], Counter[str]()
         for entry in row["costs"]:
             if entry["component"].startswith(costs.START_UP):
                 start_up[entry["stage"]] += entry["seconds"]
-        spent = costs.totals(pa.array(own, costs.COST))
-        prices = self._prepared.prices
+            else:
+                own.append(entry)
+        spent, prices = costs.totals(pa.array(own, costs.COST)), self._prepared.prices
         missing = any(error["reason"] == "not_recorded" for error in row["errors"])
         texts, places = self._texts(row)
-        ranked = {hit["doc_id"]: texts[hit["doc_id"]] for hit in row["hits"]}
-        completions = Completions(self._prepared.storage, self._tried, 1, 0.0)
         return Trial(
             self.label,
             self.config,
@@ -132,52 +133,40 @@ class LoadedConfig:
             spent,
             None if prices is None else prices.usd(spent),
             dict(start_up),
-            all_requests(self._rewriter, self._work, completions, self.config, row, ranked),
+            list(self._requests),
             difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
             unpriced(self._file) if prices is None else "",
             places,
         )
 
-    def rewrite(self, queries: Sequence[str], report_phase: Phase) -> pa.Table:
-        """Returns the distinct queries after the rewriting stage, as a block of a run; a gate alone searches before it.
+    def rewrite(self, rows: Iterable[Row], report_phase: Phase) -> pa.Table:
+        """Returns distinct queries (of `query_row`) after the rewriting stage; a gate alone searches before it.
 
         The models and indexes of later stages are not loaded.
 
         Raises:
-            ConfigError: a text is not a valid query.
             DmqrError: the engine, or what the gate asks, cannot be used.
         """
-        table = self._block({row["query_id"]: row for row in map(self._asked, queries)}.values())
-        for place, stage in enumerate(self._stages):
-            report_phase(f"{self.label}: {stage.name}")
-            if place == len(self._meters):
-                self._build(stage)
-            table = self._meters[place](table)
-            if stage.name == REWRITE:
-                break
-        return table
+        last = [stage.name for stage in self._stages].index(REWRITE)
+        return self._run_stages(rows, self._stages[: last + 1], report_phase)
 
-    def query_id(self, query: str) -> str:
-        """Returns the id that a run would give a query.
+    def query_row(self, query: str) -> Row:
+        """Returns the columns of a query that the log would say.
 
         Raises:
             ConfigError: the text is not a valid query.
         """
-        return str(self._asked(query)["query_id"])
-
-    def _asked(self, query: str) -> Row:
-        """Returns the columns of a query that the log would say."""
+        check_utf8("QUERY", query)
         columns = self._prepared.columns
         context = (self._given.context or "")[-columns.max_context_chars :]
+        query_id = judge(query, self.config.log.max_chars, context)
+        if isinstance(query_id, Rejection):
+            raise ConfigError(
+                "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
+            )
         values = {column: self._given.values.get(column) for column in columns.values}
         shown = context if normalise(context) else None
-        return {"query_id": self._query_id(query, context), "query": query, "context": shown, "values": values or None}
-
-    def _block(self, asked: Iterable[Row]) -> pa.Table:
-        """Returns a block of queries, of a shard of its own, so that none takes the completions of the one before."""
-        self._tried += 1
-        always = {"shard": self._tried, "log_count": 1, "costs": [], "errors": []}
-        return pa.Table.from_pylist([always | one for one in asked], QUERIES)
+        return {"query_id": query_id.hex(), "query": query, "context": shown, "values": values or None}
 
     @cached_property
     def recorded(self) -> list[str]:
@@ -187,77 +176,67 @@ class LoadedConfig:
         with closing(open_worker_engine(self._prepared.engine)) as engine:
             return list(engine.queries()) if isinstance(engine, RecordedEngine) else []
 
-    def _query_id(self, query: str, context: str) -> str:
-        check_utf8("QUERY", query)
-        query_id = judge(query, self.config.log.max_chars, context)
-        if isinstance(query_id, Rejection):
-            raise ConfigError(
-                "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
-            )
-        return query_id.hex()
+    def _meter(self, stage: Stage) -> Meter:
+        if stage.name not in self._meters:
+            self._meters[stage.name] = Meter(stage, 1)
+            self._opened.callback(self._meters[stage.name].close)
+        return self._meters[stage.name]
 
-    def _load(self) -> None:
-        for stage in self._stages[len(self._meters) :]:
-            self._build(stage)
-
-    def _build(self, stage: Stage) -> None:
-        self._meters.append(Meter(stage, 1))
-        self._opened.callback(self._meters[-1].close)
-
-    def _run_stages(self, table: pa.Table, report_phase: Phase) -> pa.Table:
-        report_phase(f"{self.label}: {self._stages[0].name}")
-        if not self._meters:
-            self._build(self._stages[0])
+    def _run_stages(self, rows: Iterable[Row], stages: Sequence[Stage], report_phase: Phase) -> pa.Table:
+        """Returns the block of queries that stages make, of a shard of its own: none takes the completions of another."""
+        self._tried += 1
+        always = {"shard": self._tried, "log_count": 1, "costs": [], "errors": []}
+        table = pa.Table.from_pylist([always | row for row in rows], QUERIES)
+        report_phase(f"{self.label}: {stages[0].name}")
+        self._meter(stages[0])
         with ThreadPoolExecutor(1) as loader:  # the other stages load while the LLM answers
-            loading = loader.submit(self._load)
-            table = self._meters[0](table)
-            report_phase(f"{self.label}: {self._stages[1].name}")
-            loading.result()
-        for meter in self._meters[1:]:
-            report_phase(f"{self.label}: {meter.stage.name}")
-            table = meter(table)
+            meters = [loader.submit(self._meter, stage) for stage in stages]
+            for stage, meter in zip(stages, meters, strict=True):
+                report_phase(f"{self.label}: {stage.name}")
+                table = meter.result()(table)
         return table
+
+    def _tables(self, committed: pa.Table) -> dict[str, list[Row]]:
+        """Returns the rows that the last stage has committed, by table."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for name, files in json.loads(committed.column("manifest")[0].as_py())["files"].items():
+            for key, *_ in files:
+                with self._prepared.storage.open(key) as opened_file:
+                    found[name] += pq.read_table(opened_file).to_pylist()
+        return found
 
     def _lists(self, row: Row) -> list[Row]:
         """Returns every routed list, in the order of the retrieval stage, with its stored hits.
 
         A retriever with `together` has one list: the one that is stored, or without any hit the original's.
         """
-        retrieve = self.config.retrieve
-        searched = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
-        texts = [(text.strategy, text.position) for text in searched]
-        stored: dict[tuple[str, int, str], list[Row]] = {}
-        for file in (one for one in row["stored"] if one["table"] == "runs"):
-            with self._prepared.storage.open(file["key"]) as opened_file:
-                for hit in pq.read_table(opened_file).to_pylist():
-                    stored.setdefault((hit["strategy"], hit["position"], hit["retriever"]), []).append(hit)
-        routed = [(*text, name) for text in texts for name in retrieve.route(text[0])]
-        one_by_one = [of for of in routed if not retrieve.retrievers[of[2]].together]
-        found = {of: hits for of, hits in stored.items() if of not in one_by_one}
-        with_hits = {name for _, _, name in found}
-        nothing = [of for of in routed if of not in one_by_one and of[0] == ORIGINAL and of[2] not in with_hits]
-        lists = found | {of: stored.get(of, []) for of in [*nothing, *one_by_one]}
+        retrieve, stored = self.config.retrieve, dict[tuple[str, int, str], list[Row]]()
+        for hit in row["runs"]:
+            key = hit["strategy"], hit["position"], hit["retriever"]
+            stored.setdefault(key, []).append({"doc_id": hit["doc_id"], "score": hit["score"]})
+        lists = {key: hits for key, hits in stored.items() if retrieve.retrievers[key[2]].together}
+        with_hits = {name for _, _, name in lists}
+        texts = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
+        routed = [(text.strategy, text.position, name) for text in texts for name in retrieve.route(text.strategy)]
+        together = {key for key in routed if retrieve.retrievers[key[2]].together}
+        lists |= {key: [] for key in routed if key in together and key[0] == ORIGINAL and key[2] not in with_hits}
+        lists |= {key: stored.get(key, []) for key in routed if key not in together}
         names = ("strategy", "position", "retriever")
-        return [
-            dict(zip(names, of, strict=True)) | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}
-            for of, hits in lists.items()
-        ]
+        return [dict(zip(names, key, strict=True)) | {"hits": hits} for key, hits in lists.items()]
 
     def _texts(self, row: Row) -> tuple[dict[str, str], dict[str, str]]:
         """Returns the text of each result, and where it is from (`DocumentStore.places`).
 
         A page has its own, of several corpora the first that has it.
         """
-        found, places = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}, dict[str, str]()
-        left = [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in found]
+        texts, places = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}, dict[str, str]()
         for documents in self._documents:
-            is_last = documents is self._documents[-1]
-            known = [True] * len(left) if is_last else documents.known(left)
-            there = [doc_id for doc_id, is_known in zip(left, known, strict=True) if is_known]
-            found |= zip(there, documents.texts(there), strict=True)
-            places |= zip(there, documents.places(there), strict=True)
-            left = [doc_id for doc_id in left if doc_id not in found]
-        return found, places
+            doc_ids = [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in texts]
+            if documents is not self._documents[-1]:
+                doc_ids = list(compress(doc_ids, documents.known(doc_ids)))
+            texts |= zip(doc_ids, documents.texts(doc_ids), strict=True)
+            places |= zip(doc_ids, documents.places(doc_ids), strict=True)
+        return texts, places
 
     @cached_property
     def _documents(self) -> list[DocumentStore]:

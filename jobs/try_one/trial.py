@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +12,12 @@ import pyarrow as pa
 from cluster import costs
 from cluster.errors import ConfigError, nearest
 from cluster.http import encodable
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
-from jobs.chain.paid_before import ASKED_COLUMNS
-from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored_rows import results_of, with_no_hits
 from jobs.config.config import Config
+from jobs.job.steps import WEB_SEARCH
+from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
 from jobs.log.check import LogColumns
+from jobs.tables import ERROR, REWRITE, SELECTION, STORED, WEB_PAGE
 from retrievers.fusion import takes_part
 from retrievers.lists import BESIDE, ORIGINAL
 
@@ -85,39 +85,30 @@ def read_values(given: Iterable[str]) -> dict[str, str]:
 Row = dict[str, Any]
 
 
-def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
-    """Returns a block of one query and one arm after the ordering stage, as Python values.
+_SHOWN = {
+    "rewrites": REWRITE, "errors": ERROR, "costs": costs.COST, "rounds": ROUND, "grades": GRADE, "judgements": JUDGEMENT,
+    "selections": SELECTION, "corrections": CORRECTION, "answers": ANSWER,
+    "results": pa.struct([field for field in STORED["results"] if field.name not in ("query_id", "arm", "rank")]),
+}  # fmt: skip
 
-    `candidates`, `hits`, `rounds`, `grades`, `correction` (with `pages`) and `answer` are as in their tables; `selection` and
-    `chosen` are null where nothing is chosen, `answer` where no LLM answers. `scored` are the candidates that the reranker has
-    scored, null where it scored none.
+
+def tried_row(query: Row, tables: Mapping[str, list[Row]]) -> Row:
+    """Returns what a run has stored of its only query: the fields of the query, and the rows of each table.
+
+    `hits` are those of results/. `selection`, `correction` (with the `pages` of the web that it keeps) and `answer` are null
+    where there is none.
     """
-    block = Candidates(table, work)
-    row: Row = (
-        with_no_hits(table, block)
-        .drop_columns(["documents", "fused", *(["scores"] * ("scores" in table.column_names))])
-        .to_pylist()[0]
-    )
-    of = block.of(0)
-    columns = block.doc_ids.take(pa.array(of.document)).to_pylist(), of.score.tolist(), block.sources.to_pylist()
-    row["candidates"] = [
-        {"doc_id": doc_id, "score": score, "sources": sources} for doc_id, score, sources in zip(*columns, strict=True)
-    ]
-    names = ("doc_id", "score", "fused_score", "rerank_score", "sources")
-    ranked, _ = results_of(table.column("query_id").combine_chunks(), block, work, 0)
-    row["hits"] = [{name: one[name] for name in names} for one in ranked.to_pylist()]
-    for one in row["rewrites"]:
-        del one["arm"]
-    selection = next(iter(row.pop("selections")), None)
-    row["selection"] = selection and {name: value for name, value in selection.items() if name != "arm"}
-    row["rounds"] = [{name: value for name, value in one.items() if name != "answer"} for one in row.pop("rounds", ())]
-    inner = ("answer", "texts", "places")
-    row["grades"] = [{name: value for name, value in one.items() if name != "answer"} for one in row.pop("grades", ())]
-    for key, column in (("correction", "corrections"), ("answer", "answers")):
-        one = next(iter(row.pop(column, ())), None)
-        row[key] = one and {name: value for name, value in one.items() if name not in inner}
-    for name in ASKED_COLUMNS:
-        row.pop(name, None)
+    shown = {name: [{field.name: one[field.name] for field in of} for one in tables[name]] for name, of in _SHOWN.items()}
+    row: Row = query | shown | {name: tables[name] for name in ("candidates", "runs")} | {"hits": shown.pop("results")}
+    for name in ("selection", "correction", "answer"):
+        row[name] = next(iter(row.pop(f"{name}s")), None)
+    by_rank = sorted(tables["web"], key=itemgetter("rank"))
+    row["web"] = [page for page in reversed(by_rank) if page["retriever"] != WEB_SEARCH]  # the best rank counts, the last
+    if row["correction"] is not None:
+        graded = {one["doc_id"] for one in row["grades"]}
+        pages = [page for page in by_rank if page["retriever"] == WEB_SEARCH and page["doc_id"] not in graded]
+        kept = pages[: row["correction"]["hits"] or 0]
+        row["correction"]["pages"] = [{field.name: page[field.name] for field in WEB_PAGE} for page in kept]
     return row
 
 
@@ -159,23 +150,6 @@ class Trial:
         selected = self.row["selection"]
         return [] if selected is None else [name for name in self.config.rewrite.planned if name not in selected["strategies"]]
 
-    @property
-    def why_selected(self) -> str:
-        """Returns the query type and the reason for what was selected; empty where nothing was said."""
-        selected = self.row["selection"] or {"query_type": None, "reason": None}
-        query_type, reason = selected["query_type"] or "", selected["reason"] or ""
-        return reason if reason.startswith(query_type) else ": ".join(filter(None, [query_type, reason]))
-
-
-TextId = tuple[str, int]  # strategy and position
-
-
-def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
-    """Returns (strategy, position) -> its name: the strategy's, with the position where the strategy has several texts."""
-    texts = list(texts)
-    several = {strategy for strategy, position in texts if position > 1}
-    return {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
-
 
 def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[str, int]:
     """Returns the number of documents found, of results, and of the others by the first cut that dropped them.
@@ -183,46 +157,35 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     The dropped ones and `results` add up to `found`. `row` is the query after all stages, with its lists; `cuts` are those of
     strategies and retrievers that have their own.
     """
-    cuts, depth = cuts or Cuts(), config.fuse.depth
-    names = ("weight", "position_weight")
-    own = {(one["strategy"], one["position"]): [one[name] for name in names] for one in row["rewrites"]}
+    fuse, cuts, depth = config.fuse, cuts or Cuts(), config.fuse.depth
+    if beside := [fuse.weights[key] for one in row["rewrites"] if (key := f"{BESIDE}{one['strategy']}") in fuse.weights]:
+        fuse = fuse.model_copy(update={"weights": {**fuse.weights, ORIGINAL: min(beside)}})
+    own = {(one["strategy"], one["position"]): (one["weight"], one["position_weight"]) for one in row["rewrites"]}
+    candidates, hits = ({one["doc_id"] for one in row[name]} for name in ("candidates", "hits"))
     found: set[str] = set()
     reached: set[str] = set()  # in the part of a list that is fused
-    weighted: set[str] = set()  # and the list has a weight above 0
-    fuse = config.fuse
-    beside = [fuse.weights[key] for one in row["rewrites"] if (key := f"{BESIDE}{one['strategy']}") in fuse.weights]
-    if beside:
-        fuse = fuse.model_copy(update={"weights": {**fuse.weights, ORIGINAL: min(beside)}})
+    weighted = set(candidates)  # and the list has a weight above 0, or the original stood in
     for run in row["lists"]:
-        ids = [hit["doc_id"] for hit in run["hits"]]
-        found.update(ids)
+        found |= {hit["doc_id"] for hit in run["hits"]}
         own_depth, floor = cuts.of(run["strategy"], run["retriever"])
-        scores = [hit["score"] for hit in run["hits"]][: min(depth, own_depth or depth)]
-        part = [doc_id for doc_id, score in zip(ids, scores, strict=False) if floor is None or score >= floor]
-        reached.update(part)
-        weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
+        first = run["hits"][: min(depth, own_depth or depth)]
+        part = {hit["doc_id"] for hit in first if floor is None or hit["score"] >= floor}
+        reached |= part
+        weights = own.get((run["strategy"], run["position"]), (1.0,))  # a list of several texts as one has a weight above 0
         if takes_part(fuse, run["strategy"], run["retriever"], *weights):
-            weighted.update(part)
-    candidates = {candidate["doc_id"] for candidate in row["candidates"]}
-    weighted |= candidates  # if the original stood in
-    hits = {hit["doc_id"] for hit in row["hits"]}
+            weighted |= part
     by = "fuse.depth"
     if cuts != Cuts():
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
+    twins = ", or with the text of a better one (fuse.duplicates)" if fuse.duplicates == "drop" else ""
     return {
         "found": len(found),
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),
         "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
-        _beyond(config): len(weighted - candidates),
+        f"beyond the first {fuse.keep} after fusion (fuse.keep){twins}": len(weighted - candidates),
         f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
         "results": len(hits),
     }
-
-
-def _beyond(config: Config) -> str:
-    """Returns what documents have in common that were fused and are no candidates."""
-    twins = ", or with the text of a better one (fuse.duplicates)" if config.fuse.duplicates == "drop" else ""
-    return f"beyond the first {config.fuse.keep} after fusion (fuse.keep){twins}"
 
 
 def trial_values(trial: Trial) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Request:
     system: str = ""  # the rendered system message, the same for all queries; "": none
     as_text: bool = False  # whether the model goes on with the prompt as it is, in place of answering it as a message
     marks: tuple[str, ...] = ()  # texts that stay in the answer though they be special tokens
+    document: str | None = None  # doc_id of the document that it is about; of several with one text the first
 
     @property
     def sent_schema(self) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
+from cluster.run.meter import Meter
 from jobs.__main__ import main
 from jobs.chain.cuts import Cuts
 from jobs.chain.stages.retrieve import Retrieve
@@ -25,6 +26,7 @@ from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.pages.try_one import page
+from jobs.try_one import stages as module
 from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Trial, document_counts
 from retrievers.local.build import build_local_index
@@ -123,12 +125,6 @@ def test_a_query_that_a_run_would_reject_is_refused(job: Callable[..., str]) -> 
         tried(job(), "x" * 2001)
 
 
-def test_without_strategies_the_original_stands_alone(job: Callable[..., str]) -> None:
-    trial = tried(job(rewrite={"strategies": []}))
-    assert {run["strategy"] for run in trial.row["lists"]} == {"original"}
-    assert "none are planned" in shown(trial)
-
-
 def test_what_a_query_holds_cannot_steer_the_terminal(job: Callable[..., str]) -> None:
     text = shown(tried(job(), "lamp \x1b[31mred\x07 \u202egnp.exe [bold]x[/bold]"))
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
@@ -138,6 +134,8 @@ def test_what_a_query_holds_cannot_steer_the_terminal(job: Callable[..., str]) -
 def test_several_configs_stand_side_by_side(job: Callable[..., str], tmp_path: Path) -> None:
     one = tried(job(), label="four")
     other = tried(job(rewrite={"strategies": []}), label="alone")
+    assert {run["strategy"] for run in other.row["lists"]} == {"original"}
+    assert "none are planned" in shown(other)
     text = shown(one, other)
     assert "four" in text
     assert "alone" in text
@@ -157,14 +155,13 @@ def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) ->
 
 
 def test_models_are_loaded_once_for_many_queries(job: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    built = []
-    build = LoadedConfig._build
-    monkeypatch.setattr(LoadedConfig, "_build", lambda self, stage: (built.append(stage.name), build(self, stage)))
+    built: list[str] = []
+    monkeypatch.setattr(module, "Meter", lambda stage, start: (built.append(stage.name), Meter(stage, start))[1])
     path = job()
     with LoadedConfig(load_config(path), path, "small") as loaded:
         loaded.load(lambda words: None)
         trials = [loaded.try_query(query, lambda words: None) for query in (QUERY, "bread and yeast", QUERY)]
-    assert built == ["rewrite", "retrieve"]
+    assert len(built) == len(set(built)) > 2
     assert trials[0].row["hits"] == trials[2].row["hits"]
     assert [trial.spent["rewrite"]["dmqr@recorded"]["requests"] for trial in trials] == [1, 1, 1]
     assert [bool(trial.start_up) for trial in trials] == [True, False, False]
@@ -215,20 +212,24 @@ def test_every_document_that_was_found_is_a_result_or_fell_away_for_one_reason(
     assert counts.pop("found") == len({doc_id for _, ids in lists for doc_id in ids}) == sum(counts.values())
 
 
-def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: dict[str, Any]) -> None:
-    config = Config.model_validate(values)
+@pytest.mark.parametrize(
+    ("cuts", "dropped"),
+    [
+        (Cuts({"general": (3, None)}), 1),
+        (Cuts({"general": (None, 0.4)}), 1),
+        (Cuts({"general": (1, 0.1)}), 3),
+        (Cuts({"general": (None, 0.35)}, {"bm25": 0.45, "dense": 0.95}), 2),
+    ],
+)
+def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: Values, cuts: Cuts, dropped: int) -> None:
     hits = [{"doc_id": name, "score": score} for name, score in (("a", 0.9), ("b", 0.5), ("c", 0.4), ("d", 0.3))]
     row = {
         "rewrites": [{"strategy": "general", "position": 1, "weight": 1.0, "position_weight": 1.0}],
         "lists": [{"strategy": "general", "retriever": "bm25", "position": 1, "hits": hits}],
         "candidates": [{"doc_id": "a"}], "hits": [{"doc_id": "a"}],
     }  # fmt: skip
-    for cut, dropped in (((3, None), 1), ((None, 0.4), 1), ((1, 0.1), 3)):
-        counts = document_counts(config, row, Cuts({"general": cut}))
-        (below,) = [count for words, count in counts.items() if "score_floor" in words]
-        assert below == dropped
-    counts = document_counts(config, row, Cuts({"general": (None, 0.35)}, {"bm25": 0.45, "dense": 0.95}))
-    assert [count for words, count in counts.items() if "score_floor" in words] == [2]
+    counts = document_counts(Config.model_validate(values), row, cuts)
+    assert [count for words, count in counts.items() if "score_floor" in words] == [dropped]
 
 
 # ---------------------------------------------------------------- the command
@@ -256,14 +257,6 @@ def test_lines_of_standard_input_are_tried_one_after_the_other(
     assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "bread"]
     (refused,) = [line for line in printed.err.splitlines() if not line.startswith("{")]
     assert refused.startswith("dmqr try: QUERY: the query has 2,001 characters")
-
-
-def test_without_a_query_and_without_input_nothing_is_loaded(
-    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert main(["try", job()]) == 2
-    assert capfd.readouterr().err.startswith("dmqr try: QUERY is missing: give it in quotes, or lines on standard input")
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ next stage asks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from jobs.chain.block import Ask, LlmBlock, Reply, Step
 from jobs.chain.engines import AskedFor
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.steps.asked_about import numbered_sentences
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
 from jobs.config.settings import WebSearchSettings
@@ -105,7 +104,8 @@ def grade(
     else:
         shown = [document_values(results[row][place].text, settings.document_chars) for row, place in places]
         asks = [
-            _about(block, arm.tasks["grade"], row, against[row], values) for (row, _), values in zip(places, shown, strict=True)
+            _about(block, arm.tasks["grade"], row, against[row], values).about(results[row][place].doc_id)
+            for (row, place), values in zip(places, shown, strict=True)
         ]
         for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (number := grade_of(reply.result)) is None:
@@ -117,8 +117,10 @@ def grade(
         places = [(row, place) for row, place in places if grades[row][place].get("verdict") == AMBIGUOUS]
         sentences = [split_sentences(results[row][place].text) for row, place in places]
         asks = [
-            _about(block, arm.tasks["grade.strips"], row, against[row], {"document": numbered_sentences(one)})
-            for (row, _), one in zip(places, sentences, strict=True)
+            _about(block, arm.tasks["grade.strips"], row, against[row], {"document": numbered_sentences(one)}).about(
+                results[row][place].doc_id
+            )
+            for (row, place), one in zip(places, sentences, strict=True)
         ]
         for (row, place), one, ask, reply in zip(places, sentences, asks, (yield asks), strict=True):
             for _, said, _ in _said(block, "grade.strips", [ask], [reply]):
@@ -171,6 +173,11 @@ def _said(block: LlmBlock, key: str, asks: Sequence[Ask], replies: Sequence[Repl
 def _set_grade(settings: GradeSettings, graded: dict[str, Any], grade: float | None) -> None:
     if grade is not None and not isnan(grade):  # else the reranker has failed on the query, and said so
         graded |= {"grade": grade, "verdict": settings.verdict(grade)}
+
+
+def numbered_sentences(sentences: Iterable[str]) -> str:
+    """Returns the sentences of a document as an LLM is shown them that says which help."""
+    return "\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(sentences, start=1))
 
 
 def named_sentences(said: str, sentences: int) -> list[int] | None:

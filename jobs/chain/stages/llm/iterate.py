@@ -129,7 +129,11 @@ def refine(
     if of.grading is not None:
         places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
         most = of.grading.settings.document_chars if isinstance(of.grading.settings, LabelGradeSettings) else None
-        asks = [block.ask(of.grading, row, document_values(graded[row][place].text, most)) for row, place in places]
+        asks = [
+            block.ask(of.grading, row, document_values(one.text, most)).about(one.doc_id)
+            for row, documents in graded.items()
+            for one in documents
+        ]
         for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (grade := grade_of(reply.result)) is None:
                 block.note(ask, reply, f"document {graded[row][place].doc_id!r}: ")

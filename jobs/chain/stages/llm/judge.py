@@ -114,7 +114,7 @@ def judge(
     for kind, task in tasks.items():
         if kind == RELEVANCE:
             for row, documents in enumerate(results or ()):
-                asked += [JudgedText(kind, ask_about(row, one.text), one.doc_id, None) for one in documents]
+                asked += [JudgedText(kind, ask_about(row, one.text).about(one.doc_id), one.doc_id, None) for one in documents]
             continue
         for row, answer in enumerate(answers):
             if answer is not None:
