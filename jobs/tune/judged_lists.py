@@ -6,6 +6,7 @@ texts are computed again, since a run stores none. A run of an ablation is read 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from cluster.errors import ConfigError, RetrieverError
 from jobs.chain.arms.arms import FULL
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
-from jobs.chain.stages import cosines
+from jobs.chain.stages.cosines import similarity
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.clusters import query_clusters
@@ -45,7 +46,7 @@ class GatheredBlock(NamedTuple):
     Attributes:
         hits: Their lists.
         similarity: Cosines of their texts; None without an encoder.
-        scores: The reranker's, of each pair of `hits`; None where some pair of the run has none.
+        scores: The reranker's, of each pair of `hits`, NaN where it failed; None where some pair of the run has none.
     """
 
     hits: Hits
@@ -68,10 +69,13 @@ class GatheredQueries:
     """Strategy -> the weight that its file gives it; the original 1."""
     no_cosine: str | None
     """Why there are no cosines; None: there are, or the config does not ask for them."""
-    reranked: bool
-    """Whether every pair of query and document in the lists has a score."""
     notes: tuple[str, ...]
     """What was left out, a sentence each."""
+
+    @property
+    def reranked(self) -> bool:
+        """Returns whether every pair of query and document in the lists has a score."""
+        return all(block.scores is not None for block in self.blocks)
 
     @property
     def strategies(self) -> list[str]:
@@ -139,30 +143,28 @@ def gather(
             drawn = np.random.default_rng(seed).choice(len(query_ids), MOST_QUERIES, replace=False)
             notes.append(f"{MOST_QUERIES:,} of {len(query_ids):,} judged queries were drawn (--seed)")
             query_ids = [query_ids[place] for place in sorted(drawn.tolist())]
-        pool = read_rewriting(run.config)
-        connection.register("wanted", pa.table({"query_id": pa.array(query_ids, pa.string())}))
-        asked = asked_queries(connection, run)
-        _copy_lists(connection, run, cuts_of(run.config, pool.cuts))
-        scored = _copy_scores(connection, run)
-        blocks = []
-        for begin in range(0, len(query_ids), BLOCK):
-            some = query_ids[begin : begin + BLOCK]
-            connection.register("block", pa.table({"query_id": pa.array(some, pa.string())}))
-            texts = _texts(
-                connection, run, [(query_id, str(asked[query_id].query)) for query_id in some], searched_as_one(pool.pool)
-            )
-            hits = by_document(_lists(connection, run, some, texts), len(some))
-            between = None if vectors is None else similarity(vectors, texts)
-            blocks.append(GatheredBlock(hits, between, _pair_scores(connection, some, hits) if scored else None))
-        reranked = all(block.scores is not None for block in blocks)
+        rewriting = read_rewriting(run.config)
+        rows = {"query_id": pa.array(query_ids, pa.string()), "row": np.arange(len(query_ids))}
+        connection.register("wanted", pa.table(rows))
+        asked, rewrites = asked_queries(connection, run), _rewrites(connection, run)
+        as_one = searched_as_one(rewriting.pool)
+        texts = [
+            query_texts(row % BLOCK, str(asked[query_id].query), rewrites[query_id], as_one)
+            for row, query_id in enumerate(query_ids)
+        ]
+        _copy_hits(connection, run, cuts_of(run.config, rewriting.cuts))
+        blocks = [
+            _block(connection, run, first, texts[first : first + BLOCK], vectors) for first in range(0, len(query_ids), BLOCK)
+        ]
+        if any(block.scores is None for block in blocks):
+            blocks = [block._replace(scores=None) for block in blocks]
         return GatheredQueries(
             tuple(query_ids),
             query_clusters([asked[query_id].words for query_id in query_ids]),
             tuple(tuple(keys_of[query_id]) for query_id in query_ids),
             tuple(blocks),
-            {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in pool.pool},
+            {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in rewriting.pool},
             no_cosine,
-            reranked,
             tuple(notes),
         )
 
@@ -179,87 +181,75 @@ def _left_out(counted: CountedKeys) -> list[str]:
     return notes
 
 
-def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:
-    """Copies the hits of the wanted queries that are fused into the table `judged_hits`, which DuckDB spills to disk.
+def _rewrites(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, list[dict[str, Any]]]:
+    """Returns query_id -> the rewrites of each wanted query, in order; of an ablation those of its arm `full`."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    if "rewrites" in run.tables:
+        rows = connection.sql(
+            "SELECT * FROM rows_of($files) SEMI JOIN wanted USING (query_id) ORDER BY query_id, strategy, position",
+            params={"files": run.tables["rewrites"]},
+        ).to_arrow_table()
+        for row in rows.to_pylist():
+            if row.get("arm", FULL) == FULL:
+                found[row["query_id"]].append(row)
+    return found
+
+
+def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:
+    """Copies the fused hits of the wanted queries, each with the reranker's score, into a table that DuckDB spills to disk.
 
     Lists of refined queries are left out: `fuse` weighs the lists before further rounds.
     """
+    connection.execute("CREATE TEMP TABLE scored (query_id VARCHAR, doc_id VARCHAR, reranked DOUBLE)")
+    mine = run.own_reranker if run.is_ablation else None
+    if run.config.rerank.kind != "none" and "scores" in run.tables and bool(mine) == run.is_ablation:
+        connection.execute(
+            "INSERT INTO scored SELECT query_id, doc_id, score FROM rows_of($files) SEMI JOIN wanted USING (query_id)"
+            + (" WHERE reranker = $mine" if mine else ""),
+            {"files": run.tables["scores"]} | ({"mine": mine} if mine else {}),
+        )
+        several = "SELECT 1 FROM scored GROUP BY query_id, doc_id HAVING count(*) > 1 LIMIT 1"
+        if connection.execute(several).fetchone() is not None:
+            why = "scored pages of the web by several texts, as its arms have them; tune a run of its config"
+            raise ConfigError("run-missing", f"{run.storage.root}: {why}")
     connection.execute(
-        "CREATE TEMP TABLE judged_hits AS SELECT query_id, strategy, position, retriever, doc_id, rank, score"
-        " FROM rows_of($files) SEMI JOIN wanted USING (query_id)"
+        "CREATE TEMP TABLE judged_hits AS SELECT row, strategy, position, retriever, doc_id, rank, score, reranked"
+        " FROM rows_of($files) JOIN wanted USING (query_id) LEFT JOIN scored USING (query_id, doc_id)"
         f" WHERE strategy <> '{ITERATE}' AND {above_cuts(run, cuts)}",
         {"files": run.tables["runs"]},
     )
 
 
-def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
-    """Copies the reranker's scores of the wanted queries into the table `judged_scores`; returns whether there are any."""
-    mine = run.own_reranker if run.is_ablation else None
-    if run.config.rerank.kind == "none" or "scores" not in run.tables or (run.is_ablation and mine is None):
-        return False
-    connection.execute(
-        "CREATE TEMP TABLE judged_scores AS SELECT query_id, doc_id, score FROM rows_of($files)"
-        f" SEMI JOIN wanted USING (query_id){' WHERE reranker = $mine' if mine else ''}",
-        {"files": run.tables["scores"]} | ({"mine": mine} if mine else {}),
-    )
-    several = "SELECT 1 FROM judged_scores GROUP BY query_id, doc_id HAVING count(*) > 1 LIMIT 1"
-    if connection.execute(several).fetchone() is not None:
-        why = "scored pages of the web by several texts, as its arms have them; tune a run of its config"
-        raise ConfigError("run-missing", f"{run.storage.root}: {why}")
-    return True
-
-
-def _texts(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]], as_one: Mapping[str, str]
-) -> list[list[Text]]:
-    """Returns the texts of each query of the block as they were searched."""
-    searched = [query for _, query in asked]
-    rewrites: dict[str, list[dict[str, Any]]] = {query_id: [] for query_id, _ in asked}
-    if "rewrites" not in run.tables:
-        return [query_texts(row, query, [], as_one) for row, query in enumerate(searched)]
-    files = run.tables["rewrites"]
-    named = connection.execute("SELECT * FROM rows_of(?) LIMIT 0", [files]).description or []
-    of_arm = f" WHERE arm = '{FULL}'" if "arm" in {column[0] for column in named} else ""
-    rows = connection.sql(
-        "SELECT query_id, strategy, position, text, coalesce(search_as, 'query') AS search_as, coalesce(weight, 1) AS weight,"
-        " coalesce(position_weight, 1) AS position_weight"
-        f" FROM rows_of($files) SEMI JOIN block USING (query_id){of_arm} ORDER BY query_id, strategy, position",
-        params={"files": files},
-    ).to_arrow_table()
-    for one in rows.to_pylist():
-        rewrites[one["query_id"]].append(one)
-    return [
-        query_texts(row, query, rewrites[query_id], as_one)
-        for row, (query, (query_id, _)) in enumerate(zip(searched, asked, strict=True))
-    ]
-
-
-def _lists(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]
-) -> Lists:
-    """Returns the lists of the block's queries."""
+def _block(
+    connection: duckdb.DuckDBPyConnection,
+    run: RunFolder,
+    first: int,
+    texts: Sequence[Sequence[Text]],
+    vectors: TextEncoder | None,
+) -> GatheredBlock:
+    """Returns the queries from row `first` on that have these texts."""
     table = connection.sql(
-        "SELECT query_id, strategy, position, retriever, list(doc_id ORDER BY rank) AS doc_ids, list(score ORDER BY rank) AS"
-        " scores FROM judged_hits SEMI JOIN block USING (query_id) GROUP BY query_id, strategy, position, retriever"
+        "SELECT row - $first AS query, strategy, position, retriever, list(doc_id ORDER BY rank) AS doc_ids,"
+        " list(score ORDER BY rank) AS scores, list(reranked ORDER BY rank) AS reranked"
+        " FROM judged_hits WHERE row >= $first AND row < $end GROUP BY row, strategy, position, retriever",
+        params={"first": first, "end": first + len(texts)},
     ).to_arrow_table()
     columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-    query = pc.index_in(columns["query_id"], pa.array(query_ids, pa.string())).to_numpy(zero_copy_only=False)
-    strategies, positions = columns["strategy"].to_pylist(), columns["position"].to_pylist()
-    named = [{(text.strategy, text.position): text for text in of_query} for of_query in texts]
+    named = {(text.row, text.strategy, text.position): text for of_query in texts for text in of_query}
     of_list = []
-    for row, strategy, position, retriever in zip(
-        query.tolist(), strategies, positions, columns["retriever"].to_pylist(), strict=True
-    ):
+    for row, strategy, position, retriever in zip(*(column.to_pylist() for column in list(columns.values())[:4]), strict=True):
         if strategy == TOGETHER:
             routed = [text for text in texts[row] if retriever in run.config.retrieve.route(text.strategy)]
             of_list.append(joined(routed, retriever, run.config.fuse)[0])
-        elif (strategy, position) in named[row]:
-            of_list.append(named[row][strategy, position])
+        elif (text := named.get((row, strategy, position))) is not None:
+            of_list.append(text)
         else:
-            what = f"runs/ has a list of {strategy} {position} of query {query_ids[row]}, rewrites/ has no such text"
+            what = (
+                f"runs/ has a list of {strategy} {position} of query {texts[row][0].search.text!r}, rewrites/ has no such text"
+            )
             raise ConfigError("run-damaged", f"{run.storage.root}: {what}; put back what was changed there")
-    return Lists(
-        query.astype(np.int64),
+    lists = Lists(
+        columns["query"].to_numpy(),
         columns["strategy"],
         columns["position"].to_numpy(),
         columns["retriever"],
@@ -270,27 +260,11 @@ def _lists(
         columns["doc_ids"].flatten(),
         columns["scores"].flatten().to_numpy(zero_copy_only=False),
     )
-
-
-def _pair_scores(connection: duckdb.DuckDBPyConnection, query_ids: Sequence[str], hits: Hits) -> Floats | None:
-    """Returns the reranker's score of each pair, shape (pairs,), NaN where it failed; None if a pair was not scored."""
-    table = connection.sql(
-        "SELECT query_id, doc_id, score FROM judged_scores SEMI JOIN block USING (query_id)"
-    ).to_arrow_table()
-    query = pc.index_in(table.column("query_id"), pa.array(query_ids, pa.string())).to_numpy()
-    document = pc.fill_null(pc.index_in(table.column("doc_id"), hits.doc_ids), -1).to_numpy()
-    places = hits.pair_query * len(hits.doc_ids) + hits.pair_document  # ascending
-    wanted = (query * len(hits.doc_ids) + document)[document >= 0]
-    at = np.searchsorted(places, wanted)
-    is_pair = (at < len(places)) & (places[np.minimum(at, len(places) - 1)] == wanted) if len(places) else at < 0
-    if is_pair.sum() < len(places):
-        return None
-    scores = np.full(len(places), np.nan)
-    scores[at[is_pair]] = table.column("score").to_numpy()[document >= 0][is_pair]
-    return scores
-
-
-def similarity(vectors: TextEncoder, texts: Sequence[Sequence[Text]]) -> Similarity:
-    """Returns the cosines between the texts of each query, as those of the run."""
-    flat = [text for of_query in texts for text in of_query]
-    return cosines.similarity(len(texts), flat, search_vectors([text.search for text in flat], vectors.encode))
+    reranked, scores, cosines = columns["reranked"].flatten(), None, None
+    if not reranked.null_count:
+        scored = by_document(lists._replace(scores=reranked.to_numpy()), len(texts))
+        scores = scored.score[scored.by_pair[scored.pair_offsets[:-1]]]
+    if vectors is not None:
+        flat = [text for of_query in texts for text in of_query]
+        cosines = similarity(len(texts), flat, search_vectors([text.search for text in flat], vectors.encode))
+    return GatheredBlock(by_document(lists, len(texts)), cosines, scores)

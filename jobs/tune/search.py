@@ -9,14 +9,12 @@ Retrieval, 2023, arXiv 2210.11934).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from jobs.chain.answer import ranked
@@ -40,42 +38,17 @@ ROUNDS = 3  # over all coordinates; a round without a change is the last
 RETRIEVERS, STRATEGIES = "retriever weights", "strategy weights"
 
 
-class Weighting(NamedTuple):
-    """Weights of lists; what is not named weighs 1."""
-
-    strategies: tuple[tuple[str, float], ...]
-    """(Strategy, what its own weight is multiplied by), sorted; also `original`."""
-    retrievers: tuple[tuple[str, float], ...]
-    """(Retriever, its weight), sorted."""
-    redundancy: str
-    given: tuple[tuple[str, float], ...] = ()
-    """(Strategy whose own weight is 0, its weight): what is multiplied stays 0."""
-
-    def with_strategies(self, ratios: Mapping[str, float]) -> Weighting:
-        """Returns these weights with others for the strategies."""
-        return self._replace(strategies=tuple(sorted((name, ratio) for name, ratio in ratios.items() if ratio != 1)))
-
-    def with_retrievers(self, weights: Mapping[str, float]) -> Weighting:
-        """Returns these weights with others for the retrievers."""
-        alike = len(set(weights.values())) == 1
-        return self._replace(retrievers=() if alike else tuple(sorted(weights.items())))
-
-    def without(self, strategies: Iterable[str]) -> Weighting:
-        """Returns these weights with 0 for some strategies."""
-        return self.with_strategies(dict(self.strategies) | dict.fromkeys(strategies, 0.0))
-
-
-def fuse_settings(base: FuseSettings, weighting: Weighting, own_weights: Mapping[str, float]) -> FuseSettings:
-    """Returns the config's `fuse` with these weights in place of its own; `own_weights`: strategy -> that of its file."""
-    weights = {name: ratio * own_weights.get(name, 1.0) for name, ratio in weighting.strategies} | dict(weighting.given)
-    changed = {"weights": weights, "retriever_weights": dict(weighting.retrievers), "redundancy": weighting.redundancy}
-    return base.model_copy(update=changed)
-
-
-def equal_weights(config: Config, gathered: GatheredQueries) -> Weighting:
-    """Returns no weights, with the config's redundancy, or overlap where there are no cosines."""
+def equal_weights(config: Config, gathered: GatheredQueries) -> FuseSettings:
+    """Returns the config's `fuse` without weights, with overlap as its redundancy where there are no cosines."""
     redundancy = config.used_redundancy
-    return Weighting((), (), "overlap" if redundancy == "cosine" and gathered.no_cosine is not None else redundancy)
+    redundancy = "overlap" if redundancy == "cosine" and gathered.no_cosine is not None else redundancy
+    return config.fuse.model_copy(update={"weights": {}, "retriever_weights": {}, "redundancy": redundancy})
+
+
+def strategy_ratios(settings: FuseSettings, own_weights: Mapping[str, float]) -> dict[str, float]:
+    """Returns strategy -> its weight as a multiple of its own; without those whose own weight is 0."""
+    own = {name: own_weights.get(name, 1.0) for name in settings.weights}
+    return {name: weight / own[name] for name, weight in settings.weights.items() if own[name]}
 
 
 class Objective:
@@ -95,27 +68,26 @@ class Objective:
         self._least = min(config.results, cut_from(config, read_rewriting(config).cuts))
         self._places = np.repeat(np.arange(len(gathered.keys)), [len(keys) for keys in gathered.keys])
         self._measures = ListMeasures([self.name], [judgements.grades[key] for keys in gathered.keys for key in keys])
-        self._known: dict[Weighting, Floats] = {}
+        self._known: dict[str, Floats] = {}  # by settings, as JSON
 
     @property
     def settings_tried(self) -> int:
         """Returns the number of settings computed so far."""
         return len(self._known)
 
-    def values(self, weighting: Weighting) -> Floats:
+    def values(self, settings: FuseSettings) -> Floats:
         """Returns the measure of each query, shape (queries,); a query without any result has 0."""
-        if weighting not in self._known:
-            self._known[weighting] = self._computed(weighting)
-        return self._known[weighting]
+        key = settings.model_dump_json()
+        if key not in self._known:
+            self._known[key] = self._computed(settings)
+        return self._known[key]
 
-    def _computed(self, weighting: Weighting) -> Floats:
-        settings = fuse_settings(self._config.fuse, weighting, self.gathered.own_weights)
+    def _computed(self, settings: FuseSettings) -> Floats:
         if not self.gathered.reranked:
             settings = settings.model_copy(update={"keep": min(settings.keep, self._cutoff)})
         lists: list[list[str]] = []
         for block in self.gathered.blocks:
-            candidates = fuse(block.hits, settings, block.similarity)
-            offsets, doc_ids = self._results(block, candidates)
+            offsets, doc_ids = self._results(block, fuse(block.hits, settings, block.similarity))
             self._check_reached(np.diff(offsets))
             lists += [doc_ids[begin:end] for begin, end in pairwise(offsets.tolist())]
         values = self._measures(lists[place] for place in self._places)[:, 0]
@@ -129,20 +101,15 @@ class Objective:
             what = f"evaluate.measures: {self.name}: reads {self._cutoff:,} documents, and lists end at {cut.min():,}"
             raise ConfigError("config-value", f"{what}; {deeper(self._config, [self.name], cut.min(), is_run=True)}")
 
-    def _results(self, block: GatheredBlock, found: Fused) -> tuple[np.ndarray, list[str]]:
+    def _results(self, block: GatheredBlock, fused: Fused) -> tuple[np.ndarray, list[str]]:
         """Returns the results of a block, flat: offsets and doc_ids, best first."""
-        if block.scores is None or not self.gathered.reranked:
-            return found.offsets, found.doc_ids.to_pylist()
-        hits, rerank = block.hits, self._config.rerank
-        query = np.repeat(np.arange(hits.queries), np.diff(found.offsets))
-        document = pc.index_in(found.doc_ids, hits.doc_ids).to_numpy(zero_copy_only=False)
-        at = np.searchsorted(hits.pair_query * len(hits.doc_ids) + hits.pair_document, query * len(hits.doc_ids) + document)
-        scores, lengths = block.scores[at], np.diff(found.offsets)
-        pairs = np.minimum(lengths, self._config.fuse.keep)
-        best = ranked(lengths, found.doc_ids, found.scores, scores, pairs, rerank.combine)
-        kept = best.places[ranks(lengths) <= min(rerank.keep, self._cutoff)]
-        lengths = np.minimum(lengths, min(rerank.keep, self._cutoff))
-        return offsets_of(lengths), found.doc_ids.take(pa.array(kept)).to_pylist()
+        if block.scores is None:
+            return fused.offsets, fused.doc_ids.to_pylist()
+        rerank, lengths = self._config.rerank, np.diff(fused.offsets)
+        pairs, most = np.minimum(lengths, self._config.fuse.keep), min(rerank.keep, self._cutoff)
+        best = ranked(lengths, fused.doc_ids, fused.scores, block.scores[fused.pairs], pairs, rerank.combine)
+        kept = best.places[ranks(lengths) <= most]
+        return offsets_of(np.minimum(lengths, most)), fused.doc_ids.take(pa.array(kept)).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -152,9 +119,9 @@ class TuningStep:
     name: str
     values: Floats
     """(queries,)."""
-    final: Weighting
-    """The weights that are written: learnt from all queries, or fixed."""
-    of_folds: tuple[Weighting, ...] = ()
+    final: FuseSettings
+    """The settings that are written: learnt from all queries, or fixed."""
+    of_folds: tuple[FuseSettings, ...] = ()
     """What was learnt without each fold; empty where nothing is learnt."""
 
     @property
@@ -222,7 +189,7 @@ def learnt_steps(
     objective: Objective,
     clusters: Numbers,
     folds: Numbers,
-    start: Weighting,
+    start: FuseSettings,
     wanted: Sequence[str],
     tell: Callable[[str], None],
 ) -> list[TuningStep]:
@@ -240,11 +207,10 @@ def learnt_steps(
     parts = [np.flatnonzero(folds != fold) for fold in range(count)] + [np.arange(len(folds))]
     settings, steps = [start] * len(parts), []
     for name in wanted:
-        learn = learn_retrievers if name == RETRIEVERS else learn_strategies
         for place, rows in enumerate(parts):
             of = "all queries" if place == count else f"fold {place + 1} of {count}"
             tell(f"{name}: {of}, {objective.settings_tried:,} settings tried")
-            settings[place] = learn(objective, rows, clusters, settings[place])
+            settings[place] = _learn(name, objective, rows, clusters, settings[place])
         values = np.empty(len(folds))
         for fold, setting in enumerate(settings[:-1]):
             held_out = folds == fold
@@ -253,44 +219,35 @@ def learnt_steps(
     return steps
 
 
-def learn_retrievers(objective: Objective, rows: Numbers, clusters: Numbers, start: Weighting) -> Weighting:
-    """Returns `start` with the retriever weights that some queries choose; `clusters`: of all queries."""
-    names = objective.gathered.retrievers
+def _learn(name: str, objective: Objective, rows: Numbers, clusters: Numbers, start: FuseSettings) -> FuseSettings:
+    """Returns `start` with the weights of a step that some queries choose; `clusters`: of all queries.
 
-    def measured(weights: Mapping[str, float]) -> Floats:
-        return objective.values(start.with_retrievers(weights))[rows]
+    Ratios are changed one after the other, from 1 on, as long as there is a gain; two retrievers have shares instead.
+    """
+    gathered = objective.gathered
+    names = gathered.retrievers if name == RETRIEVERS else [ORIGINAL, *gathered.strategies]
 
-    if len(names) == 2:
+    def settings(ratios: Mapping[str, float]) -> FuseSettings:
+        if name == RETRIEVERS:
+            return start.model_copy(update={"retriever_weights": ratios if len(set(ratios.values())) > 1 else {}})
+        weights = {key: ratio * gathered.own_weights.get(key, 1.0) for key, ratio in sorted(ratios.items()) if ratio != 1}
+        return start.model_copy(update={"weights": weights})
+
+    def best(options: Sequence[dict[str, float]]) -> dict[str, float]:
+        values = np.stack([objective.values(settings(option))[rows] for option in options])
+        return options[as_good_as_the_best(values, clusters[rows], SURE)]
+
+    if name == RETRIEVERS and len(names) == 2:
         shares = sorted(SHARES, key=lambda share: abs(share - 0.5))
-        options = [dict(zip(names, (share, round(1 - share, 1)), strict=True)) for share in shares]
-        chosen = options[as_good_as_the_best(np.stack([measured(one) for one in options]), clusters[rows], SURE)]
-    else:
-        chosen = _by_coordinates(names, measured, clusters[rows])
-    return start.with_retrievers(chosen)
-
-
-def learn_strategies(objective: Objective, rows: Numbers, clusters: Numbers, start: Weighting) -> Weighting:
-    """Returns `start` with the weights per strategy that some queries choose; arguments as of `learn_retrievers`."""
-    names = [ORIGINAL, *objective.gathered.strategies]
-
-    def measured(ratios: Mapping[str, float]) -> Floats:
-        return objective.values(start.with_strategies(ratios))[rows]
-
-    return start.with_strategies(_by_coordinates(names, measured, clusters[rows]))
-
-
-def _by_coordinates(
-    names: Sequence[str], measured: Callable[[Mapping[str, float]], Floats], clusters: Numbers
-) -> dict[str, float]:
-    """Returns ratios of `RATIOS`, from 1 on changed one after the other as long as there is a gain."""
+        return settings(best([dict(zip(names, (share, round(1 - share, 1)), strict=True)) for share in shares]))
     current = dict.fromkeys(names, 1.0)
     for _ in range(ROUNDS):
         before = current
-        for name in names:
-            place = RATIOS.index(current[name])
+        for changed in names:
+            place = RATIOS.index(current[changed])
             nearest = sorted(RATIOS, key=lambda ratio: abs(RATIOS.index(ratio) - place))
-            options = [current | {name: ratio} for ratio in nearest if any((current | {name: ratio}).values())]
-            current = options[as_good_as_the_best(np.stack([measured(one) for one in options]), clusters, SURE)]
+            options = [current | {changed: ratio} for ratio in nearest]
+            current = best([option for option in options if any(option.values())])
         if current == before:
             break
-    return current
+    return settings(current)

@@ -25,14 +25,15 @@ from jobs.tune.search import (
     STRATEGIES,
     Objective,
     TuningStep,
-    Weighting,
     as_good_as_the_best,
     chosen_values,
     draw_folds,
     equal_weights,
     learnt_steps,
+    strategy_ratios,
 )
 from retrievers.redundancy import REDUNDANCY
+from retrievers.settings import FuseSettings
 
 ALONE, EQUAL, CONFIGURED = "original alone", "equal weights", "the config's weights"
 _VERBS = {BETTER: "beats", WORSE: "is worse than"}
@@ -46,8 +47,8 @@ class Tuning:
     queries: int
     clusters: Numbers
     folds: int
-    steps: tuple[TuningStep, ...]
-    """The simplest first."""
+    steps: Mapping[str, TuningStep]
+    """By name, the simplest first."""
     chosen: TuningStep
     """The step that is written."""
     best: TuningStep
@@ -60,14 +61,10 @@ class Tuning:
     written: Floats
     """Value of each query by the step that is written where its fold has no part in choosing it."""
 
-    def step(self, name: str) -> TuningStep | None:
-        """Returns the step of this name, if there is one."""
-        return next((one for one in self.steps if one.name == name), None)
-
-    def against(self, one: TuningStep, name: str) -> Gap | None:
+    def against(self, step: TuningStep, name: str) -> Gap | None:
         """Returns the difference of a step to another one; None if there is no such step, or it is the same."""
-        other = self.step(name)
-        return None if other is None or other is one else gap(one.values - other.values, self.clusters)
+        other = self.steps.get(name)
+        return None if other is None or other is step else gap(step.values - other.values, self.clusters)
 
 
 def tune(
@@ -101,18 +98,26 @@ def tune(
     steps = _fixed_steps(run, objective)
     steps += learnt_steps(objective, clusters, fold_of, equal_weights(run.config, gathered), wanted, tell)
     values = np.stack([step.values for step in steps])
-    notes = (*gathered.notes, *(f"no {name}: {words}" for name, words in why.items()), *_notes(run, gathered, clusters))
+    of = "" if distinct == len(clusters) else f" in {distinct:,} clusters"
+    notes = [
+        f"{len(clusters):,} judged queries{of}, {folds} folds; no query's value is by a setting that it had a part in",
+        "p: paired t-test of each row alone; the best of several by Bonferroni; "
+        f"{objective.settings_tried:,} settings were tried",
+        *gathered.notes,
+        *(f"no {name}: {words}" for name, words in why.items()),
+        *_notes(run, gathered),
+    ]
     return Tuning(
         objective.name,
         len(gathered.query_ids),
         clusters,
         folds,
-        tuple(steps),
+        {step.name: step for step in steps},
         steps[as_good_as_the_best(values, clusters)],
         steps[int(np.argmax(values.mean(axis=1)))],
         gathered.own_weights,
         objective.settings_tried,
-        notes,
+        tuple(notes),
         chosen_values(values, fold_of, clusters, as_good_as_the_best),
     )
 
@@ -121,25 +126,15 @@ def _fixed_steps(run: RunFolder, objective: Objective) -> list[TuningStep]:
     """Returns the steps in which nothing is learnt, the simplest first."""
     config, gathered = run.config, objective.gathered
     equal = equal_weights(config, gathered)
-    steps: dict[str, Weighting] = {}
+    steps: dict[str, FuseSettings] = {}
     if gathered.strategies and not config.joining:
-        steps[ALONE] = equal.without(gathered.strategies)
+        steps[ALONE] = equal.model_copy(update={"weights": dict.fromkeys(gathered.strategies, 0.0)})
     steps[EQUAL] = equal
     if config.fuse.weights or config.fuse.retriever_weights:
-        steps[CONFIGURED] = _configured(run, objective, equal)
+        steps[CONFIGURED] = config.fuse.model_copy(update={"redundancy": equal.redundancy})
     others = [one for one in REDUNDANCY if one != equal.redundancy and (one != "cosine" or gathered.no_cosine is None)]
-    steps |= {f"redundancy {one}": equal._replace(redundancy=one) for one in others}
-    return [TuningStep(name, objective.values(weighting), weighting) for name, weighting in steps.items()]
-
-
-def _configured(run: RunFolder, objective: Objective, equal: Weighting) -> Weighting:
-    """Returns the config's own weights; those of a strategy and retriever together are no ratio, and count as they are."""
-    own = objective.gathered.own_weights
-    of_own = {name: weight for name, weight in run.config.fuse.weights.items() if own.get(name, 1.0)}
-    ratios = {name: weight / own.get(name, 1.0) for name, weight in of_own.items()}
-    given = tuple((name, weight) for name, weight in run.config.fuse.weights.items() if name not in of_own)
-    weights = dict.fromkeys(run.config.retrieve.retrievers, 1.0) | run.config.fuse.retriever_weights
-    return equal.with_strategies(ratios).with_retrievers(weights)._replace(given=given)
+    steps |= {f"redundancy {one}": equal.model_copy(update={"redundancy": one}) for one in others}
+    return [TuningStep(name, objective.values(settings), settings) for name, settings in steps.items()]
 
 
 def _unlearnt(run: RunFolder, gathered: GatheredQueries) -> dict[str, str]:
@@ -152,9 +147,9 @@ def _unlearnt(run: RunFolder, gathered: GatheredQueries) -> dict[str, str]:
     return why
 
 
-def _notes(run: RunFolder, gathered: GatheredQueries, clusters: Numbers) -> list[str]:
+def _notes(run: RunFolder, gathered: GatheredQueries) -> list[str]:
     """Returns what the figures assume."""
-    config, notes = run.config, []
+    config, clusters, notes = run.config, gathered.clusters, []
     alike = len(clusters) - (int(clusters.max()) + 1)
     if alike:
         notes.append(f"{alike:,} near-duplicate queries are in the fold of the one that they resemble")
@@ -179,33 +174,30 @@ def _notes(run: RunFolder, gathered: GatheredQueries, clusters: Numbers) -> list
     return notes
 
 
-# ---------------------------------------------------------------- what follows from it, in sentences
-
-
 def conclusions(tuning: Tuning) -> list[str]:
     """Returns what rewriting and what tuning are worth, a sentence each; the best of several is tested as that."""
+    equal, alone = tuning.steps[EQUAL], tuning.steps.get(ALONE)
+    others = [step for step in tuning.steps.values() if step is not alone]
+    learnt = [step for step in others if step.learnt]
     found = []
-    equal, alone = tuning.step(EQUAL), tuning.step(ALONE)
-    learnt = [step for step in tuning.steps if step.learnt]
-    if equal is not None and alone is not None:
-        others = [step for step in tuning.steps if step is not alone]
-        found.append(_compared("rewriting", EQUAL, gap(equal.values - alone.values, tuning.clusters), "never rewriting"))
-        if max(others, key=lambda one: one.mean) is not equal:
-            found.append(_best_compared(tuning, "rewriting", others, alone, "never rewriting"))
-    if learnt and equal is not None:
-        found.append(_best_compared(tuning, "tuning", learnt, equal, EQUAL))
+    if alone is not None:
+        found.append(_compared(tuning, "rewriting", [equal], alone, "never rewriting"))
+        if _best(others) is not equal:
+            found.append(_compared(tuning, "rewriting", others, alone, "never rewriting"))
+    if learnt:
+        found.append(_compared(tuning, "tuning", learnt, equal, EQUAL))
     return found
 
 
-def _best_compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, words: str) -> str:
-    best = max(steps, key=lambda one: one.mean)
-    several = f", as the best of {len(steps)}" if len(steps) > 1 else ""
+def _best(steps: Sequence[TuningStep]) -> TuningStep:
+    return max(steps, key=lambda step: step.mean)
+
+
+def _compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, words: str) -> str:
+    """Returns whether the best of some steps beats another one, and by how much."""
+    best = _best(steps)
     found = gap(best.values - other.values, tuning.clusters, len(steps))
-    return _compared(what, f"{best.name}{several}", found, words)
-
-
-def _compared(what: str, name: str, found: Gap, words: str) -> str:
-    """Returns whether one step beats another, and by how much."""
+    name = f"{best.name}, as the best of {len(steps)}" if len(steps) > 1 else best.name
     if found.interval is None:
         same = "by the same for every query, so there is no test"
         return f"{what} differs from {words} {same}: {name} {figure(found.mean, '+')}"
@@ -225,20 +217,10 @@ def conclusion_written(tuning: Tuning, written: str) -> str:
 def choices(tuning: Tuning) -> list[str]:
     """Returns what each learnt step has chosen from all queries, and in how many folds it was the same."""
     found = []
-    for step in (step for step in tuning.steps if step.learnt):
-        parts = [", ".join(f"{name} {weight:g}" for name, weight in step.final.retrievers)]
-        parts.append(", ".join(f"{name} x {ratio:g}" for name, ratio in step.final.strategies))
+    for step in (step for step in tuning.steps.values() if step.learnt):
+        parts = [", ".join(f"{name} {weight:g}" for name, weight in step.final.retriever_weights.items())]
+        ratios = strategy_ratios(step.final, tuning.own_weights)
+        parts.append(", ".join(f"{name} x {ratio:g}" for name, ratio in ratios.items()))
         words, same = "; ".join(filter(None, parts)), sum(setting == step.final for setting in step.of_folds)
         found.append(f"{step.name}: {words or 'equal weights'} ({same} of {tuning.folds} folds chose the same)")
     return found
-
-
-def tuning_notes(tuning: Tuning) -> list[str]:
-    """Returns what the figures are of, a sentence each."""
-    clusters = int(tuning.clusters.max()) + 1
-    of = "" if clusters == tuning.queries else f" in {clusters:,} clusters"
-    notes = [
-        f"{tuning.queries:,} judged queries{of}, {tuning.folds} folds; no query's value is by a setting that it had a part in",
-        f"p: paired t-test of each row alone; the best of several by Bonferroni; {tuning.settings_tried:,} settings were tried",
-    ]
-    return notes + list(tuning.notes)

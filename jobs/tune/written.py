@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from cluster.storage.whole_file import written
 from jobs.config.config import Config
 from jobs.config.load import config_of
 from jobs.runs.folder import RunFolder
-from jobs.tune.search import TuningStep, fuse_settings
-from jobs.tune.tune import ALONE, CONFIGURED, Tuning, choices, conclusion_written, conclusions, tuning_notes
+from jobs.tune.search import TuningStep
+from jobs.tune.tune import ALONE, CONFIGURED, Tuning, choices, conclusion_written, conclusions
 from retrievers.lists import ORIGINAL
 from retrievers.settings import FuseSettings
 
@@ -47,9 +46,9 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
     `judged_by`: the path of the judgements.
     """
     file = _config_file(run)
-    values = tuned_values(run.config, tuning.chosen, tuning.own_weights, file)
-    said = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning_notes(tuning)]
-    rows = [f"{step.name:<24} {step.mean:.4f}" for step in tuning.steps]
+    values = tuned_values(run.config, tuning.chosen, file)
+    said = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning.notes]
+    rows = [f"{step.name:<24} {step.mean:.4f}" for step in tuning.steps.values()]
     idle = [name for name, weight in values.get("fuse", {}).get("weights", {}).items() if not weight and name != ORIGINAL]
     if idle:
         said.append(f"weight 0: {', '.join(idle)}; out of rewrite.strategies they cost nothing, but joint answers may change")
@@ -75,15 +74,12 @@ def _config_file(run: RunFolder) -> dict[str, Any] | None:
     return dict(file) if config.model_copy(update={"label": run.config.label}) == run.config else None
 
 
-def tuned_values(
-    config: Config, step: TuningStep, own_weights: Mapping[str, float], file: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def tuned_values(config: Config, step: TuningStep, file: dict[str, Any] | None = None) -> dict[str, Any]:
     """Returns the values of a config with what a step changes.
 
     Args:
         config: Of the run.
         step: The chosen one.
-        own_weights: Strategy -> the weight that its file gives it.
         file: What the file of the run's config holds; None: the run's own values are taken.
     """
     values = _own_values(config) if file is None else deepcopy(file)
@@ -93,10 +89,9 @@ def tuned_values(
         values.setdefault("rewrite", {})["select"] = {"kind": "never"}
         changed: dict[str, Any] = {"weights": {}, "retriever_weights": {}}
     else:
-        fused = fuse_settings(config.fuse, step.final, own_weights)
-        changed = {"weights": fused.weights, "retriever_weights": fused.retriever_weights, "redundancy": fused.redundancy}
-        if config.fuse.redundancy == "cosine" and step.name != f"redundancy {fused.redundancy}":
-            changed["redundancy"] = config.fuse.redundancy  # overlap only stood in for it here
+        changed = step.final.model_dump(include={"weights", "retriever_weights", "redundancy"})
+        if config.fuse.redundancy == "cosine" and step.name != f"redundancy {step.final.redundancy}":
+            changed["redundancy"] = "cosine"  # overlap only stood in for it here
     fields = FuseSettings.model_fields
     fuse = values.pop("fuse", {}) | changed
     fuse = {key: value for key, value in fuse.items() if value != fields[key].get_default(call_default_factory=True)}

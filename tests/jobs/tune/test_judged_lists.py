@@ -10,13 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.chain.search_texts import Text
-from jobs.chain.stages import retrieve
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import open_run
 from jobs.tune import judged_lists as module
-from jobs.tune.judged_lists import gather, similarity
-from jobs.tune.search import Objective, equal_weights, fuse_settings
+from jobs.tune.judged_lists import gather
+from jobs.tune.search import Objective, equal_weights
 from retrievers.fusion import fuse
 from retrievers.retriever import SearchText
 from tests.support.jobs.report_runs import Query, RunMaker, query_id, stored
@@ -32,25 +30,13 @@ class Letters:
         return unit
 
 
-def test_cosines_are_those_of_the_retrieving_stage() -> None:
-    texts = [
-        [Text(0, 0, "original", 1, 1, 1, SearchText("tea")), Text(0, 1, "general", 1, 1, 1, SearchText("hot tea"))],
-        [Text(1, 0, "original", 1, 1, 1, SearchText("bread"))],
-    ]
-    found = similarity(Letters(), texts)
-    flat = [text for of_query in texts for text in of_query]
-    searched = retrieve.similarity(2, flat, Letters().encode([SearchText(text.search.text) for text in flat]))  # type: ignore[union-attr]
-    assert found.offsets.tolist() == searched.offsets.tolist() == [0, 4, 5]
-    assert found.cosines.tolist() == searched.cosines.tolist()
-
-
 @pytest.mark.parametrize("fusion", [{"method": "rrf", "k": 60}, {"method": "minmax", "depth": 4}, {"method": "weighted"}])
 def test_fused_again_it_is_the_run(tmp_path: Path, fusion: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 7)
     judged = judged_run(tmp_path, half, names_of(30), fuse=fusion)
     gathered = gather(judged.run, judged.judgements, None, "none", 0)
     assert [len(block.hits.pair_offsets) > 1 for block in gathered.blocks] == [True] * 5
-    settings = fuse_settings(judged.run.config.fuse, equal_weights(judged.run.config, gathered), gathered.own_weights)
+    settings = equal_weights(judged.run.config, gathered)
     again: dict[str, list[str]] = {}
     names = iter(gathered.query_ids)
     for block in gathered.blocks:

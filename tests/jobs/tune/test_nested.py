@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from jobs.measure.significance import gap
-from jobs.tune.search import Weighting, chosen_values, draw_folds, fuse_settings
+from jobs.tune.search import TuningStep, as_good_as_the_best, chosen_values, draw_folds
+from jobs.tune.tune import ALONE, EQUAL, _compared
 from retrievers.settings import FuseSettings
 
 QUERIES, STEPS, TUNINGS = 100, 6, 1500
@@ -54,12 +58,23 @@ def test_a_true_best_step_is_found() -> None:
     assert np.array_equal(chosen_values(values, draw_folds(clusters, 5, 0), clusters, best), values[2])
 
 
-def test_a_ratio_leaves_a_weight_of_nothing_at_nothing() -> None:
-    base, own = FuseSettings(), {"general": 0.0, "keyword": 2.0}
-    of = fuse_settings(base, Weighting((("general", 0.5), ("keyword", 0.5)), (), "none"), own)
-    assert of.weights == {"general": 0.0, "keyword": 1.0}
-    given = fuse_settings(base, Weighting((), (), "none", (("general", 0.5),)), own)
-    assert given.weights == {"general": 0.5}
+@given(st.integers(0, 50))
+def test_the_first_within_a_standard_error_of_the_best_is_taken(seed: int) -> None:
+    values = np.random.default_rng(seed).normal(0, 1, (6, 25)).cumsum(axis=0) / 3
+    chosen, top = as_good_as_the_best(values, np.arange(25)), values[values.mean(axis=1).argmax()]
+
+    def within(option: np.ndarray) -> bool:
+        return bool((top - option).mean() <= stats.sem(top - option))
+
+    assert within(values[chosen]) or (values[chosen] == top).all()
+    assert not any(within(option) for option in values[:chosen])
+
+
+def test_where_all_gain_alike_nothing_is_said_to_be_beaten_or_not() -> None:
+    equal, alone = (TuningStep(name, np.full(30, value), FuseSettings()) for name, value in ((EQUAL, 1.0), (ALONE, 0.0)))
+    assert _compared(SimpleNamespace(clusters=np.arange(30)), "rewriting", [equal], alone, "never rewriting") == (  # type: ignore[arg-type]
+        "rewriting differs from never rewriting by the same for every query, so there is no test: equal weights +1.0000"
+    )
 
 
 @given(st.lists(st.integers(0, 40), min_size=20, max_size=80), st.integers(2, 6), st.integers(0, 3))
@@ -72,8 +87,4 @@ def test_folds_hold_whole_clusters_and_are_even(numbers: list[int], count: int, 
     sizes = np.bincount(folds)
     assert sizes.max() - sizes.min() <= np.bincount(clusters).max()
     assert (folds == draw_folds(clusters, count, seed)).all()
-
-
-def test_another_seed_draws_other_folds() -> None:
-    clusters = np.arange(50)
-    assert (draw_folds(clusters, 5, 0) != draw_folds(clusters, 5, 1)).any()
+    assert (draw_folds(np.arange(50), 5, seed) != draw_folds(np.arange(50), 5, seed + 1)).any()

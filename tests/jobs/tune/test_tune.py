@@ -46,17 +46,15 @@ def best_of_all(values: np.ndarray, clusters: np.ndarray, errors: float = 1.0) -
 
 
 def means(tuning: Tuning) -> dict[str, float]:
-    return {step.name: step.mean for step in tuning.steps}
+    return {step.name: step.mean for step in tuning.steps.values()}
 
 
 @pytest.mark.slow
 def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
     tuning = tune(*noisy)
-    step = tuning.step(RETRIEVERS)
-    assert step is not None
+    step = tuning.steps[RETRIEVERS]
     for setting in (step.final, *step.of_folds):
-        weights = dict(setting.retrievers)
-        assert weights["bm25"] > weights["dense"]
+        assert setting.retriever_weights["bm25"] > setting.retriever_weights["dense"]
     found = tuning.against(step, EQUAL)
     assert found is not None
     assert found.low > 0
@@ -92,9 +90,8 @@ def test_a_strategy_of_noise_loses_its_weight(tmp_path: Path) -> None:
         return strategy != "keyword" and draw.random() < 0.6
 
     tuning = tune(*judged_run(tmp_path, good, names_of(120)))
-    step = tuning.step(STRATEGIES)
-    assert step is not None
-    assert all(dict(setting.strategies)["keyword"] < 1 for setting in (step.final, *step.of_folds))
+    step = tuning.steps[STRATEGIES]
+    assert all(setting.weights["keyword"] < 1 for setting in (step.final, *step.of_folds))
     found = tuning.against(step, EQUAL)
     assert found is not None
     assert found.low > 0
@@ -117,7 +114,7 @@ def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypat
     for seed in range(8):
         judgements = permuted(nothing, seed)
         tuning = tune(nothing.run, judgements, seed=seed)
-        equal, *learnt = [step for step in tuning.steps if step.name == EQUAL or step.learnt]
+        equal, *learnt = [step for step in tuning.steps.values() if step.name == EQUAL or step.learnt]
         assert [step.name for step in learnt] == [RETRIEVERS, STRATEGIES]
         held_out.append(np.mean([step.mean - equal.mean for step in learnt]))
         objective = Objective(nothing.run.config, gather(nothing.run, judgements, None, "not asked for", 0), judgements)
@@ -132,9 +129,7 @@ def test_fixed_steps_are_what_evaluate_measures(alike: Judged) -> None:
     tuning, values = tune(*alike), measure(*alike)
     assert values.arms == ("run", "original")
     assert list(values.query_ids) == sorted(alike.judgements.grades)
-    equal, alone = tuning.step(EQUAL), tuning.step(ALONE)
-    assert equal is not None
-    assert alone is not None
+    equal, alone = tuning.steps[EQUAL], tuning.steps[ALONE]
     np.testing.assert_allclose(equal.values, values.values[0, 0], atol=1e-12)
     np.testing.assert_allclose(alone.values, values.values[1, 0], atol=1e-12)
 
@@ -152,8 +147,7 @@ def test_compat_is_what_evaluate_measures_too(tmp_path: Path) -> None:
     judged = judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["Compat(p=0.9)"]}, fuse=whole)
     grades = {key: {f"missing {n}": 1 for n in range(3)} | of for key, of in judged.judgements.grades.items()}
     judged = judged._replace(judgements=judged.judgements._replace(grades=grades))
-    equal = tune(*judged).step(EQUAL)
-    assert equal is not None
+    equal = tune(*judged).steps[EQUAL]
     assert equal.values.any()
     np.testing.assert_allclose(equal.values, measure(*judged).values[0, 0], atol=1e-12)
 
@@ -163,8 +157,7 @@ def test_reranked_where_every_pair_has_a_score(tmp_path: Path, keep: int, rerank
     rerank = {"kind": "cross_encoder", "combine": "replace"}
     judged = judged_run(tmp_path, half, names_of(20), rerank=rerank, fuse={"keep": keep})
     tuning = tune(*judged)
-    equal = tuning.step(EQUAL)
-    assert equal is not None
+    equal = tuning.steps[EQUAL]
     assert any("reranked and ordered" in note for note in tuning.notes) == reranked
     assert any("not reranked" in note for note in tuning.notes) != reranked
     if reranked:
@@ -176,7 +169,7 @@ def test_folds_and_seed_are_said_and_repeatable(noisy: Judged) -> None:
     one, again = tune(*noisy, folds=3, seed=7), tune(*noisy, folds=3, seed=7)
     assert means(one) == means(again)
     assert one.folds == 3
-    assert all(len(step.of_folds) in (0, 3) for step in one.steps)
+    assert all(len(step.of_folds) in (0, 3) for step in one.steps.values())
 
 
 def test_an_ablation_is_read_as_its_arm_full(tmp_path: Path) -> None:

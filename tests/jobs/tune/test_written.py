@@ -18,7 +18,7 @@ from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import config_of, load_config
 from jobs.pages.tune import tuning_page
-from jobs.tune.search import TuningStep, Weighting
+from jobs.tune.search import TuningStep
 from jobs.tune.tune import EQUAL, tune
 from jobs.tune.written import HEADER, tuned_values, write_tuned
 from tests.support.jobs.terminals import printed
@@ -89,8 +89,8 @@ def nightly(draw: Random, day: str) -> dict[str, Any]:
 
 
 def tuned(config: Config, file: dict[str, Any] | None) -> dict[str, Any]:
-    step = TuningStep(EQUAL, np.zeros(1), Weighting((), (), "overlap"))
-    return tuned_values(config, step, {}, file)
+    settings = config.fuse.model_copy(update={"weights": {}, "retriever_weights": {}, "redundancy": "overlap"})
+    return tuned_values(config, TuningStep(EQUAL, np.zeros(1), settings), file)
 
 
 @pytest.mark.parametrize("seed", range(8))
