@@ -13,6 +13,7 @@ from jobs.job.strategies import searched_first
 from jobs.tables import STORED
 from jobs.try_one.stages import LoadedConfig, Phase
 from retrievers.settings import RerankSettings
+from retrievers.web.settings import WebSettings
 
 
 def rewriting_alone(config: Config) -> Config:
@@ -22,7 +23,9 @@ def rewriting_alone(config: Config) -> Config:
     """
     if searched_first(config):
         return config
-    retrieve = config.retrieve.model_copy(update={"retrievers": {}, "routes": {}})
+    unsearched = WebSettings(kind="web", provider="searxng", base_url="http://localhost")  # has no index, and is not opened
+    retrievers = dict.fromkeys(config.retrieve.retrievers, unsearched)
+    retrieve = config.retrieve.model_copy(update={"retrievers": retrievers, "store": False})
     changed = {"retrieve": retrieve, "rerank": RerankSettings(kind="none")}
     return config.model_copy(update=dict.fromkeys((*STEPS, "judge")) | changed)
 

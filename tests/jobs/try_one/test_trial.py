@@ -92,13 +92,9 @@ def test_why_a_rewrite_is_missing_is_said_and_the_original_is_searched_all_the_s
     assert "(general, keyword, pseudo_answer, core_content)" in text
     beside = shown(trial, tried(job(), "bread and yeast", "other"))
     assert beside.count("'dmqr'") == 2  # once for each config
-
-
-def test_where_a_question_is_not_recorded_similar_ones_are_named(job: Callable[..., str]) -> None:
-    trial = tried(job(), "how does a lamp work")
-    assert trial.similar == [QUERY]
-    assert f"recorded are, for example: {QUERY}" in " ".join(shown(trial).split())
-    assert tried(job()).similar == []
+    similar = tried(job(), "how does a lamp work")
+    assert (trial.similar, similar.similar) == ([], [QUERY])
+    assert f"recorded are, for example: {QUERY}" in " ".join(shown(similar).split())
 
 
 def test_texts_searched_together_are_one_list(job: Callable[..., str], bm25: Values) -> None:
@@ -141,17 +137,6 @@ def test_several_configs_stand_side_by_side(job: Callable[..., str], tmp_path: P
     assert "alone" in text
     assert "= d01" in text.replace("  ", " ")
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) -> None:
-    trial = tried(job())
-    assert "Reply with one JSON object" not in shown(trial)
-    text = shown(trial, width=200, prompts=True)
-    assert "request dmqr" in text
-    assert "- general (General Search Rewriting): " in text
-    assert f"Query: {QUERY}" in text
-    assert json.dumps(ANSWER) in text
-    assert shown(trial, trial, width=200, prompts=True).count("request dmqr") == 2
 
 
 def test_models_are_loaded_once_for_many_queries(job: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +220,7 @@ def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: Values,
 # ---------------------------------------------------------------- the command
 
 
-def test_json_has_results_and_requests(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_has_results_and_requests(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["try", job(), QUERY, "--json"]) == 0
     (trial,) = json.loads(capfd.readouterr().out)
     assert trial["query"] == QUERY
@@ -246,6 +231,10 @@ def test_json_has_results_and_requests(job: Callable[..., str], capfd: pytest.Ca
     assert (request["request"], request["answer"]) == ("dmqr", json.dumps(ANSWER))
     assert request["prompt"].endswith(f"Query: {QUERY}")
     assert list(request["schema"]["properties"]) == list(ANSWER)
+    trial = tried(job())
+    assert "Reply with one JSON object" not in shown(trial)
+    text = shown(trial, trial, width=200, prompts=True)
+    assert text.count("request dmqr") == text.count(json.dumps(ANSWER)) == text.count("- general (General Search") == 2
 
 
 def test_lines_of_standard_input_are_tried_one_after_the_other(

@@ -97,15 +97,6 @@ def test_a_strategy_of_noise_loses_its_weight(tmp_path: Path) -> None:
     assert found.low > 0
 
 
-def test_never_rewriting_wins_where_rewrites_are_noise(tmp_path: Path) -> None:
-    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
-        return strategy == "original" and draw.random() < 0.8
-
-    tuning = tune(*judged_run(tmp_path, good, names_of(80)))
-    assert tuning.chosen.name == ALONE
-    assert "rewriting is worse than never rewriting: equal weights -" in "\n".join(conclusions(tuning))
-
-
 @pytest.mark.slow
 def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that takes the best of its queries whatever its error fits noise; only a leak would show that as a gain."""
@@ -162,14 +153,6 @@ def test_reranked_where_every_pair_has_a_score(tmp_path: Path, keep: int, rerank
     assert any("not reranked" in note for note in tuning.notes) != reranked
     if reranked:
         np.testing.assert_allclose(equal.values, measure(*judged).values[0, 0], atol=1e-12)
-
-
-@pytest.mark.slow
-def test_folds_and_seed_are_said_and_repeatable(noisy: Judged) -> None:
-    one, again = tune(*noisy, folds=3, seed=7), tune(*noisy, folds=3, seed=7)
-    assert means(one) == means(again)
-    assert one.folds == 3
-    assert all(len(step.of_folds) in (0, 3) for step in one.steps.values())
 
 
 def test_an_ablation_is_read_as_its_arm_full(tmp_path: Path) -> None:

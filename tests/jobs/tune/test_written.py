@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -51,13 +50,6 @@ def test_learnt_weights_are_all_that_changes(tmp_path: Path) -> None:
     assert len(files) == 1
 
 
-def test_no_weights_are_written_where_none_win(tmp_path: Path) -> None:
-    judged = judged_run(tmp_path, half, names_of(80))
-    config, text, _ = written(judged, tmp_path)
-    assert config == judged.run.config
-    assert "weights" not in yaml.safe_load(text).get("fuse", {})
-
-
 def test_weights_that_lose_are_taken_out(tmp_path: Path) -> None:
     fuse = {"weights": {"general": 0.0, "keyword": 0.0}, "retriever_weights": {"dense": 0.1}, "depth": 20}
     config, text, _ = written(judged_run(tmp_path, half, names_of(80), fuse=fuse), tmp_path)
@@ -69,8 +61,9 @@ def test_never_rewriting_is_a_selection(tmp_path: Path) -> None:
     def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
         return strategy == "original" and draw.random() < 0.8
 
-    config, _, _ = written(judged_run(tmp_path, good, names_of(60)), tmp_path)
+    config, text, _ = written(judged_run(tmp_path, good, names_of(60)), tmp_path)
     assert config.rewrite.select.kind == "never"
+    assert "rewriting is worse than never rewriting: equal weights -" in text
 
 
 def nightly(draw: Random, day: str) -> dict[str, Any]:
@@ -134,12 +127,12 @@ def test_what_the_command_line_gave_is_of_the_night(tmp_path: Path) -> None:
         assert ("# label: that of the run, trial; take it out if --label gave it" in text) == (label == "trial")
 
 
-def shown(judged: Judged, width: int = 80) -> Sequence[str]:
-    return printed(tuning_page(tune(*judged), "tuned.yaml"), width).splitlines()
-
-
-def test_the_page_has_a_row_per_step_and_says_what_follows(tmp_path: Path) -> None:
-    lines = shown(judged_run(tmp_path, half, names_of(60)))
+def test_where_no_weights_win_the_page_says_so_and_none_are_written(tmp_path: Path) -> None:
+    judged = judged_run(tmp_path, half, names_of(60))
+    config, text, _ = written(judged, tmp_path)
+    assert config == judged.run.config
+    assert "weights" not in yaml.safe_load(text).get("fuse", {})
+    lines = printed(tuning_page(tune(*judged), "tuned.yaml"), 80).splitlines()
     assert max(map(len, lines)) <= 80
     names = [line.split("  ")[0].strip() for line in lines[1:7]]
     assert names == [
