@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.chain.arms.arms import STEPS
 from jobs.config.config import Config
-from jobs.job.strategies import searched_first
+from jobs.job.pools import searched_first
 from jobs.tables import STORED
 from jobs.try_one.stages import LoadedConfig, Phase
 from retrievers.settings import RerankSettings
