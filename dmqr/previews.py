@@ -223,8 +223,7 @@ def rewrite(
     from jobs.try_one.trial import Given
 
     given, file = configured(config, settings)
-    asked = [queries] if isinstance(queries, str) else list(queries)
     with caller(progress).working("rewrite") as display:
         of_each, ready = Given(context, dict(values or {})), partial(ready_indexes, progress=display)
         with LoadedConfig(rewriting_alone(given), file, given.name, of_each, ready) as loaded:
-            return Rewrites(rewritten(asked, loaded, display.phase), loaded.warnings)
+            return Rewrites(rewritten(queries, loaded, display.phase), loaded.warnings)

@@ -120,25 +120,18 @@ def _results(trial: Trial) -> RenderableType:
     """Returns the first results, each with its rank in the lists that have it."""
     names = text_names((one["strategy"], one["position"]) for one in trial.row["lists"])
     known_original = TOGETHER not in {strategy for strategy, _ in names}
-    fused = fused_ranks(trial)
+    fused = trial.fused_ranks
     rows = []
     for rank, hit in enumerate(trial.row["hits"][:RESULTS], start=1):
         doc_id = hit["doc_id"]
-        lines = [
-            f"{one_line(doc_id)}  {hit['score']:.4f}"
-            + (f"  fused {fused[doc_id]}" if trial.config.rerank.kind != "none" else "")
-        ]
+        before = f"  fused {fused[doc_id]}" if trial.config.rerank.kind != "none" else ""
+        lines = [f"{one_line(doc_id)}  {hit['score']:.4f}{before}"]
         lines += ["not found by the original"] * (known_original and ORIGINAL not in {of["strategy"] for of in hit["sources"]})
         address = trial.addresses.get(doc_id) or trial.places.get(doc_id)
         lines += [shortened(one_line(address), CHARACTERS)] if address else []
         lines.append(shortened(one_line(trial.texts[doc_id]), CHARACTERS))
         rows.append([str(rank), "\n".join(lines), list_words(hit["sources"], names).replace("; ", "\n")])
     return Table([Head(""), Head("document, score"), Head("rank in each list")], rows).terminal()
-
-
-def fused_ranks(trial: Trial) -> dict[str, int]:
-    """Returns doc_id -> rank after fusion, of the candidates."""
-    return {candidate["doc_id"]: rank for rank, candidate in enumerate(trial.row["candidates"], start=1)}
 
 
 def _method(trial: Trial) -> str:
@@ -156,7 +149,7 @@ def _dropped(trial: Trial) -> Iterator[tuple[str, str]]:
         if number and why not in {"found", "results"}:
             yield f"{number:,}", why
     hits = {hit["doc_id"] for hit in trial.row["hits"]}
-    best = [f"{one_line(doc_id)} (fused {rank})" for doc_id, rank in fused_ranks(trial).items() if doc_id not in hits]
+    best = [f"{one_line(doc_id)} (fused {rank})" for doc_id, rank in trial.fused_ranks.items() if doc_id not in hits]
     if best:
         yield "", f"best of them: {', '.join(best[:IN_LISTS])}"
     for error in trial.row["errors"]:

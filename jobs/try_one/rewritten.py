@@ -33,12 +33,12 @@ def rewriting_alone(config: Config) -> Config:
 def rewritten(queries: Sequence[str], loaded: LoadedConfig, report_phase: Phase) -> dict[str, pa.Table]:
     """Returns the tables `rewrites`, `errors` and `costs` of a run with a column `query` before them, in order of the queries.
 
-    A query that stands twice has its rows twice, but those of its costs.
+    `queries`: one, or several; a query that stands twice has its rows twice, but those of its costs.
 
     Raises:
         DmqrError: `run` would refuse what the config says of rewriting, or reject a query.
     """
-    rows = [loaded.query_row(query) for query in queries]
+    rows = [loaded.query_row(query) for query in ([queries] if isinstance(queries, str) else queries)]
     distinct = {row["query_id"]: row for row in rows}
     made = {row["query_id"]: row for row in loaded.rewrite(list(distinct.values()), report_phase).to_pylist()} if rows else {}
     return {

@@ -140,6 +140,11 @@ class Trial:
     """doc_id -> source and page of a result, as an answer cites it; "" without a source."""
 
     @property
+    def fused_ranks(self) -> dict[str, int]:
+        """Returns doc_id -> rank after fusion, of the candidates."""
+        return {candidate["doc_id"]: rank for rank, candidate in enumerate(self.row["candidates"], start=1)}
+
+    @property
     def addresses(self) -> dict[str, str]:
         """Returns doc_id -> address of pages of the web."""
         return {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}

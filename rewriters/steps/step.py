@@ -75,12 +75,11 @@ class LlmStep(BaseModel):
         `values` are of the variables beside the query; they tell this request of the query from its others.
         """
         shown = {**values, "query": mask(query.text), "context": mask(query.context) if query.context else "(none)"}
-        told = told_hash(values, mask.counts)
         value = {"type": "integer", "enum": sorted({*self.grades.values()})} if self.grades else {"type": "string"}
         schema = object_schema({key: dict(value) for key in self.keys}) if self.keys else None
         return Request(
             query.query_id, query.text, self.name, render(self.prompt, shown), self.prompt_hash,
-            schema, decoding, self.name, 0, engine, told,
+            schema, decoding, self.name, 0, engine, told_hash(values, mask.counts),
             shared_prefix(self.prompt, shown, shown), self.system,
         )  # fmt: skip
 
