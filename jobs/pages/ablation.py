@@ -47,8 +47,8 @@ from jobs.pages.render import (
 )
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import fallback_rows, spending_rows
-from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
+from jobs.runs.saving import Saving, saved
 from jobs.runs.sums import found_by_guards
 from jobs.runs.traffic import covered_words
 from jobs.terminal.formats import duration, figure, known, money, percent, sentence

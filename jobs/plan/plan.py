@@ -15,37 +15,25 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gp
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from cluster.storage import open_storage
 from cluster.storage.copies import work_folder
-from jobs.chain.arms.requests import most_requests
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
-from jobs.plan.budget import around_usd, spent_usd
-from jobs.plan.estimate import SAMPLE, Estimate, estimate
-from jobs.plan.gate_share import rewritten_share
-from jobs.plan.missing.missing import missing_of
+from jobs.plan.before import as_before, spent_usd
+from jobs.plan.missing import missing_of
 from jobs.plan.sample import pay_for_sample
-from jobs.plan.work import all_searches, arms_left, planned_saving, searches_of_web, step_work
+from jobs.plan.work import planned_saving, work_of
 from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_unfinished
-from jobs.run.planning.requests import VARYING, most_of_stage
-from jobs.run.planning.sample import PlannedQueries, read_sample
+from jobs.run.planning.sample import PlannedQueries
 from jobs.run.resume_check import check_indexes_unchanged
-from jobs.run.spending import expected_requests, tries_per_request
-from jobs.runs.tally import tally_of
-from jobs.tables import ORIGINAL
+from jobs.run.spending import tries_per_request
+from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.formats import unpriced
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.models import bytes_to_fetch
 from rewriters.engines.settings import EngineSettings
-
-PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
-# A shard writes a file of each that has rows.
-SHARD_TABLES = {
-    "rewrites", "selections", "results", "scores", "rounds", "grades", "corrections", "answers", "judgements",
-    "costs", "runs", "web", "candidates", "errors",
-}  # fmt: skip
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None, sample: int = 0) -> dict[str, Any]:
@@ -69,121 +57,80 @@ class _Draft(NamedTuple):
     counts: Mapping[str, int]
     queries: PlannedQueries
     head: int
-    rewritten: float | None
-    """The share of queries that the gate lets be rewritten; None: unknown, or there is no gate."""
     stored: bool
 
 
 def _draft(prepared: Prepared, progress: LiveDisplay, stack: ExitStack) -> _Draft:
     """Returns the shards; where nothing is planned yet they lie in a temporary folder, which `stack` removes."""
-    storage, work = prepared.storage, run_of(prepared).compiled.work
-    stored, finished = read_plan(storage), storage.stat(SUCCESS) is not None
-    if stored is not None:
+    storage = prepared.storage
+    if (stored := read_plan(storage)) is not None:
         check_inputs(stored, prepared.inputs, storage.root)
-        queries, rewritten = PlannedQueries(storage, stored.shards, stored.tables), None
-        if not finished:
+        if storage.stat(SUCCESS) is None:
             check_unfinished(stored, storage)
-            rewritten = rewritten_share(work, queries)
-        return _Draft(stored.counts, queries, stored.head, rewritten, stored=True)
+        return _Draft(stored.counts, PlannedQueries(storage, stored.shards, stored.tables), stored.head, stored=True)
     check_indexes_unchanged(prepared)
     progress.phase("reading the log")
     folder = open_storage(str(stack.enter_context(work_folder())))
     log = dedup(prepared.files, prepared.columns, folder, prepared.config.cluster.shard_size)
-    queries = PlannedQueries(folder, log.shards, log.tables)
-    return _Draft(log.counts, queries, log.head, rewritten_share(work, queries), stored=False)
+    return _Draft(log.counts, PlannedQueries(folder, log.shards, log.tables), log.head, stored=False)
 
 
 def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, draft: _Draft, sample: int) -> dict[str, Any]:
     config, storage = prepared.config, prepared.storage
-    counts, shards, rewritten = draft.counts, len(draft.queries.shards), draft.rewritten
-    texts = read_sample(draft.queries, SAMPLE, seed=0).column("query").to_pylist()
+    counts, shards = draft.counts, len(draft.queries.shards)
     done = tally_of(storage)
     finished = storage.stat(SUCCESS) is not None
     if not finished:
         check_free(storage, time.time())
-    own = run_of(prepared)
-    job, whose = own, ""
+    own = job = run_of(prepared)
+    whose = ""
     if ablation is not None and ablation.prepared.storage.stat(SUCCESS) is None:
         job, whose = ablation, "; as ablate needs them"
     if whose or not finished:
         job.check_engines()
-    left = counts["queries"] - done.counts["queries"]
-    answers = most_requests(prepared.rewriting)
-    calls = len(answers)
-    texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
-    searches = all_searches(config, texts_of)
-    some = expected_requests(prepared.rewriting, texts)
-    if rewritten is not None:
-        some = rewritten * (calls if some is None else some)
-    models = {of: model for name, one in config.retrieve.retrievers.items() for of, model in one.search_names(name).items()}
-    by_model = {f"{of}@{models[of] or ''}": most for of, most in searches.items()} | searches_of_web(config)
-    expected = estimate(prepared, left, done, texts, by_model, 1.0 if rewritten is None else rewritten)
-    tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources = _pools(job.placed(counts["queries"])[0].prepared, progress, job.pools)
     job.check(pools)
-    look = partial(missing_of, pools=pools, rewritten=rewritten, phase=progress.phase)
-    committed = done.shards
+    look = partial(missing_of, pools=pools, phase=progress.phase)
     pay = partial(pay_for_sample, prepared, draft.queries, size=sample, progress=progress)
-    look_and_pay = partial(look, pay=pay) if sample else look
-    return {
+    values = {
         "run_id": prepared.run_id,
-        "folder": storage.root,
         "log": {"rows": counts["log_rows"], "files": len(prepared.files)}
         | {name: n for name, n in counts.items() if name.startswith(("rejected", "left_out")) and name != "rejected_traffic"},
         "queries": counts["queries"],
         "shards": {"all": shards, "committed": len(done.shards)},
         "head": {"shards": draft.head, "queries": sum(one.rows for one in draft.queries.shards[: draft.head])},
         "state": "finished" if finished else "begun" if draft.stored else "nothing done yet",
-        "left": {
-            "queries": left,
-            "requests": left * calls,
-            "requests_per_query": calls,
-            "tries": tries_per_request(prepared.rewriting),
-            "requests_vary": config.rewrite.select.kind in VARYING or config.rewrite.gated is not None,
-            "requests_expected": None if some is None else round(left * some),
-            "searches": left * sum(searches.values()),
-            **{kind: left * count for kind, count in step_work(config).items()},
-            "grades": left * most_of_stage(own.compiled.work, "grade"),
-            "judgements": left * most_of_stage(job.compiled.work, "judge"),
-            "files": (shards - len(done.shards)) * (tables + 1 + bool(answers)) + (0 if draft.stored else PLAN_FILES),
-        },
-        "expected": None if expected is None else expected.values() | ({} if ablation is None else _of_the_run(expected)),
-        "missing": None if finished else look_and_pay(own, draft.queries, committed),
         "max_cost_usd": config.limits.max_cost_usd,
-        "spent_usd": spent_usd(prepared, done),
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
-        "rewritten_share": rewritten,
         "encoders": encoder_words(config, prepared.indexes),
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "engines": {name: [engine_words(one) for one in of] for name, of in job.engines.items()},
         "there": resources + whose,
-    } | ({} if ablation is None else {"ablation": _shared(ablation, draft, look)})
+    }
+    values |= _of_job(own, draft, done, partial(look, pay=pay) if sample else look)
+    if ablation is not None:
+        arms = {"arms": len(ablation.compiled.arms), **planned_saving(ablation.compiled, counts["queries"])}
+        values["ablation"] = arms | _of_job(ablation, draft, tally_of(ablation.prepared.storage), look)
+    return values
 
 
-def _of_the_run(expected: Estimate) -> dict[str, str]:
-    """Returns the basis of an estimate, with that it is of the run itself: how much arms share is not known before."""
-    return {"basis": f"{expected.basis}; of the run itself, not of ablate's arms"}
-
-
-def _shared(ablation: Job, draft: _Draft, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """Returns the arms of an ablation, what they share, and what `look` finds missing."""
-    prepared = ablation.prepared
-    storage, done = prepared.storage, tally_of(prepared.storage)
-    saving, stored = planned_saving(ablation.compiled, draft.counts["queries"]), read_plan(storage)
-    left = (draft.counts if stored is None else stored.counts)["queries"] - done.counts["queries"]
-    missing = None
-    if storage.stat(SUCCESS) is None:
-        queries = draft.queries if stored is None else PlannedQueries(storage, stored.shards, stored.tables)
-        missing = look(ablation, queries, done.shards, rewritten=None)
+def _of_job(job: Job, draft: _Draft, done: Tally, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Returns what is left of a run or an ablation, at most and by what `look` finds missing, and what it has cost."""
+    prepared, storage, work = job.prepared, job.prepared.storage, job.compiled.work
+    counts, queries = draft.counts, draft.queries
+    if (stored := read_plan(storage)) is not None:
+        counts, queries = stored.counts, PlannedQueries(storage, stored.shards, stored.tables)
+    left = counts["queries"] - done.counts["queries"]
+    tries = max((tries_per_request(reading.rewriting) for reading in work.readings), default=0)
+    most = {kind: left * number for kind, number in work_of(work).most.items()}
     return {
-        "arms": len(ablation.compiled.arms),
         "folder": storage.root,
-        "left": arms_left(ablation.compiled, left),
-        "missing": missing,
+        "left": {"queries": left, "tries": tries} | most,
+        "missing": None if storage.stat(SUCCESS) is not None else look(job, queries, done.shards),
+        "as_before": as_before(prepared, left, done),
         "spent_usd": spent_usd(prepared, done),
-        "around_usd": around_usd(prepared, done, left),
-    } | saving.values()
+    }
 
 
 def engine_words(engine: EngineSettings) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from cluster.errors import ConfigError
 from jobs.config.settings import AblateSettings
 from jobs.job.prepare import Prepared, prepare
 from jobs.log.settings import LogSettings
-from jobs.plan.missing.survey import ByComponent
+from jobs.plan.work import Component, component_of
 from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import run_of
 from jobs.run.planning.sample import PlannedQueries
@@ -29,7 +30,6 @@ from jobs.runs.samples import ENDING, sample_log
 from jobs.terminal.live_display import LiveDisplay
 
 SEED = 0
-_QUANTITIES = {"rerank": "pairs"}  # stage -> the quantity of costs that is counted; else searches
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class PaidSample:
     queries: int
     usd: float | None
     """What they have cost; None without prices."""
-    searches: ByComponent
-    pairs: ByComponent
+    made: Mapping[Component, list[float]]
+    """What each of them has lacked."""
 
     def values(self) -> dict[str, object]:
         """Returns it as JSON-able values."""
@@ -83,21 +83,17 @@ def pay_for_sample(
     update = {"name": name, "log": log, "ablate": AblateSettings(), "label": None}
     job = run_of(prepare(config.model_copy(update=update), prepared.config_file))
     progress.phase(f"paying for {len(drawn)} queries")
-    told = replace(job, gold=gold_of_queries(prepared, queries))
-    run(told, progress, f"the same plan, with --sample {size}")
+    run(replace(job, gold=gold_of_queries(prepared, queries)), progress, f"the same plan, with --sample {size}")
     prepared.output.delete(key)  # until then the same plan goes on with it
-    return _sample(open_run(job.prepared.storage.root), job.prepared)
+    return _paid(open_run(job.prepared.storage.root), job.prepared)
 
 
 def _rows(queries: PlannedQueries, ids: Collection[str]) -> pa.Table:
     wanted, found = pa.array(sorted(ids), pa.string()), list[pa.Table]()
-    left = len(wanted)
     for shard in queries.shards:
-        if left:
-            with queries.storage.open(shard.key) as file:
-                table = pq.ParquetFile(file).read_row_group(shard.row_group)
-            found.append(table.filter(pc.is_in(table.column("query_id"), wanted)))
-            left -= found[-1].num_rows
+        with queries.storage.open(shard.key) as file:
+            table = pq.ParquetFile(file).read_row_group(shard.row_group)
+        found.append(table.filter(pc.is_in(table.column("query_id"), wanted)))
     return pa.concat_tables(found)
 
 
@@ -114,23 +110,16 @@ def _log(prepared: Prepared, rows: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def _sample(folder: RunFolder, prepared: Prepared) -> PaidSample:
-    searches, pairs = ByComponent(), ByComponent()
-    places: dict[str, int] = {}
-    made: dict[tuple[str, str], dict[str, int]] = {}
-    for manifest in folder.manifests:
-        for file in manifest.files.get("costs", ()):
-            with folder.storage.open(file.key) as source:
-                rows = pq.read_table(source).to_pylist()
-            for row in rows:
-                if row["query_id"] is not None:
-                    places.setdefault(row["query_id"], len(places))
-                    of = made.setdefault((row["stage"], f"{row['component']}@{row['model'] or ''}"), {})
-                    number = row[_QUANTITIES.get(row["stage"], "searches")] or 0
-                    of[row["query_id"]] = of.get(row["query_id"], 0) + number
-    for component, of_queries in made.items():
-        into = pairs if component[0] in _QUANTITIES else searches
-        into.missing[component] = [of_queries.get(query_id, 0) for query_id in places]
-    searches.rows = pairs.rows = len(places)
+def _paid(folder: RunFolder, prepared: Prepared) -> PaidSample:
+    query_ids = dict[str, None]()
+    made: dict[Component, Counter[str]] = defaultdict(Counter)
+    for file in (file for manifest in folder.manifests for file in manifest.files.get("costs", ())):
+        with folder.storage.open(file.key) as source:
+            rows = pq.read_table(source).to_pylist()
+        for row in (row for row in rows if row["query_id"] is not None):
+            component, number = component_of(row)
+            query_ids[row["query_id"]] = None
+            made[component][row["query_id"]] += number
     usd = None if prepared.prices is None else prepared.prices.usd(folder.spent)
-    return PaidSample(folder.storage.root, len(places), usd, searches, pairs)
+    values = {component: [float(of[query_id]) for query_id in query_ids] for component, of in made.items()}
+    return PaidSample(folder.storage.root, len(query_ids), usd, values)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from cluster.run.pool_sizes import Pool
+from jobs.counts import QUANTITIES
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.plan.budget import ablation_over_budget, over_budget
-from jobs.plan.missing.words import missing_rows
-from jobs.plan.work import ablation_rows
+from jobs.plan.amounts import Amount, words
+from jobs.plan.before import over_budget
 from jobs.run.planning.draft import head_words
-from jobs.terminal.formats import clock, money
+from jobs.terminal.formats import clock, money, queries
 from jobs.terminal.tables import facts
 
 Rows = Iterable[tuple[str, str | Text]]
@@ -26,15 +26,13 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table = facts((), planned["run_id"])
     finished, ablation = planned["state"] == "finished", planned.get("ablation")
     of_run: Rows = (("folder", planned["folder"]),) if finished else _run_rows(planned)
-    for name, words in (*_log_rows(planned), *of_run):
-        table.add_row(name, words)
+    for name, text in (*_log_rows(planned), *of_run):
+        table.add_row(name, text)
     if finished and (ablation is None or ablation["missing"] is None):
         return table
-    for name, words in (*_worker_rows(planned), *_ablation_rows(planned)):
-        table.add_row(name, words)
+    for name, text in (*_worker_rows(planned), *_ablation_rows(planned)):
+        table.add_row(name, text)
     if not finished:
-        files = f"up to {planned['left']['files']:,} of tables, completions and commits"
-        table.add_row("files", f"{files}; then _SUCCESS.json, report.html")
         table.add_row("folder", planned["folder"])
     return table
 
@@ -44,26 +42,24 @@ def _log_rows(planned: dict[str, Any]) -> Rows:
     files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
     rows = f"{log['rows']:,} row{'s' * (log['rows'] != 1)} in {files}"
     yield "log", ", ".join(filter(None, [rows, rejected_words(log)])) + left_out_words(log)
-    words = f"{planned['queries']:,} distinct in {shards['all']:,} shard{'s' * (shards['all'] != 1)}"
+    distinct = f"{planned['queries']:,} distinct in {shards['all']:,} shard{'s' * (shards['all'] != 1)}"
     if (head := planned.get("head")) and head["queries"]:
-        words += f"; {head_words(head['queries'], head['shards'])}"
-    yield "queries", words
+        distinct += f"; {head_words(head['queries'], head['shards'])}"
+    yield "queries", distinct
     state = f"{left['queries']:,} queries left" if planned["state"] == "begun" else planned["state"]
     yield "state", f"{shards['committed']:,} of {shards['all']:,} shards committed: {state}"
 
 
 def _run_rows(planned: dict[str, Any]) -> Rows:
-    yield "requests", _requests(planned)
-    for name, words in missing_rows(planned.get("missing"), planned["left"]):
-        yield name, Text(words)
+    yield from _missing_rows(planned)
     if planned.get("unpriced"):
         yield "cost", planned["unpriced"]
-    if (before := _as_before(planned["expected"])) is not None:
+    if (before := _as_before(planned["as_before"])) is not None:
         yield "as before", Text(before)
     if (warning := over_budget(planned)) is not None:
         yield "warning", Text(warning, style="yellow")
-    for words in planned.get("encoders", []):
-        yield "encoder", Text(words)
+    for encoder in planned.get("encoders", []):
+        yield "encoder", Text(encoder)
     for model, size in planned.get("downloads", {}).items():
         fetched = f"{model}, {size / 1e9:.1f} GB from its hub, on every machine that reranks"
         yield "reranker", f"{fetched}; --set rerank.kind=none does without one"
@@ -81,41 +77,74 @@ def _ablation_rows(planned: dict[str, Any]) -> Rows:
     """Yields what the arms of an ablation share, and what is missing of all of them."""
     if (ablation := planned.get("ablation")) is None:
         return
-    for name, words in (*ablation_rows(ablation), *missing_rows(ablation["missing"], ablation["left"])):
-        yield name, Text(words)
-    if (warning := ablation_over_budget(planned)) is not None:
+    yield "ablate", f"{ablation['arms']:,} arms over the same queries, each thing that they share done once"
+    for kind in QUANTITIES:
+        naive, executed = ablation["naive"][kind], ablation["executed"][kind]
+        if naive:
+            name = kind.replace("_", " ")
+            times = f"{naive / executed:.1f} times less" if executed < naive else f"the {name} that arms share are known later"
+            yield f"  {name}", f"up to {executed:,} in place of {naive:,}: {times}"
+    yield "  folder", ablation["folder"]
+    yield from _missing_rows(ablation)
+    if (warning := over_budget(planned, "ablation")) is not None:
         yield "warning", Text(warning, style="yellow")
 
 
-def _requests(planned: dict[str, Any]) -> str:
-    left = planned["left"]
-    if not (a_query := left["requests_per_query"]):
-        return "none: the original alone"
-    words = f"{'at most ' if left.get('requests_vary') else ''}{a_query} a query"
-    if left.get("requests_expected") is not None:
-        said = "select chooses" if planned.get("rewritten_share") is None else "the gate decides"
-        words += f", as {said} for some of the queries"
-    if tries := left.get("tries"):
-        words += f"; each up to {tries} more time{'s' * (tries != 1)} where its answer does not serve (rewrite.retries)"
-    return words
+def _missing_rows(job: Mapping[str, Any]) -> Rows:
+    """Yields what is missing for a run or an ablation, by kind of work."""
+    missing, tries = job["missing"], job["left"]["tries"]
+    if missing is None:
+        return
+    looked = f"of the {queries(missing['queries'])} that are left"
+    if missing["looked"] < missing["queries"]:
+        looked += f", by {missing['looked']:,} of them"
+    if tries:
+        looked += f"; up to {tries} more of each request whose answer does not serve (rewrite.retries) are apart"
+    yield "missing", looked
+    for name, kind in missing["kinds"].items():
+        if kind["number"]["high"] or kind["reused"]:
+            yield f"  {name.replace('_', ' ')}", Text("; ".join(_parts(kind)))
+            if kind["why"]:
+                part = f"of {sum(kind['why'].values()):,} that were looked up: " if kind["drawn"] else ""
+                yield "", part + ", ".join(f"{why} {number:,}" for why, number in kind["why"].items())
+    if sample := missing.get("sample"):
+        usd = "" if sample["usd"] is None else f", {money(sample['usd'])}"
+        yield "  sample", Text(f"{queries(sample['queries'])} were paid for{usd}, and are kept: {sample['folder']}")
+    together = []
+    if missing["usd"] is not None:
+        apart = f", {' and '.join(missing['unpriced'])} apart" if missing["unpriced"] else ""
+        together.append(words(Amount(**missing["usd"]), money) + apart)
+    if missing["wall_seconds"]:
+        together.append(f"about {clock(missing['wall_seconds'])} on the wall, by the pool that works longest")
+    if together:
+        yield "  together", Text("; ".join(together))
 
 
-def _as_before(expected: dict[str, Any] | None) -> str | None:
-    """Returns what the queries that are left would take by committed shards or the last run; None: there are none."""
-    if expected is None or not expected.get("by_run"):
+def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
+    stored = f", {'about ' if kind['about'] else ''}{kind['reused']:,} are stored" if kind["reused"] else ""
+    yield words(Amount(**kind["number"])) + stored
+    for name, what in (("prompt_tokens", "tokens of prompts"), ("completion_tokens", "written")):
+        if (tokens := kind.get(name)) is not None and tokens["high"]:
+            yield f"{words(Amount(**tokens))} {what}"
+    if kind["seconds"] is not None and kind["seconds"]["expected"]:
+        yield f"about {clock(kind['seconds']['expected'])} of work"
+    if kind["usd"] is not None and kind["usd"]["high"]:
+        yield words(Amount(**kind["usd"]), money) + ("" if kind["seconds"] else ", the time of workers apart")
+    if kind["note"]:
+        yield kind["note"]
+
+
+def _as_before(before: dict[str, Any] | None) -> str | None:
+    """Returns what the queries that are left take by committed shards or the last run; None: there are none."""
+    if before is None:
         return None
-    bound, said = "at most" if expected["at_most"] else "about", []
-    if expected["usd"] is not None:
-        said.append(f"{bound} {money(expected['usd'])}")
-    if expected["seconds"] is not None:
-        away = clock(expected["waited"])
-        waited = f" (that run waited {away} for services, which its workers count as work)" if expected["waited"] else ""
-        said.append(f"about {clock(expected['seconds'])} of all workers together{waited}")
-    if expected["wall_seconds"] is not None:
-        pools = f" with its workers ({expected['pools']})" if expected["pools"] else ""
-        less = ", less its waiting for services" if expected["waited"] else ""
-        said.append(f"about {clock(expected['wall_seconds'])} on the wall{pools}{less}")
-    return "; ".join([*said, expected["basis"]])
+    waited = f", less {clock(before['waited'])} of waiting for services" if before["waited"] else ""
+    parts = [] if before["usd"] is None else [f"about {money(before['usd'])}"]
+    parts.append(f"about {clock(before['seconds'])} of all workers together")
+    if before["wall_seconds"] is not None:
+        pools = ", ".join(f"{name} {workers}" for name, workers in before["pools"].items())
+        parts.append(f"about {clock(before['wall_seconds'])} on the wall{f' with its workers ({pools})' * bool(pools)}{waited}")
+    return "; ".join([*parts, before["basis"]])
 
 
 def _pool_words(pool: Pool) -> str:

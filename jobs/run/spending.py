@@ -14,10 +14,7 @@ from jobs.run.driver_costs import DriverCosts
 from jobs.runs.starts import Start, driver_spent, known_starts
 from jobs.runs.tally import Tally
 from rewriters.calls import asked_engines
-from rewriters.normalise import query_id
-from rewriters.query import Query
-from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectRandom
+from rewriters.rewriter import Rewriting
 
 
 def spent_around(prepared: Prepared) -> Callable[[], float]:
@@ -75,18 +72,6 @@ def tries_per_request(rewriting: Rewriting) -> int:
     """Returns how many more times a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
     engines = asked_engines(rewriting.pool, rewriting.select)
     return rewriting.retries if set(engines) - rewriting.answer_once else 0
-
-
-def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | None:
-    """Returns the mean number of requests of some queries.
-
-    None where every query has as many, or where only the LLM or the log can say which strategies rewrite a query.
-    """
-    select = rewriting.select
-    if not texts or not (select.typed_by == "rules" or isinstance(select, SelectRandom)):
-        return None
-    rewriter = Rewriter(rewriting)
-    return sum(len(rewriter.requests(Query(query_id(text), text))) for text in texts) / len(texts)
 
 
 def _other(spent: costs.Totals) -> costs.Totals:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.chain.arms.opened import AnsweredBy, digest
 from jobs.config.config import Config
-from jobs.job.steps import ReadyStep, ReadySteps, stage_of
+from jobs.job.steps import ReadyStep, ReadySteps
 from rewriters.steps.settings import DocumentStepSettings, IterateSettings, PromptSettings
 from rewriters.steps.step import LlmStep
 
@@ -93,12 +93,3 @@ def judge_tasks(config: Config, steps: ReadySteps) -> dict[str, LlmTask]:
         f"judge.{kind}": names.task(f"judge.{kind}", settings, steps.judge[kind], config, kind)
         for kind, settings in kinds.items()
     }
-
-
-def most_requests(tasks: Mapping[str, LlmTask], stage: str, graded: int = 0) -> int:
-    """Returns how often LLMs are asked about a query of an arm at a stage, at most; `graded`: documents that are graded."""
-    own = [section for section in tasks if stage_of(section) == stage]
-    if stage == "iterate" and own:
-        rounds = tasks["iterate"].rounds
-        return rounds.rounds * (1 + (rounds.documents if len(own) > 1 else 0))
-    return sum(graded if section in ("grade", "grade.strips") else 1 for section in own)

@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobs.chain.arms.requests import asked_at_most
-from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
-from jobs.chain.arms.tasks import most_requests as most_requests_of
+from jobs.job.steps import stage_of
 from jobs.run.spending import tries_per_request
 from rewriters.steps.settings import RelevanceSettings
 
-VARYING = ("classified", "random_k", "column")
-"""The kinds of `rewrite.select` with which queries differ in their number of requests."""
+_KINDS = {"iterate": "rounds", "grade": "grades", "answer": "answers", "judge": "judgements"}
 
 
-class AskedStep(NamedTuple):
-    """A stage that asks LLMs about results: its kind of answers, its name in costs, and requests for a query at most."""
+class AskedTask(NamedTuple):
+    """What LLMs are asked about results: its kind of work, its stage in costs, and requests for a query at most."""
 
     kind: str
     stage: str
     most: int
-    tasks: Sequence[LlmTask]
+    task: LlmTask
 
 
-def asked_steps(work: SharedWork) -> list[AskedStep]:
-    """Returns the stages of a job that ask LLMs about results, in their order."""
-    kinds = (("rounds", "iterate"), ("grades", "grade"), ("answers", "answer"), ("judgements", "judge"))
-    return [AskedStep(kind, stage, most_of_stage(work, stage), work.tasks(stage)) for kind, stage in kinds]
+def asked_tasks(work: SharedWork) -> Iterator[AskedTask]:
+    """Yields what LLMs are asked about results, arm by arm, since arms may have other results."""
+    for arm in work.answers:
+        for section, task in arm.tasks.items():
+            stage = stage_of(section)
+            yield AskedTask(_KINDS[stage], stage, _most(arm, section, task), task)
 
 
-def most_of_stage(work: SharedWork, stage: str) -> int:
-    """Returns how often LLMs are asked about a query at a stage, at most, in all arms together."""
-    if stage == "judge":  # arms may have other results
-        answering = len(work.doing("answer"))
-        judged = (one.settings for one in work.tasks(stage))
-        return sum(one.documents * len(work.answers) if isinstance(one, RelevanceSettings) else answering for one in judged)
-    return sum(
-        most_requests_of(arm.tasks, stage, arm.grade.documents if arm.grade else 0) for arm in work.doing(stage).values()
-    )
+def _most(arm: Answer, section: str, task: LlmTask) -> int:
+    if section.startswith("iterate"):
+        rounds = arm.tasks["iterate"].rounds
+        return rounds.rounds * (1 if section == "iterate" else rounds.documents)
+    if section in ("grade", "grade.strips") and arm.grade is not None:
+        return arm.grade.documents
+    if section.startswith("judge"):
+        return task.settings.documents if isinstance(task.settings, RelevanceSettings) else int("answer" in arm.tasks)
+    return 1
 
 
 def most_requests(work: SharedWork) -> int:
     """Returns the requests to LLMs of a query at most, retries of rewriting included."""
     tries = {key: 1 + tries_per_request(reading.asked) for reading in work.readings for key in asked_at_most(reading)}
-    return sum(tries.values()) + sum(step.most for step in asked_steps(work))
+    return sum(tries.values()) + sum(asked.most for asked in asked_tasks(work))

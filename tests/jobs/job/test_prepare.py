@@ -20,7 +20,6 @@ from cluster.errors import ClusterError, ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, free_models, prepare, unpriced_models
-from jobs.plan.missing.kinds import Missing
 from jobs.run.resume_check import check_indexes_unchanged
 from retrievers import models
 from retrievers.local.build import build_local_index
@@ -231,7 +230,7 @@ def test_a_model_of_a_server_without_a_price_is_told(values: dict[str, Any]) -> 
     with pytest.raises(ConfigError, match=r"max_cost_usd cannot hold: prices\.yaml has no price for the model 'tyni'; did"):
         unpriced_models(limited, Prices(tokens={"tiny": {"prompt": 1.0}}))
     assert unpriced_models(limited, Prices(tokens={"tyni": {}})) == ()
-    assert Missing({}, 1, 1, free_models=free_models(config, Prices())).values()["unpriced"] == ["tokens of tyni (no price)"]
+    assert free_models(config, Prices()) == ["tyni"]
 
 
 def test_a_tier_without_a_price_is_told(values: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jobs.measure.comparison import Comparison
 from jobs.pages.ablation import MOST_ARMS, ComparedArms, ablation_report, pareto_front
 from jobs.pages.comparison import Comparisons
-from jobs.plan.work import saved
+from jobs.runs.saving import saved
 from jobs.terminal.formats import figure
 from tests.support.jobs.report_ablations import (
     ARMS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.plan.missing.amounts import NOTHING, Amount, exactly, of_others, of_unlike, spread_between, total, words
+from jobs.plan.amounts import NOTHING, Amount, exactly, of_others, words
 
 
 @pytest.mark.parametrize("kind", ["even", "rare", "constant", "two values"])
@@ -32,30 +32,9 @@ def test_bounds_are_in_order_and_possible(sample: list[int], rows: float) -> Non
     assert 0 <= found.low <= found.expected <= found.high <= 9 * rows + 1e-9
 
 
-@given(st.lists(st.integers(0, 9), max_size=30), st.floats(0, 50))
-def test_of_queries_that_are_unlike_the_sample_the_bounds_are_wider(sample: list[int], rows: float) -> None:
-    found = of_unlike(sample, rows, 9)
-    assert 0 <= found.low <= found.expected <= found.high == pytest.approx(9 * rows)
-
-
-def test_the_least_is_what_a_tenth_of_the_sample_has_less_than() -> None:
-    assert of_unlike([1, *[5] * 9], 10, 8) == Amount(46, 46, 80)
-    assert of_unlike([5] * 9, 10, 8) == Amount(0, 50, 80)
-
-
 def test_without_a_sample_it_is_all_or_nothing() -> None:
     assert of_others([], 4, 5) == of_others([3], 4, 5) == Amount(0, 20, 20)
     assert of_others([1, 2], 0, 5) == NOTHING
-
-
-def test_sums_and_shares() -> None:
-    assert total([exactly(2), Amount(0, 1, 3)]) == Amount(2, 3, 5)
-    assert Amount(1, 2, 4).times(2) == Amount(2, 4, 8)
-    assert Amount(9, 10, 11).wider(0.5) == Amount(4, 10, 16)
-    assert spread_between([(10, 5), (10, 5)], 20) == 0  # every part is there
-    assert spread_between([(10, 5), (10, 5)], 100) == 0  # all parts are alike
-    assert 0 < spread_between([(10, 5), (10, 4), (10, 6)], 100) < 1
-    assert spread_between([(10, 5)], 100) == 1  # one part says nothing of the others
 
 
 @pytest.mark.parametrize(

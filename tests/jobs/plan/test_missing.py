@@ -17,12 +17,9 @@ import pytest
 from cluster.costs import load_prices
 from cluster.errors import ConfigError, Stopped
 from cluster.storage import open_storage
-from jobs.chain.stages.read import Read
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
-from jobs.plan.budget import over_budget
-from jobs.plan.estimate import mostly_reused
-from jobs.plan.missing.words import missing_rows
+from jobs.plan.before import over_budget
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
@@ -44,7 +41,7 @@ QUERIES = [
     "linen bag", "harbours fill", "keeper of the lamp", "light far across the sea", "wild yeast",
 ]  # fmt: skip
 NEW = ["harbours at night", "a mirror", "tides at the full moon"]
-ASKED = {"generations": "rewrite", "rounds": "iterate", "grades": "grade", "answers": "answer", "judgements": "judge"}
+ASKED = {"requests": "rewrite", "rounds": "iterate", "grades": "grade", "answers": "answer", "judgements": "judge"}
 PRICES = """
 tokens:
   tiny: {prompt: 2.0, completion: 8.0}
@@ -116,21 +113,21 @@ def amount(missing: dict[str, Any], kind: str) -> tuple[float, float, float]:
     return of["low"], of["expected"], of["high"]
 
 
-KINDS = ("generations", "searches", "pairs", "usd")
+KINDS = ("requests", "searches", "pairs", "usd")
 CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, what is known exactly, why the first is missing
     "nothing": ([], set(KINDS), {}),
-    "new queries": ([], {"generations"}, {"generations": "new queries", "pairs": "new queries"}),
-    "prompt": (["rewrite.language=Dutch"], {"generations"}, {"generations": "another prompt", "searches": "other texts"}),
-    "decoding": (["rewrite.decoding.temperature=0.5"], {"generations"}, {"generations": "other decoding or values"}),
-    "model": (["rewrite.engine.model=other"], {"generations"}, {"generations": "another model"}),
+    "new queries": ([], {"requests"}, {"requests": "new queries", "pairs": "new queries"}),
+    "prompt": (["rewrite.language=Dutch"], {"requests"}, {"requests": "another prompt", "searches": "other texts"}),
+    "decoding": (["rewrite.decoding.temperature=0.5"], {"requests"}, {"requests": "other decoding or values"}),
+    "model": (["rewrite.engine.model=other"], {"requests"}, {"requests": "another model"}),
     "index": (
         ["retrieve.retrievers.bm25.index=more", "retrieve.retrievers.dense.index=more-dense"],
-        {"generations", "searches"},
+        {"requests", "searches"},
         {"searches": "another index", "pairs": "other documents"},
     ),
     "local index": (["retrieve.retrievers.bm25.index=plain", "retrieve.retrievers.bm25.analyzer=unicode"], set(KINDS), {}),
-    "first night": (["store=other"], {"generations"}, {"generations": "new queries"}),
-    "no store": (["store=null"], {"generations"}, {"generations": "there is no store"}),
+    "first night": (["store=other"], {"requests"}, {"requests": "new queries"}),
+    "no store": (["store=null"], {"requests"}, {"requests": "there is no store"}),
     "reranker": (["rerank.max_length=200"], set(KINDS), {"pairs": "another reranker"}),
 }
 
@@ -153,7 +150,7 @@ def test_the_plan_before_is_the_bill_after(
     settings, exact, why = CHANGES[change]
     build_more(corpus, served_dense)
     first = bill(run_in_process(night("one")))
-    assert first["generations"] == len(QUERIES)
+    assert first["requests"] == len(QUERIES)
     if change == "new queries":
         log([*QUERIES, *NEW])
     job = night("two", *settings)
@@ -169,13 +166,13 @@ def test_the_plan_before_is_the_bill_after(
     for kind, reason in why.items():
         assert next(iter(missing["kinds"][kind]["why"])) == reason, missing["kinds"][kind]
     if change in ("first night", "no store"):
-        assert paid["generations"] == len(QUERIES)
+        assert paid["requests"] == len(QUERIES)
         assert amount(missing, "searches")[0] >= 2 * len(QUERIES)  # those of the originals are known
     if change == "nothing":
-        assert (paid["generations"], paid["pairs"]) == (0, 0)
-        assert missing["kinds"]["generations"]["reused"] == len(QUERIES)
+        assert (paid["requests"], paid["pairs"]) == (0, 0)
+        assert missing["kinds"]["requests"]["reused"] == len(QUERIES)
     if change == "new queries":
-        assert missing["kinds"]["generations"]["why"] == {"new queries": len(NEW)} == {"new queries": paid["generations"]}
+        assert missing["kinds"]["requests"]["why"] == {"new queries": len(NEW)} == {"new queries": paid["requests"]}
 
 
 @pytest.mark.slow
@@ -192,8 +189,15 @@ def test_the_work_of_a_reranker_is_priced_by_the_last_run(night: Callable[..., J
     assert pairs["usd"] == pytest.approx({"low": usd / 2, "expected": usd, "high": 2 * usd}, abs=1e-5)
 
 
+STEPS: dict[str, list[str]] = {
+    "answers": ["answer={documents: 2}"],
+    "grades": ["grade={documents: 2}", "answer={documents: 2}"],
+    "judge": ["judge={relevance: {documents: 2}}"],
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["answers", "grades", "judge"])
+@pytest.mark.parametrize("step", STEPS)
 def test_the_price_of_what_is_asked_about_results_is_in_that_of_a_first_night(night: Callable[..., Job], step: str) -> None:
     """Nothing is known of its prompts: settings and documents say how long they may be."""
     job = night("one", *STEPS[step])
@@ -204,15 +208,12 @@ def test_the_price_of_what_is_asked_about_results_is_in_that_of_a_first_night(ni
     assert missing["unpriced"] == []
 
 
-def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job]) -> None:
     """All is missing of each of them; 100,000 took minutes."""
     log([f"lamp {number}" for number in range(4_500)])
-    read: list[int] = []
-    look = Read.__call__
-    monkeypatch.setattr(Read, "__call__", lambda self, table: read.append((found := look(self, table)).num_rows) or found)
     missing = planned(night("one", "store=null", "cluster.shard_size=500"))["missing"]
-    assert sum(read) == missing["looked"] <= 2_000 < missing["queries"] == 4_500
-    assert missing["kinds"]["generations"]["number"]["expected"] == 4_500
+    assert 1_900 < missing["looked"] <= 2_000 < missing["queries"] == 4_500
+    assert missing["kinds"]["requests"]["number"]["expected"] == 4_500
 
 
 def stop_in_the_second_shard(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +243,7 @@ def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], m
             paid.update({name: row[name] or 0 for name in ("searches", "pairs")})
             paid["requests"] += row["requests"] if row["stage"] == "rewrite" else 0
     assert seen["state"] == "begun"
-    assert 0 < paid["requests"] == seen["missing"]["kinds"]["generations"]["number"]["expected"] < len(QUERIES)
+    assert 0 < paid["requests"] == seen["missing"]["kinds"]["requests"]["number"]["expected"] < len(QUERIES)
     assert seen["missing"]["queries"] == seen["left"]["queries"] < len(QUERIES)
     for kind, name in (("searches", "searches"), ("pairs", "pairs")):
         low, _, high = amount(seen["missing"], kind)
@@ -282,10 +283,10 @@ def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reu
     folder = run_in_process(night("one", settings))
     for label, reused in (("two", False), ("three", True)):
         last = open_run(str(folder))
-        assert mostly_reused(last.spent) == reused
         seen = planned(night(label, settings))
+        assert ("of its work from the store" in seen["as_before"]["basis"]) == reused
         around = sum(part.get("driver_seconds", 0) for one in last.starts for part in one["spent"]["driver"].values())
-        assert seen["expected"]["around_usd"] == pytest.approx(around)
+        assert seen["as_before"]["around_usd"] == pytest.approx(around)
         low, expected, high = amount(seen["missing"], "usd")
         assert high < around / 2
         assert over_budget(seen) is None
@@ -305,12 +306,12 @@ def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp
     run_in_process(night("one"))
     job = prepare_ablation(load_config(path, ["label=arms", f"ablate={json.dumps(arms)}"]), path)
     seen = planned(night("two"), job)
-    assert seen["missing"]["kinds"]["generations"]["number"]["expected"] == 0
+    assert seen["missing"]["kinds"]["requests"]["number"]["expected"] == 0
     missing = seen["ablation"]["missing"]
     paid = bill(run_in_process(job))
-    assert paid["generations"] == len(QUERIES)
-    assert missing["kinds"]["generations"]["number"] == dict.fromkeys(("low", "expected", "high"), len(QUERIES))
-    assert missing["kinds"]["generations"]["why"] == {"another strategy": len(QUERIES)}
+    assert paid["requests"] == len(QUERIES)
+    assert missing["kinds"]["requests"]["number"] == dict.fromkeys(("low", "expected", "high"), len(QUERIES))
+    assert missing["kinds"]["requests"]["why"] == {"another strategy": len(QUERIES)}
     for kind in KINDS:
         low, _, high = amount(missing, kind)
         assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
@@ -329,11 +330,11 @@ def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     names, cells = (list(map(str, column.cells)) for column in plan_table(seen).columns)
     rows = dict(zip(names, cells, strict=True))
     assert (seen["state"], names.count("missing"), names.count("warning")) == ("finished", 1, 1)
-    assert rows["missing"] == "of the 12 queries that are left; what further rounds search and score is apart"
+    assert rows["missing"] == "of the 12 queries that are left"
     assert seen["ablation"]["left"]["rounds"] == len(QUERIES)
     usd = money(amount(seen["ablation"]["missing"], "usd")[1])
-    end = f"{usd} are expected, limits.max_cost_usd is {money(1e-6)}"
-    assert rows["warning"] == f"the ablation will stop before its end: {end}"
+    assert rows["warning"].startswith(f"the ablation will stop before its end: about {usd} (")
+    assert rows["warning"].endswith(f" are expected, limits.max_cost_usd is {money(1e-6)}")
     assert seen["ablation"]["spent_usd"] == 0 < seen["spent_usd"]
     assert over_budget(seen) is None
     with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is"):
@@ -341,52 +342,6 @@ def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     again = planned(night("one", *settings[1:]), job)["ablation"]
     assert again["spent_usd"] == pytest.approx(bill(Path(again["folder"]))["usd"])
     assert 0 < again["left"]["queries"] < len(QUERIES)
-
-
-STEPS: dict[str, list[str]] = {
-    "gate": ["rewrite.gate={by: bm25, below: 1.0}"],
-    "rounds": ["iterate={by: bm25, below: 0.5, documents: 2, merge: best}"],
-    "answers": ["answer={documents: 2}"],
-    "grades": ["grade={documents: 2}", "answer={documents: 2}"],
-    "judge": ["judge={relevance: {documents: 2}}"],
-    "random": ["rewrite.select={kind: random_k, k: 1, seed: 3}", "rewrite.calls=separate"],
-    "rules": ["rewrite.select=classified", "rewrite.strategies=[decompose, step_back, multi_query, hyde]"],
-    "together": ["retrieve.retrievers.bm25.together=true"],
-    "retries": ["rewrite.retries=1"],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
-def test_whatever_the_job_does_its_generations_are_known(night: Callable[..., Job], step: str) -> None:
-    """Those of rewriting; what is asked about results is within bounds, where some are not there yet."""
-    run_in_process(night("one", *STEPS[step]))
-    log([*QUERIES[2:], *NEW])
-    job = night("two", *STEPS[step])
-    seen = planned(job)
-    paid = bill(run_in_process(job))
-    for kind in (kind for kind in seen["missing"]["kinds"] if kind in paid):
-        low, expected, high = amount(seen["missing"], kind)
-        if step != "rounds" or kind == "generations":  # what rounds search and score is apart, too
-            assert low <= paid[kind] <= high, (kind, paid, seen["missing"])
-        assert kind != "generations" or low == expected == high
-    table = plan_table(seen)
-    cells = dict(zip(*(list(map(str, column.cells)) for column in table.columns), strict=True))
-    assert cells["  generations"].startswith(f"{int(paid['generations'])}")
-    assert ("apart" in cells["missing"]) == (step == "rounds")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", ["answers", "grades", "judge"])
-def test_where_all_results_are_stored_it_is_known_what_is_asked_about_them(night: Callable[..., Job], step: str) -> None:
-    run_in_process(night("one"))
-    kind = {"judge": "judgements"}.get(step, step)
-    first = planned(night("two", *STEPS[step]))["missing"]["kinds"][kind]
-    paid = bill(run_in_process(night("two", *STEPS[step])))
-    assert first["number"]["low"] <= paid[kind] <= first["number"]["high"]
-    assert step == "grades" or first["number"]["low"] == paid[kind] > 0
-    again = planned(night("three", *STEPS[step]))["missing"]["kinds"][kind]
-    assert (again["number"]["high"], again["reused"]) == (0, paid[kind])
 
 
 @pytest.mark.slow
@@ -397,14 +352,14 @@ def test_of_a_large_log_some_shards_are_looked_at(
     run_in_process(night("one"))
     log([*QUERIES, *NEW])
     whole = planned(night("two"))["missing"]
-    monkeypatch.setattr("jobs.plan.missing.survey.LOOKED", 4 * shards)
+    monkeypatch.setattr("jobs.plan.survey.LOOKED", 4 * shards)
     some = planned(night("two"))["missing"]
     assert some["looked"] < some["queries"] == whole["queries"] == 15
-    of_some, of_whole = (one["kinds"]["generations"] for one in (some, whole))
+    of_some, of_whole = (one["kinds"]["requests"] for one in (some, whole))
     assert of_some["reused"] + of_some["number"]["expected"] == pytest.approx(15, abs=0.5)
     assert (of_some["about"], of_whole["about"], of_whole["reused"]) == (True, False, 12)
     assert of_some["drawn"] > of_whole["drawn"]
-    low, _, high = amount(some, "generations")
+    low, _, high = amount(some, "requests")
     assert low < high
     assert low <= len(NEW) <= high
 
@@ -412,19 +367,20 @@ def test_of_a_large_log_some_shards_are_looked_at(
 @pytest.mark.slow
 def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     run_in_process(night("one"))
-    whole = planned(night("two", "rerank.max_length=200"))["missing"]
-    monkeypatch.setattr("jobs.plan.missing.survey.FOLLOWED", 6)
-    some = planned(night("two", "rerank.max_length=200"))["missing"]
+    of_whole = planned(night("two", "rerank.max_length=200"))
+    monkeypatch.setattr("jobs.plan.survey.FOLLOWED", 6)
+    of_some = planned(night("two", "rerank.max_length=200"))
+    whole, some = of_whole["missing"], of_some["missing"]
     (pairs, _, same), (low, _, high) = amount(whole, "pairs"), amount(some, "pairs")
     assert pairs == same
     assert low < pairs < high
-    for kind, reused in (("generations", 12), ("searches", whole["kinds"]["searches"]["reused"]), ("pairs", 0)):
+    for kind, reused in (("requests", 12), ("searches", whole["kinds"]["searches"]["reused"]), ("pairs", 0)):
         assert some["kinds"][kind]["reused"] == pytest.approx(reused, rel=0.3)
-        assert (some["kinds"][kind]["about"], whole["kinds"][kind]["about"]) == (kind == "searches", False)
+        assert (some["kinds"][kind]["about"], whole["kinds"][kind]["about"]) == (kind != "requests", False)
     assert some["kinds"]["pairs"]["why"] == {"another reranker": 6}
-    rows = [words for _, words in missing_rows(some, {})]
+    rows, all_rows = (list(map(str, plan_table(seen).columns[1].cells)) for seen in (of_some, of_whole))
     assert "of 6 that were looked up: another reranker 6" in rows
-    assert "another reranker 12" in [words for _, words in missing_rows(whole, {})]
+    assert "another reranker 12" in all_rows
     assert any(f", about {some['kinds']['searches']['reused']} are stored" in words for words in rows)
     assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
 
@@ -440,7 +396,7 @@ def test_a_sample_is_paid_for_and_kept(night: Callable[..., Job], llm: FakeServe
     seen = planned(night("two"), sample=16)
     missing = seen["missing"]
     assert len(llm.bodies) - asked == missing["sample"]["queries"] == 16
-    assert missing["kinds"]["generations"]["number"] == dict.fromkeys(("low", "expected", "high"), len(MANY) - 16)
+    assert missing["kinds"]["requests"]["number"] == dict.fromkeys(("low", "expected", "high"), len(MANY) - 16)
     assert missing["sample"]["usd"] > 0
     assert json.loads(Path("runs/small/latest.json").read_text())["path"] == str(first)
     job = night("two")
@@ -452,7 +408,7 @@ def test_a_sample_is_paid_for_and_kept(night: Callable[..., Job], llm: FakeServe
     assert dict(zip(names, cells, strict=True))["  sample"].startswith("16 queries were paid for, $0.")
     asked = len(llm.bodies)
     paid = bill(run_in_process(job))
-    assert len(llm.bodies) - asked == paid["generations"] == len(MANY) - 16
+    assert len(llm.bodies) - asked == paid["requests"] == len(MANY) - 16
     for kind in KINDS:
         low, _, high = amount(missing, kind)
         assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
@@ -466,7 +422,7 @@ def test_a_sample_has_the_contexts_and_values_of_its_queries(night: Callable[...
     table = {"query": QUERIES, "turns": (turns * 3), "who": (who * 3)}
     pq.write_table(pa.table(table), "log.parquet")
     missing = planned(night("one", *settings), sample=100)["missing"]
-    assert missing["kinds"]["generations"]["number"]["high"] == 0
+    assert missing["kinds"]["requests"]["number"]["high"] == 0
     asked = len(llm.bodies)
     run_in_process(night("one", *settings))
     assert len(llm.bodies) == asked > 0
@@ -542,12 +498,12 @@ def test_what_is_too_old_or_forgotten_is_not_called_new(night: Callable[..., Job
     with monkeypatch.context() as patch:
         patch.setattr("jobs.chain.store.files.time.time", lambda: now() + 7200)
         missing = planned(night("two", "store_ttl=1h"))["missing"]
-        for kind in ("generations", "searches", "pairs"):
+        for kind in ("requests", "searches", "pairs"):
             assert missing["kinds"][kind]["why"] == {
                 "new queries": len(NEW), "forgotten": 1, "too old (store_ttl)": known
             }  # fmt: skip
         other = planned(night("two", "store_ttl=1h", "rewrite.engine.model=other"))["missing"]["kinds"]
-        assert other["generations"]["why"]["another model"] == known
+        assert other["requests"]["why"]["another model"] == known
         paid = bill(run_in_process(night("two", "store_ttl=1h")))
     for kind in KINDS:
         low, _, high = amount(missing, kind)

@@ -1,10 +1,9 @@
-"""What `plan` expects: by a tokenizer, by what is committed, by the night before."""
+"""What `plan` says and refuses, and what it expects by what is committed, or by the night before."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,32 +13,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from cluster.costs import Prices
 from cluster.errors import ConfigError, RetrieverError
 from cluster.run.pool_sizes import local_pools
-from cluster.run.shards import Manifest, Plan, Shard
-from jobs.chain.arms.requests import most_requests
+from cluster.run.shards import Manifest
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
 from jobs.job.rewriting import read_rewriting
-from jobs.plan.estimate import estimate
+from jobs.plan.before import as_before
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.job import Job, run_of
-from jobs.run.planning.draft import plan_words
-from jobs.run.spending import expected_requests
 from jobs.runs.tally import Tally, summed
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
-from rewriters import steps
-from rewriters.engines.openai.token_count import TokenCounter
-from rewriters.pool import OF_THE_QUERY
-from rewriters.query import Query
-from rewriters.rewriter import Rewriter
 from tests.support.jobs.in_process_runs import run_in_process
 
 Values = dict[str, Any]
@@ -63,38 +53,27 @@ def manifest(shard: int, queries: int, **sums: float) -> Manifest:
     return Manifest(shard, 1, {}, {"queries": queries}, {"rewrite": {"dmqr@tiny": dict(sums)}})
 
 
-def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> None:
-    expected = estimate(prepared, 1000, Tally(), ["sea", "bread"])
-    assert expected is not None
-    requests = [r for text in ("sea", "bread") for r in Rewriter(prepared.rewriting).requests(Query("", text))]
-    assert expected.prompt_tokens == 500 * sum(TokenCounter("tiny").count(request.prompt) for request in requests)
-    assert (expected.completion_tokens, expected.at_most) == (512 * 1000, True)
-    assert expected.usd == pytest.approx(expected.prompt_tokens * 2e-6)
-    assert "prompts of 2 queries counted" in expected.basis
-    least = Plan([], {"queries": 1, "log_rows": 1}, 1, {}, [Shard(0, "q", 0, 1)])
-    assert plan_words(least) == "1 distinct query of 1 log row, in 1 shard"
-
-
-def test_of_a_joint_prompt_from_a_file_its_own_tokens_are_counted(prepared: Prepared) -> None:
-    rewriting = replace(prepared.rewriting, joint_prompt="Go: {query}")
-    expected = estimate(replace(prepared, rewriting=rewriting), 2, Tally(), ["sea", "bread"])
-    assert expected is not None
-    assert expected.prompt_tokens == TokenCounter("tiny").count("Go: sea") + TokenCounter("tiny").count("Go: bread")
+def before(prepared: Prepared, left: int, *done: Manifest) -> dict[str, Any]:
+    found = as_before(prepared, left, summed(done))
+    assert found is not None
+    return found
 
 
 def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
-    done = [
-        manifest(0, 10, seconds=5.0, prompt_tokens=1000, cached_tokens=400, completion_tokens=100),
-        manifest(1, 10, seconds=5.0),
-    ]
-    expected = estimate(prepared, 40, summed(done), [])
-    assert expected is not None
-    assert (expected.prompt_tokens, expected.cached_tokens, expected.completion_tokens) == (2000, 800, 200)
-    assert expected.seconds == pytest.approx(20)
-    assert expected.usd == pytest.approx(
-        20 * 3.6 / 3600 + (2000 - 800 + 800) * 2e-6
-    )  # cached ones have the price of the others
-    assert not expected.at_most
+    shard = manifest(0, 10, seconds=5.0, prompt_tokens=1000, completion_tokens=100)
+    expected = before(prepared, 40, shard, manifest(1, 10, seconds=5.0))
+    assert expected["basis"] == "by 2 shards that are committed"
+    assert expected["seconds"] == pytest.approx(20)
+    assert expected["usd"] == pytest.approx(20 * 3.6 / 3600 + 2000 * 2e-6)
+    assert as_before(prepared, 0, summed([shard])) is None
+
+
+def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
+    shard = manifest(0, 10, seconds=10.0)
+    shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
+    expected = before(prepared, 100, shard)
+    assert expected["seconds"] == pytest.approx(100 + 60)
+    assert expected["usd"] == pytest.approx((100 + 60) * 3.6 / 3600)
 
 
 def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepared) -> None:
@@ -103,43 +82,26 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
     storage, name = last.storage, prepared.config.name
     prepared.output.put(f"{name}/latest.json", json.dumps({"path": night}).encode())
     storage.put("shards.json", json.dumps({"inputs": [], "counts": {}, "shard_size": 1, "tables": {}, "shards": []}).encode())
-    storage.put("commits/000000.json", json.dumps(vars(manifest(0, 10, prompt_tokens=1000))).encode())
+    made = vars(manifest(0, 10, requests=9, prompt_tokens=1000, reused=1))
+    storage.put("commits/000000.json", json.dumps(made).encode())
+    away = [{"service": "S3", "reason": "gone", "began": 100.0, "seconds": 30.0}]
+    away += [{"service": "Elasticsearch", "reason": "gone", "began": 120.0, "seconds": 20.0}]
+    start = {"start": 1, "status": "finished", "wall_seconds": 100.0, "outages": away, "pools": {"rewrite": {"workers": 2}}}
     record = {
         "run_id": last.run_id,
         "status": "finished",
+        "starts": [start],
         "config": prepared.config.model_dump(),
         "identity": prepared.identity | {"config": prepared.identity["config"] | {"log": {"path": "other"}}},
     }
     storage.put("run.json", json.dumps(record).encode())
-    expected = estimate(prepared, 20, Tally(), ["sea"])
-    assert expected is not None
-    assert (expected.prompt_tokens, expected.at_most) == (2000, True)
-    assert expected.basis == "by small-0123456789ab, the last run of this kind; what the store has costs nothing"
-    assert expected.wall_seconds is None
-    away = [{"service": "S3", "reason": "gone", "began": 100.0, "seconds": 30.0}]
-    away += [{"service": "Elasticsearch", "reason": "gone", "began": 120.0, "seconds": 20.0}]
-    start = {"start": 1, "status": "finished", "wall_seconds": 100.0, "outages": away, "pools": {"rewrite": {"workers": 2}}}
-    storage.put("run.json", json.dumps(record | {"starts": [start]}).encode())
-    walled = estimate(prepared, 20, Tally(), ["sea"])
-    assert walled is not None
-    assert (walled.wall_seconds, walled.waited, walled.pools) == (120.0, 40.0, "rewrite 2")  # (100 - 40) s for 10 queries
+    expected = before(prepared, 20)
+    assert expected["usd"] == pytest.approx(2000 * 2e-6)
+    assert expected["basis"] == ("by small-0123456789ab, the last run of this kind, which took 10% of its work from the store")
+    pools = {"rewrite": 2}
+    assert (expected["wall_seconds"], expected["waited"], expected["pools"]) == (120.0, 40.0, pools)  # 60 s for 10 queries
     storage.put("run.json", json.dumps(record | {"identity": {"rewrite": "other"}}).encode())
-    other = estimate(prepared, 20, Tally(), ["sea"])
-    assert other is not None
-    assert other.at_most
-
-
-def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
-    shard = manifest(0, 10, seconds=10.0)
-    shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
-    expected = estimate(prepared, 100, summed([shard]), [])
-    assert expected is not None
-    assert expected.seconds == pytest.approx(100 + 60)
-    assert expected.usd == pytest.approx((100 + 60) * 3.6 / 3600)
-
-
-def test_nothing_is_left(prepared: Prepared) -> None:
-    assert estimate(prepared, 0, Tally(), ["sea"]) is None
+    assert as_before(prepared, 20, Tally()) is None
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
@@ -183,66 +145,41 @@ POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
 
 
 @pytest.mark.parametrize(
-    ("select", "requests", "words"),
+    ("select", "requests"),
     [
-        ("all", (3, None), "3 a query"),  # rag_fusion has one answer of three lines
-        ("adaptive", (1, None), "1 a query"),
-        ({"kind": "random_k", "k": 1}, (3, 2), "at most 3 a query, as select chooses for some of the queries"),
-        ({"kind": "column", "column": "x"}, (3, None), "at most 3 a query"),
+        ("all", 3),  # rag_fusion has one answer of three lines
+        ("adaptive", 1),
+        ({"kind": "random_k", "k": 1}, 3),
+        ({"kind": "column", "column": "x"}, 3),
     ],
 )
-def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, select: Any, requests: tuple[int, int | None], words: str
+def test_what_a_query_needs_at_most_is_said_whatever_is_selected(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, select: Any, requests: int
 ) -> None:
     monkeypatch.setattr(Job, "check_engines", lambda _: None)
     rewrite = prepared.config.rewrite.model_dump() | {"strategies": POOL, "select": select}
     config = Config.model_validate(prepared.config.model_dump() | {"rewrite": rewrite})
     planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
-    left = planned["left"]
-    assert (left["requests_per_query"], left["requests_expected"]) == requests
-    assert left["searches"] == 2 * (1 + 1 + 1 + 3)  # three texts of one strategy
-    table = plan_table(planned)
-    assert dict(zip(*(list(column.cells) for column in table.columns), strict=True))["requests"] == words
+    assert planned["left"]["requests"] == 2 * requests
+    assert planned["left"]["searches"] == 2 * (1 + 1 + 1 + 3)  # three texts of one strategy
 
 
-@pytest.mark.parametrize(("retries", "times"), [(0, None), (1, "1 more time"), (2, "2 more times")])
-def test_tries_are_no_part_of_the_estimate_and_it_says_so(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, retries: int, times: str | None
+@pytest.mark.parametrize("retries", [0, 2])
+def test_tries_are_no_part_of_what_is_missing_and_it_says_so(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, retries: int
 ) -> None:
     monkeypatch.setattr(Job, "check_engines", lambda _: None)
     rewrite = prepared.config.rewrite.model_copy(update={"retries": retries})
     limits = prepared.config.limits.model_copy(update={"max_cost_usd": 1e-9})
     config = prepared.config.model_copy(update={"rewrite": rewrite, "limits": limits})
     planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
-    cells = dict(zip(*(list(column.cells) for column in plan_table(planned).columns), strict=True))
-    again = f"; each up to {times} where its answer does not serve (rewrite.retries)" if times else ""
-    assert cells["requests"] == f"1 a query{again}"
+    cells = dict(zip(*(list(map(str, column.cells)) for column in plan_table(planned).columns), strict=True))
+    apart = "; up to 2 more of each request whose answer does not serve (rewrite.retries) are apart"
+    assert cells["missing"] == f"of the 2 queries that are left{apart if retries else ''}"
     usd = planned["missing"]["usd"]
-    said = f"about {money(usd['expected'])} ({money(usd['low'])} to {money(usd['high'])}) are expected"
-    said += ", tries apart" if retries else ""
-    assert f"the run will stop before its end: {said}, limits.max_cost_usd is" in str(cells["warning"])
-    assert (planned["left"]["tries"], planned["expected"]["tries_apart"]) == (retries, retries)
-    done = estimate(replace(prepared, config=config), 10, summed([manifest(0, 10, requests=15, completion_tokens=100)]), [])
-    assert done is not None
-    assert done.tries_apart == 0  # those of the shards that are committed are counted
-
-
-def test_rules_say_how_many_requests_are_made() -> None:
-    select = {"kind": "classified"}
-    config = Config.model_validate(
-        {
-            "name": "p", "log": {"path": "l", "query_column": "q"}, "output": "o",
-            "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}},
-            "rewrite": {
-                "engine": {"kind": "recorded", "path": "r"}, "select": select,
-                "strategies": ["decompose", "step_back", "multi_query", "hyde"],
-            },
-        }
-    )  # fmt: skip
-    rewriting = read_rewriting(config)
-    texts = ["iceland", "who is the mayor of bergen", "why is the sea salt"]
-    chosen = [Rewriter(rewriting).choose(Query("", text)).texts for text in texts]
-    assert expected_requests(rewriting, texts) == sum(map(len, chosen)) / 3 < len(most_requests(rewriting))
+    expected = f"about {money(usd['expected'])} ({money(usd['low'])} to {money(usd['high'])}) are expected"
+    expected += ", retries apart" if retries else ""
+    assert f"the run will stop before its end: {expected}, limits.max_cost_usd is" in cells["warning"]
 
 
 @pytest.mark.parametrize(
@@ -258,100 +195,23 @@ def test_accelerators_are_spoken_of_where_there_are_some(
     assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
 
 
-def counted(prepared: Prepared, prompt: str, passages: dict[str, str], n: int) -> float:
-    """Tokens of a built-in step's prompt whose query is `sea`, without what else it shows, and with n documents on average."""
-    fields = yaml.safe_load((Path(steps.__file__).parent / f"{prompt}.yaml").read_text())
-    count = TokenCounter("tiny").count
-    text = re.sub(r"\{(?!query)\w+\}", "", fields["prompt"]).replace("{query}", "sea")
-    document = fields.get("document", "{text}").replace("{number}", "1").replace("{source}", "").replace("{label}", "")
-    lengths = [count(document.replace("{text}", one)) for one in passages.values()]
-    system = fields["system"].replace("{language}", OF_THE_QUERY)
-    for name, value in fields.get("variables", {}).items():
-        system = system.replace(f"{{{name}}}", value)
-    return count(system) + count(text) + n * sum(lengths) / len(lengths)
-
-
-def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
-    prepared: Prepared, values: Values, passages: dict[str, str], config_file: Callable[[Any], str]
-) -> None:
-    """Each request that a query may need, with its documents and what was written before, counted apart from the estimate."""
-    values["answer"] = {"documents": 2, "context_tokens": 30}
-    values["judge"] = {"relevance": {"documents": 3}, "accuracy": {}, "criteria": {}}
-    path = config_file(values)
-    job = replace(prepare(load_config(path), path), prices=Prices(tokens={"tiny": {"prompt": 2.0, "completion": 3.0}}))
-    alone = estimate(prepared, 10, Tally(), ["sea"])
-    found = estimate(job, 10, Tally(), ["sea"])
-    assert alone is not None
-    assert found is not None
-    answer = 512
-    empty = {"passages": {"": ""}, "n": 0}
-    wanted = {
-        "answer": [(1, counted(job, "answer", **empty) + 30, answer)],
-        "judge": [
-            (3, counted(job, "relevance", {"": ""}, 0) + mean_tokens(passages), 64),
-            (1, counted(job, "accuracy", **empty) + answer, 16),
-            (1, counted(job, "criteria", passages, 2) + answer, 160),
-        ],
-    }
-    for stage, asked in wanted.items():
-        assert found.of_steps[stage]["prompt_tokens"] == pytest.approx(10 * sum(n * prompt for n, prompt, _ in asked), abs=12)
-        assert found.of_steps[stage]["completion_tokens"] == 10 * sum(n * most for n, _, most in asked)
-    later = {name: sum(of[name] for of in found.of_steps.values()) for name in ("prompt_tokens", "completion_tokens")}
-    assert found.prompt_tokens - alone.prompt_tokens == later["prompt_tokens"]
-    assert found.completion_tokens - alone.completion_tokens == later["completion_tokens"]
-    assert found.usd == pytest.approx(found.prompt_tokens * 2e-6 + found.completion_tokens * 3e-6)
-    assert (found.without_steps, alone.of_steps) == (False, {})
-    assert f"documents as long as {len(passages)} of the index on average" in found.basis
-
-
-def test_grades_of_rounds_and_hits_of_the_web_are_in_what_later_steps_may_take(
-    prepared: Prepared, values: Values, passages: dict[str, str], config_file: Callable[[Any], str]
-) -> None:
-    """An LLM grades the documents of each round one by one; the web has pages for an answer beyond all results."""
-    values["iterate"] = {"by": "bm25", "below": 1.0, "rounds": 2, "documents": 1, "prompt": "refine", "labels": {"by": "llm"}}
-    values["grade"] = {"documents": 1}
-    values["web"] = {"search": {"kind": "web", "provider": "searxng", "base_url": "http://127.0.0.1:9"}, "documents": 4}
-    values["answer"], values["judge"] = {"documents": 6}, {"criteria": {}}
-    values["fuse"] = {"keep": 1}
-    path = config_file(values)
-    found = estimate(prepare(load_config(path), path), 10, Tally(), ["sea"])
-    assert found is not None
-    empty = {"passages": {"": ""}, "n": 0}
-    shown, refined = 1 + 4, 320  # one result, and pages; tokens of a refined query
-    wanted = {
-        "iterate": [
-            (2, counted(prepared, "refine", passages, 1) + 2 * refined, refined),
-            (2 * 1, counted(prepared, "three_grades", **empty) + mean_tokens(passages), 16),
-        ],
-        "answer": [(1, counted(prepared, "answer", passages, shown), 512)],
-        "judge": [(1, counted(prepared, "criteria", passages, shown) + 512, 160)],
-    }  # fmt: skip
-    for stage, asked in wanted.items():
-        assert found.of_steps[stage]["completion_tokens"] == 10 * sum(n * most for n, _, most in asked), stage
-        assert found.of_steps[stage]["prompt_tokens"] == pytest.approx(10 * sum(n * prompt for n, prompt, _ in asked), abs=12)
-
-
-def mean_tokens(passages: dict[str, str]) -> float:
-    return sum(map(TokenCounter("tiny").count, passages.values())) / len(passages)
-
-
-def test_where_no_document_can_be_read_later_steps_stay_apart(
+def test_where_no_document_can_be_read_requests_about_them_have_no_price(
     prepared: Prepared, values: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     values["answer"] = {"documents": 2}
     path = config_file(values)
-    job = prepare(load_config(path), path)
+    job = replace(prepare(load_config(path), path), prices=prepared.prices)
+
+    def tokens() -> Any:
+        return plan(job, LiveDisplay(io.StringIO()))["missing"]["kinds"]["answers"]["prompt_tokens"]
+
+    known = tokens()
+    assert 0 == known["low"] < known["expected"] < known["high"]
 
     def away(*_: Any, **__: Any) -> Any:
         raise RetrieverError("index-missing", "it is gone")
 
-    monkeypatch.setattr("jobs.plan.later_steps.open_documents", away)
-    found = estimate(job, 10, Tally(), ["sea"])
-    assert found is not None
-    assert (found.without_steps, found.of_steps) == (True, {})
-    recorded = values | {"answer": {"documents": 2, "engine": {"kind": "recorded", "path": "recorded.jsonl"}}}
-    Path("recorded.jsonl").write_text(json.dumps({"query": "sea", "completions": {"answer": "salt"}}) + "\n")
-    path = config_file(recorded)
-    free = estimate(prepare(load_config(path), path), 10, Tally(), ["sea"])
-    assert free is not None
-    assert (free.without_steps, free.of_steps) == (False, {}), "a recording costs nothing"
+    monkeypatch.setattr("jobs.plan.tokens.open_documents", away)
+    assert tokens() is None
+    assert plan(job, LiveDisplay(io.StringIO()))["missing"]["unpriced"] == ["answers"]

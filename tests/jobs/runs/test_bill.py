@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,13 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
 from jobs.pages.run import cost_section
 from jobs.pages.summary import closing_values
-from jobs.plan.estimate import estimate
+from jobs.plan.before import as_before
 from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
 from jobs.run.limits import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
-from jobs.runs.tally import Tally, summed
+from jobs.runs.tally import summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import finished, run_in_process
@@ -192,19 +191,13 @@ def test_a_budget_counts_nodes_and_the_driver(make: Make) -> None:
     assert len(list(prepared.storage.list("commits"))) <= 1  # what was in flight
 
 
-def test_plan_expects_nodes_driver_and_searches(make: Make) -> None:
+def test_plan_expects_nodes_and_driver(make: Make) -> None:
     prepared = make(NODES)
     folder = finished(prepared)
-    expected = estimate(prepared, 600, folder.tally, [])
+    expected = as_before(prepared, 600, folder.tally)
     assert expected is not None
     priced = folder.bill(Prices.model_validate(NODES))
-    assert expected.usd == pytest.approx(priced.usd * 100, rel=0.05)  # of 6 queries; a start-up is not repeated
-    engine = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
-    asks = {"rewrite": {"engine": engine, "strategies": ["keyword"], "calls": "separate"}, "name": "other"}
-    free = Prices(tokens={"m": {"prompt": 0.0}}, searches={"bm25": 1e6})
-    found = estimate(replace(make(NODES, **asks), prices=free), 50, Tally(), ["rye"], {"bm25": 2, "dense": 2})
-    assert found is not None
-    assert found.usd == pytest.approx(100)
+    assert expected["usd"] == pytest.approx(priced.usd * 100, rel=0.05)  # of 6 queries; a start-up is not repeated
 
 
 # ---------------------------------------------------------------- sharing out the nodes

@@ -14,8 +14,8 @@ from cluster.costs import Prices
 from jobs.counts import QUANTITIES, cost_quantity
 from jobs.measure.costs import arm_costs
 from jobs.pages.ablation import closing_page, compared
-from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder
+from jobs.runs.saving import saved
 from jobs.runs.sums import arm_needs
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.corrective_llm import said as corrective

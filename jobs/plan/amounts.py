@@ -1,0 +1,84 @@
+"""How much there is of something of which a part is known: bounds, and what is to be expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+_NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
+_UNSEEN = 3.0  # what none of n has, this many in n of the others may have: 95 % by Poisson
+
+
+class Amount(NamedTuple):
+    """A number between `low` and `high`, at 95 %."""
+
+    low: float
+    expected: float
+    high: float
+
+    def values(self) -> dict[str, float]:
+        """Returns it as JSON-able values."""
+        return {name: round(value, 6) for name, value in self._asdict().items()}
+
+    def plus(self, other: Amount) -> Amount:
+        """Returns the sum; both ends are added up, since both may err in the same direction."""
+        return Amount(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> Amount:
+        """Returns the product with a number of at least 0."""
+        return Amount(*(end * factor for end in self))
+
+    def within_twice(self, factor: float) -> Amount:
+        """Returns the product with a number that is known within a factor of two."""
+        return Amount(self.low * factor / 2, self.expected * factor, self.high * factor * 2)
+
+
+NOTHING = Amount(0, 0, 0)
+
+
+def exactly(value: float) -> Amount:
+    """Returns an amount that is known."""
+    return Amount(value, value, value)
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """Returns the sum."""
+    result = NOTHING
+    for amount in amounts:
+        result = result.plus(amount)
+    return result
+
+
+def of_others(sample: Sequence[float], count: float, most: float) -> Amount:
+    """Returns the sum over `count` others, of which each has 0 to `most`, by a random sample of their kind.
+
+    The bounds are those of a sum that is predicted by the sample's mean, by Student's t. What does not show in a sample, since
+    it is rare, may be in the others: in up to 3 of as many as the sample has. Without a sample it is all or nothing.
+    """
+    size = len(sample)
+    if count <= 0:
+        return NOTHING
+    if size < 2:
+        return Amount(0, count * most, count * most)
+    mean = fmean(sample)
+    quantile = _NORMAL + (_NORMAL**3 + _NORMAL) / (4 * (size - 1))  # of Student's t, nearly
+    half = quantile * stdev(sample) * sqrt(count + count * count / size)
+    unseen = min(1.0, _UNSEEN / size)
+    low = mean * count - half - unseen * count * mean
+    high = mean * count + half + unseen * count * max(0.0, most - mean)
+    return Amount(max(0.0, low), mean * count, max(mean * count, min(count * most, high)))
+
+
+def of_number(sample: Sequence[float], number: Amount, most: float) -> Amount:
+    """Returns the sum over a number of others that is not known itself, as `of_others` does."""
+    low, expected, high = (of_others(sample, end, most) for end in number)
+    return Amount(low.low, expected.expected, high.high)
+
+
+def words(amount: Amount, number: Any = lambda value: f"{round(value):,}") -> str:
+    """Returns an amount in words; `number` writes a value."""
+    if number(amount.low) == number(amount.high):
+        return str(number(amount.expected))
+    return f"about {number(amount.expected)} ({number(amount.low)} to {number(amount.high)})"

@@ -1,0 +1,173 @@
+"""What a job is to pay for, by kind of work: number, tokens, time and money of what is missing, with bounds, and why it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from cluster import costs
+from cluster.costs import Prices
+from cluster.errors import ConfigError
+from cluster.run.pool_sizes import Pool, stage_of_pool
+from cluster.token_prices import by_tier
+from jobs.chain.pipeline import COSTED
+from jobs.chain.store.spaces import kept_spaces
+from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity
+from jobs.job.prepare import Prepared, free_models
+from jobs.plan.amounts import Amount, total
+from jobs.plan.reasons import StoredQueries
+from jobs.plan.sample import PaidSample
+from jobs.plan.survey import Surveyed, survey
+from jobs.plan.tokens import Tokens
+from jobs.plan.work import Component, WorkPart, work_of
+from jobs.run.gold_answers import gold_of_queries
+from jobs.run.job import Job
+from jobs.run.planning.sample import PlannedQueries
+from jobs.runs.folder import open_run
+
+UNKEPT = "lists that are not kept"
+_SPACES = {"rewrite": "completions", "retrieve": "lists", "rerank": "scores"}  # stage -> what the store keeps of it
+
+
+class _Missing(NamedTuple):
+    """What is missing of one component.
+
+    Attributes:
+        component: Stage and name, as costs have them.
+        part: What a query may need of it.
+        number: How many requests, searches or pairs.
+        quantities: Their tokens and seconds, as far as they are known.
+    """
+
+    component: Component
+    part: WorkPart
+    number: Amount
+    quantities: Mapping[str, Amount]
+
+
+def missing_of(
+    job: Job,
+    queries: PlannedQueries,
+    done: Collection[int],
+    *,
+    pools: Mapping[str, Pool],
+    phase: Callable[[str], object] = lambda _: None,
+    pay: Callable[[Collection[str]], PaidSample | None] | None = None,
+) -> dict[str, Any]:
+    """Returns what a job is to pay for, as JSON-able values.
+
+    Args:
+        job: It is not finished.
+        queries: Of the job.
+        done: Numbers of the committed shards.
+        pools: Its workers.
+        phase: Is told how far it is.
+        pay: Pays for some of the queries of which something is missing, and keeps what it has paid for.
+
+    Raises:
+        DmqrError: An index, a recording or the store cannot be read.
+    """
+    job = replace(job, gold=gold_of_queries(job.prepared, queries))
+    looked = survey(job, queries, done, pools, phase)
+    paid = None if pay is None else pay(looked.lacking["rewrite"] or looked.lacking["retrieve"])
+    if paid is not None:
+        looked = survey(job, queries, done, pools, phase)
+    prepared, parts = job.prepared, work_of(job.compiled.work).parts
+    stored = StoredQueries(looked.store, kept_spaces(prepared.config, job.compiled.work))
+    tokens, rates = Tokens(job.compiled.work, parts.values(), stored), _rates(prepared, paid)
+    found = []
+    for component, part in parts.items():
+        number = looked.missing(component, part, None if paid is None else paid.made.get(component))
+        if part.engine is None:
+            quantities = {name: number.within_twice(each) for name, each in rates.get(component, {}).items()}
+        else:
+            quantities = tokens.quantities(number, part, looked.seen.requests[component]) or {}
+        found.append(_Missing(component, part, number, quantities))
+    kinds = {kind: [one for one in found if one.part.kind == kind] for kind in QUANTITIES}
+    prices = prepared.prices
+    untold = [kind for kind, of in kinds.items() if _sum_of("prompt_tokens", (one for one in of if one.part.engine)) is None]
+    free = [] if prices is None else free_models(prepared.config, prices, prepared.rewriting.pool)
+    return {
+        "kinds": {
+            kind: _values(stage, kinds[kind], looked, stored, prices) for kind, stage in QUANTITIES.items() if kinds[kind]
+        },
+        "queries": looked.left,
+        "looked": looked.looked("rewrite"),
+        "wall_seconds": _wall_seconds(found, pools),
+        "usd": None if prices is None else _usd(found, prices).values(),
+        "unpriced": [*untold, *(f"tokens of {model} (no price)" for model in free)],
+    } | ({} if paid is None else {"sample": paid.values()})
+
+
+def _values(
+    stage: str, found: Collection[_Missing], looked: Surveyed, stored: StoredQueries, prices: Prices | None
+) -> dict[str, Any]:
+    """Returns what is missing of a kind, as JSON-able values."""
+    ids, is_whole = looked.why_ids(stage)
+    why = stored.why(_SPACES[stage], ids, looked.seen.prompts) if stage in _SPACES else Counter[str]()
+    if stage == "retrieve" and not stored.keeps("lists"):
+        why, is_whole = Counter({UNKEPT: looked.looked(stage)}), looked.looked(stage) == looked.left
+    unseen, reason = looked.unseen
+    notes = [f"not looked up: {reason}"] if COSTED.index(stage) >= unseen else []
+    notes += ["further rounds in the upper bound alone"] if any(one.part.in_rounds for one in found) else []
+    names = ("prompt_tokens", "completion_tokens") if any(one.part.engine for one in found) else ()
+    sums = {name: _sum_of(name, found) for name in (*names, "seconds")}
+    return {
+        "number": total(one.number for one in found).values(),
+        "reused": round(sum(looked.stored(one.component) for one in found)),
+        "about": looked.looked(stage) < looked.left,
+        "why": dict((+why).most_common()),
+        "drawn": not is_whole,
+        "note": "; ".join(notes),
+        "usd": None if prices is None else _usd(found, prices).values(),
+    } | {name: None if amount is None else amount.values() for name, amount in sums.items()}
+
+
+def _sum_of(quantity: str, found: Iterable[_Missing]) -> Amount | None:
+    """Returns the sum of a quantity; None: it is not known of some component of which there may be any."""
+    needed = [one for one in found if one.number.high]
+    return total(one.quantities[quantity] for one in needed) if all(quantity in one.quantities for one in needed) else None
+
+
+def _usd(found: Iterable[_Missing], prices: Prices) -> Amount:
+    """Returns the price of tokens, by the tier that is asked for, of searches, and of work whose seconds are known."""
+    ends: list[costs.Totals] = [{}, {}, {}]
+    for (stage, name), part, number, quantities in found:
+        for end, sums in enumerate(ends):
+            known = {quantity: amount[end] for quantity, amount in quantities.items()}
+            known |= {cost_quantity(part.kind): number[end]}
+            if part.engine is not None:
+                known |= by_tier(known, part.engine.settings.asked_tier)
+            model = "" if part.engine is None else f"@{part.engine.settings.shown}"
+            sums.setdefault(stage, {})[name + model] = known
+    return Amount(*map(prices.usd, ends))
+
+
+def _rates(prepared: Prepared, paid: PaidSample | None) -> dict[Component, dict[str, float]]:
+    """Returns the seconds of a search and of a pair, by what was paid for, else by the newest finished run of the name."""
+    try:
+        spent = open_run(prepared.output.url(prepared.config.name) if paid is None else paid.folder).spent
+    except (ConfigError, OSError, ValueError):
+        return {}
+    found = {}
+    for stage, components in spent.items():
+        for component, sums in components.items():
+            made = sums.get("searches", 0) + sums.get("pairs", 0)
+            if made and not component.startswith(costs.START_UP):
+                found[stage, component] = {one: sums.get(one, 0.0) / made for one in ("seconds", "device_seconds")}
+    return {(GATE_STAGE, one): of for (stage, one), of in found.items() if stage == "retrieve"} | found
+
+
+def _wall_seconds(found: Collection[_Missing], pools: Mapping[str, Pool]) -> float | None:
+    """Returns the time on the wall of the pool that works longest; None: the time of some work is not known."""
+    if _sum_of("seconds", found) is None:
+        return None
+    seconds, workers = dict[str, float](), Counter[str]()
+    for one in found:
+        known = one.quantities.get("seconds")
+        seconds[one.component[0]] = seconds.get(one.component[0], 0.0) + (known.expected if known else 0.0)
+    for name, pool in pools.items():
+        workers[stage_of_pool(name)] += pool.workers
+    return max((value / max(1, workers[stage]) for stage, value in seconds.items()), default=0.0)

@@ -1,0 +1,111 @@
+"""Why something is missing: by what the store holds of the same queries, in the spaces of the job and in others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from cluster.storage import open_storage
+from jobs.chain.store.files import Space, StoreFiles, read_range
+from jobs.store.contents import abouts, stored_spaces
+
+NEW, NO_STORE = "new queries", "there is no store"
+PROMPT, REQUEST, DECODING, MODEL = "another prompt", "another strategy", "other decoding or values", "another model"
+TEXTS, INDEX, DEPTH, RETRIEVER = "other texts", "another index", "another depth", "another retriever"
+DOCUMENTS, RERANKER = "other documents", "another reranker"
+TOO_OLD, FORGOTTEN = "too old (store_ttl)", "forgotten"
+
+_AS_ASKED = (DECODING, TEXTS, DOCUMENTS)  # reasons of rows that are stored as this job would ask for them
+_WORST_FIRST = (REQUEST, DECODING, PROMPT)
+_IDS = pa.schema([("query_id", pa.string())])
+_REQUESTS = pa.schema([("query_id", pa.string()), ("request", pa.string()), ("prompt_hash", pa.string())])
+
+
+class _Known(NamedTuple):
+    """A space that the store holds, with what made its rows, and the files that are read."""
+
+    space: Space
+    about: Mapping[str, Any]
+    names: Sequence[str]
+
+
+class StoredQueries:
+    """What the store holds of queries."""
+
+    def __init__(self, files: StoreFiles, own: Mapping[Space, Mapping[str, Any]]) -> None:
+        """Reads nothing yet; `files` are those of the job, `own` its spaces with what they are about."""
+        self._files, self._own = files, own
+        self._known: dict[str, list[_Known]] = {}
+
+    def keeps(self, kind: str) -> bool:
+        """Returns whether the job keeps spaces of a kind."""
+        return bool(self._files.root) and any(space.kind == kind for space in self._own)
+
+    def spaces(self, kind: str) -> list[_Known]:
+        """Returns the spaces of a kind, those of the job first."""
+        if not self._known and self._files.root:
+            storage = open_storage(self._files.root)
+            stored = sorted(stored_spaces(storage), key=lambda stored: stored.space not in self._own)
+            about = abouts(storage, [one.space for one in stored])
+            for one in stored:
+                self._known.setdefault(one.space.kind, []).append(_Known(one.space, about[one.space], one.read))
+        return self._known.get(kind, [])
+
+    def of_file(self, known: _Known, name: str, schema: pa.Schema) -> pa.Table:
+        """Returns columns of one file of a space."""
+        return read_range(open_storage(self._files.root), f"{known.space.folder}/{name}", schema=schema)
+
+    def why(self, kind: str, ids: Collection[str], prompts: Collection[tuple[str, str]] = ()) -> Counter[str]:
+        """Returns why queries miss something of a kind of space.
+
+        Args:
+            kind: completions, lists or scores.
+            ids: Of the queries.
+            prompts: Of completions, the names and hashes of prompts of the requests that are missing.
+        """
+        if not self._files.root:
+            return Counter({NO_STORE: len(ids)} if ids else {})
+        found = self._reasons(self._files, kind, ids, prompts)
+        if (left := set(ids) - found.keys()) and (self._files.oldest or self._files.forgotten):
+            found |= dict.fromkeys(left & self._files.forgotten.keys(), FORGOTTEN)
+            whole = replace(self._files, oldest=0, forgotten={})
+            for query_id, reason in self._reasons(whole, kind, left - found.keys(), prompts).items():
+                # others would be missing, too, if they were young
+                found[query_id] = TOO_OLD if reason in _AS_ASKED else reason
+        return Counter(found.get(query_id, NEW) for query_id in ids)
+
+    def _reasons(
+        self, files: StoreFiles, kind: str, ids: Collection[str], prompts: Collection[tuple[str, str]]
+    ) -> dict[str, str]:
+        """Returns query_id -> why something is missing, of those of which the store has something that counts."""
+        found: dict[str, str] = {}
+        names = {name for name, _ in prompts}
+        for known in self.spaces(kind):
+            if not (left := sorted(set(ids) - found.keys())):
+                break
+            is_own = known.space in self._own
+            schema = _REQUESTS if is_own and kind == "completions" else _IDS
+            for row in replace(files, names={known.space: known.names}).rows(known.space, schema, left).to_pylist():
+                reason = self._other(known)
+                if is_own and kind == "completions":
+                    same = (row["request"], row["prompt_hash"]) in prompts
+                    reason = DECODING if same else PROMPT if row["request"] in names else REQUEST
+                    reason = max(found.get(row["query_id"], REQUEST), reason, key=_WORST_FIRST.index)
+                elif is_own:
+                    reason = TEXTS if kind == "lists" else DOCUMENTS
+                found[row["query_id"]] = reason
+        return found
+
+    def _other(self, known: _Known) -> str:
+        """Returns how a space that is not the job's differs from its own."""
+        if known.space.kind != "lists":
+            return MODEL if known.space.kind == "completions" else RERANKER
+        own = [about for space, about in self._own.items() if space.kind == "lists"]
+        same = [about for about in own if about.get("retriever") == known.about.get("retriever")]
+        if not same:
+            return RETRIEVER
+        return DEPTH if any(about.get("index") == known.about.get("index") for about in same) else INDEX

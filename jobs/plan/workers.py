@@ -1,0 +1,259 @@
+"""Workers of the chain's stages that look into the store as those of a run do, and note what they do not find there.
+
+What is missing is neither asked of an engine, nor searched by an encoder or a server, nor scored. Two things are done, since
+they cost no more than looking: recordings answer, and a local BM25 index is searched.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.costs import entry
+from cluster.errors import RetrieverError
+from cluster.storage import remote
+from jobs.chain.arms.opened import OpenedBy, ScoredBy
+from jobs.chain.arms.shared_work import Search
+from jobs.chain.completions import CompletionRecord, Completions
+from jobs.chain.engines import Engines, ShardAnswers
+from jobs.chain.journal import Key
+from jobs.chain.search_texts import Text
+from jobs.chain.searches import Wanted, opened_retriever
+from jobs.chain.stages.fuse import Texts
+from jobs.chain.stages.gate import Gating
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.score import Score
+from jobs.job.engine import open_worker_engine
+from jobs.job.opening import open_documents
+from jobs.tables import unnested
+from retrievers.kinds import RetrieverSettings
+from retrievers.ranking import offsets_of
+from retrievers.reranker import Reranker
+from retrievers.retriever import Alive, JoinedText, RankedLists, Retriever, SearchText, no_heartbeat
+from rewriters.classifier import REQUEST_NAME
+from rewriters.engines import Completion, Request
+
+NOT_STORED = "not_stored"
+PROMPTS = 200  # of the missing requests of a name that are kept, to count their tokens
+
+
+@dataclass
+class Seen:
+    """What the workers have found missing."""
+
+    unknown: set[str] = field(default_factory=set)
+    """Queries of which something is missing, since `take`: what later stages make of them is not known."""
+    typeless: set[str] = field(default_factory=set)
+    """Queries whose type the LLM is to say, likewise."""
+    unanswered: Collection[str] = ()
+    """Queries whose texts are not all known: nothing is searched for them that joins all texts."""
+    requests: dict[tuple[str, str], list[Request]] = field(default_factory=lambda: defaultdict(list))
+    """Stage and name -> some of the missing requests, `PROMPTS` at most."""
+    prompts: set[tuple[str, str]] = field(default_factory=set)
+    """Names and hashes of the prompts of missing requests."""
+    missing: set[Wanted] = field(default_factory=set)
+    """Texts of which a list or a vector is missing, in the present stage."""
+
+    def take(self) -> set[str]:
+        """Returns `unknown` and empties it."""
+        taken, self.unknown = self.unknown, set()
+        return taken
+
+    def note(self, asked: Iterable[tuple[str, Wanted]]) -> None:
+        """Notes the queries that ask for something that is missing."""
+        for query_id, search in asked:
+            parts = search.texts if isinstance(search, JoinedText) else ()  # by whose vectors it may be searched
+            if not self.missing.isdisjoint((search, *parts)):
+                self.unknown.add(query_id)
+        self.missing.clear()
+
+
+class _ReadCompletions(Completions):
+    """The completions of a shard that earlier starts have left; none is written."""
+
+    def merge(self) -> None:
+        """Does nothing."""
+
+
+class StoredAnswers(Engines):
+    """Answers from the store alone, and from recordings; notes the requests that have none."""
+
+    def __init__(self, seen: Seen, *asked: Any) -> None:
+        self._seen = seen
+        super().__init__(*asked)
+
+    def _start(self) -> None:
+        """Opens recordings alone."""
+        self._recorded = {name: open_worker_engine(one) for name, one in self._settings.items() if one.is_recorded}
+        for engine in self._recorded.values():
+            engine.start()
+
+    def close(self) -> None:
+        """Closes the recordings."""
+        for engine in self._recorded.values():
+            engine.close()
+
+    def open(self, shard: int) -> ShardAnswers:
+        """Returns the answers of a shard, which are only read."""
+        return ShardAnswers(self, _ReadCompletions(self._storage, shard, 0, 0.0))
+
+    def complete(self, own: Completions, missing: Mapping[Key, Request], known: int) -> Iterator[tuple[Key, CompletionRecord]]:
+        """Yields recorded completions of requests, and failures in place of the others."""
+        for name, engine in self._recorded.items():
+            for request, answer in engine.complete([request for request in missing.values() if request.engine == name]):
+                yield self.key(request), CompletionRecord(answer, request.prompt)
+        for key, request in missing.items():
+            if request.engine not in self._recorded:
+                self._miss(request)
+                yield key, CompletionRecord(Completion(None, None, "", error_reason=NOT_STORED), request.prompt)
+
+    def _miss(self, request: Request) -> None:
+        self._seen.unknown.add(request.query_id)
+        if request.name == REQUEST_NAME:
+            self._seen.typeless.add(request.query_id)
+        self._seen.prompts.add((request.name, request.prompt_hash))
+
+    def cost(self, request: Request, one: CompletionRecord) -> dict[str, Any]:
+        """Returns an entry with what a run would count: a request, or an answer that is there."""
+        if one.completion.error_reason == NOT_STORED and len(some := self._seen.requests[self.stage, request.name]) < PROMPTS:
+            some.append(request)
+        is_open = request.query_id in self._seen.typeless and not request.name.startswith(REQUEST_NAME)
+        made = 0 if one.start or is_open else one.completion.attempts  # another type may have other strategies
+        return entry(self.stage, request.name, requests=made, reused=int(one.start != 0))
+
+    def lost(self, request: Request, requests: int) -> dict[str, Any]:
+        """Returns an entry without any costs."""
+        return entry(self.stage, request.name)
+
+
+class _NotSearched:
+    """In place of a retriever that is not searched: its lists have one hit that is none, its vectors one number."""
+
+    def __init__(self, missing: set[Wanted]) -> None:
+        self._missing = missing
+
+    def search(self, texts: Sequence[Wanted], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Notes the texts; a list without hits would have the original searched in its place."""
+        self._missing.update(texts)
+        return RankedLists(offsets_of(np.ones(len(texts), dtype=np.int64)), pa.array([""] * len(texts)), np.zeros(len(texts)))
+
+    def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """Notes the texts."""
+        self._missing.update(texts)
+        return np.ones((len(texts), 1), dtype=np.float32)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns nothing."""
+        return {}
+
+
+def is_here(name: str, settings: RetrieverSettings) -> bool:
+    """Returns whether the documents of a retriever's index can be read without fetching the index from S3."""
+    if not any(index.folder is not None and remote(index.folder) for index in settings.indexed(name).values()):
+        return True
+    try:
+        open_documents(name, settings, cached_only=True)
+    except RetrieverError:
+        return False
+    return True
+
+
+def _opened(one: OpenedBy, device: str, seen: Seen) -> Retriever:
+    """Returns a retriever, which is searched if that costs no more than looking."""
+    is_lexical = all(index.is_lexical for index in one.settings.indexed(one.name).values())
+    return opened_retriever(one, device) if is_lexical and is_here(one.name, one.settings) else _NotSearched(seen.missing)
+
+
+class LookingGate(Gating):
+    """The gate; queries whose list is missing are unknown."""
+
+    def __init__(self, seen: Seen, **settings: Any) -> None:
+        self._seen, self.opened = seen, partial(_opened, seen=seen)
+        super().__init__(**settings)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with what the gates say by stored lists."""
+        found = super().__call__(table)
+        query_ids, queries = (table.column(name).to_pylist() for name in ("query_id", "query"))
+        self._seen.note(zip(query_ids, map(SearchText, queries), strict=True))
+        return found
+
+
+class LookingRetrieve(Retrieve):
+    """The retrieval stage; queries with a list or a vector that is missing are unknown."""
+
+    def __init__(self, seen: Seen, **settings: Any) -> None:
+        self._seen, self.opened = seen, partial(_opened, seen=seen)
+        self._query_ids: list[str] = []
+        self._asked: list[tuple[str, Wanted]] = []
+        super().__init__(**settings)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with the lists that are stored."""
+        self._query_ids, self._asked = table.column("query_id").to_pylist(), []
+        found = super().__call__(table)
+        self._seen.note(self._asked)
+        return found
+
+    def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
+        unanswered, found = self._seen.unanswered, super()._routed(search, texts)
+        for name in search.together:
+            found[name] = [text for text in found[name] if self._query_ids[text.row] not in unanswered]
+        asked = [*texts, *(text for of_name in found.values() for text in of_name)]
+        self._asked += [(self._query_ids[text.row], text.search) for text in asked]
+        return found
+
+    def _indexed_texts(self, key: str) -> Texts:
+        one = self._work.retrievers[key]
+        read = super()._indexed_texts(key) if is_here(one.name, one.settings) else lambda doc_ids: [""] * len(doc_ids)
+
+        def texts(doc_ids: Sequence[str]) -> list[str]:  # a hit that stands for a list which is missing has none
+            known = [doc_id for doc_id in doc_ids if doc_id]
+            found = dict(zip(known, read(known), strict=True))
+            return [found.get(doc_id, "") for doc_id in doc_ids]
+
+        return texts
+
+    def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
+        found = super()._vectors(query_ids, texts)
+        for vectors in found.values():
+            size = max((len(vector) for vector in vectors.values()), default=1)
+            vectors.update({text: np.zeros(size, np.float32) for text, vector in vectors.items() if len(vector) != size})
+        return found
+
+
+class _NotScored:
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns no scores."""
+        return np.full(len(queries), np.nan)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns nothing."""
+        return {}
+
+
+class LookingScore(Score):
+    """The scoring stage; queries with a pair that is missing are unknown."""
+
+    def __init__(self, seen: Seen, **settings: Any) -> None:
+        self._seen = seen
+        super().__init__(**settings)
+
+    def opened(self, one: ScoredBy, device: str) -> Reranker:
+        """Returns a reranker that scores nothing."""
+        return _NotScored()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with the scores that are stored."""
+        found = super().__call__(table)
+        rows, entries = unnested(found, "costs")
+        missing = np.unique(rows[pc.greater(entries.field("pairs"), 0).to_numpy(zero_copy_only=False)])
+        self._seen.unknown.update(found.column("query_id").take(pa.array(missing)).to_pylist())
+        return found
