@@ -9,27 +9,21 @@ kept apart. Quantities are stored, money is not: `Prices` computes it on demand.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-
-from cluster.cause import yaml_problem
-from cluster.errors import ClusterError
-from cluster.token_prices import BILLED, ModelPrices, Price, by_tier
 
 # `saved`: searches that were not made, because texts were searched together, or equal to another text of the shard.
 # `reused`: results taken from a store that runs share; their seconds and tokens are 0.
 # `cached_tokens` and `cache_write_tokens` are parts of `prompt_tokens`.
-TOKENS = BILLED
+TOKENS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens")
+"""The quantities that have parts by the tier of the provider's prices: of `prompt_tokens` those of `prompt_tokens@flex` were
+billed by the tier flex."""
 QUANTITIES = ("requests", *TOKENS, "searches", "saved", "pairs", "reused")
 StorageRequest = Literal["put", "get", "list", "head", "delete", "multipart"]
 STORAGE_REQUESTS: tuple[StorageRequest, ...] = get_args(StorageRequest)
@@ -39,6 +33,8 @@ STORAGE_COMPONENT = "storage@"  # key of a stage's requests to S3 in Totals
 COMPLETION_QUANTITIES = ("seconds", "device_seconds", *TOKENS)
 START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 
+Amount = TypeVar("Amount", int, float)
+_TIER = "@"  # between a quantity and the tier of its part
 COST = pa.struct(
     [
         ("stage", pa.string()),
@@ -198,81 +194,17 @@ def work_seconds(costs: Totals) -> dict[str, float]:
     return result
 
 
-NodeKind = Literal["cpu", "gpu"]
+def by_tier(sums: Mapping[str, Amount], tier: str | None) -> dict[str, Amount]:
+    """Returns the parts of quantities that were all billed by one tier; None: it is not known."""
+    return {} if tier is None else {f"{name}{_TIER}{tier}": sums[name] for name in TOKENS if name in sums}
 
 
-class Prices(BaseModel):
-    """Prices in USD, from `prices.yaml`, which has the source of each number."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    cpu_worker_hour: Price = 0.0
-    """A worker without an accelerator, for one hour of work."""
-    device_hour: Price = 0.0
-    """One accelerator for one hour."""
-    tokens: dict[str, ModelPrices] = {}
-    """Model -> price of a million tokens of each kind, and of those of other tiers of the provider."""
-    node_hour: Price | dict[NodeKind, Price] | None = None
-    """A node of the cluster for one hour, busy or not; `gpu`: one with an accelerator. In place of the prices of workers."""
-    driver_hour: Price = 0.0
-    """The driver, for one hour."""
-    searches: dict[str, Price] = {}
-    """Retriever, or provider of web searches -> price of a million searches."""
-    storage_requests: dict[StorageRequest, Price] = {}
-    """Kind of request to S3 -> price of a thousand."""
-
-    @model_validator(mode="after")
-    def _time_is_billed_once(self) -> Prices:
-        doubled = [name for name in ("cpu_worker_hour", "device_hour", "driver_hour") if getattr(self, name)]
-        if self.node_hour is not None and doubled:
-            raise ValueError(f"node_hour bills all time; remove {', '.join(doubled)}, or node_hour")
-        return self
-
-    def node_usd(self, node_seconds: Mapping[str, float]) -> dict[str, float]:
-        """Returns the price of nodes in USD by their kind (`cpu`, `gpu`), from seconds x nodes."""
-        of = self.node_hour or 0.0
-        hour: Mapping[Any, float] = of if isinstance(of, dict) else dict.fromkeys(node_seconds, of)
-        return {kind: seconds / 3600 * hour.get(kind, 0.0) for kind, seconds in node_seconds.items()}
-
-    def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
-        """Returns the price of `costs` in USD, of some stages or all: time, accelerators, tokens, searches, requests to S3.
-
-        Nodes are not part of it: `jobs.runs.bill` has the whole bill.
-        """
-        return sum(
-            self._component(key, sums)
-            for stage in (costs if stages is None else stages)
-            for key, sums in costs.get(stage, {}).items()
-        )
-
-    def _component(self, key: str, sums: Mapping[str, float]) -> float:
-        component, _, model = key.partition("@")
-        hours = sums.get("seconds", 0) / 3600
-        device_hours = sums.get("device_seconds", 0) / 3600
-        time = device_hours * self.device_hour if device_hours else hours * self.cpu_worker_hour
-        usd = time + sums.get("driver_seconds", 0) / 3600 * self.driver_hour
-        usd += sums.get("searches", 0) * self.searches.get(component, self.searches.get(model, 0.0)) / 1e6
-        usd += sum(sums.get(kind, 0) * price for kind, price in self.storage_requests.items()) / 1e3
-        return usd + (self.tokens[model].usd(sums) if model in self.tokens else 0.0)
+def without_tiers(sums: Mapping[str, float]) -> dict[str, float]:
+    """Returns quantities without their parts by tier."""
+    return {name: value for name, value in sums.items() if _TIER not in name}
 
 
-def prices_version(path: Path) -> dict[str, str]:
-    """Returns name and SHA-256 of a file of prices."""
-    return {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-
-def load_prices(path: Path) -> Prices | None:
-    """Reads `prices.yaml`; returns None if there is no such file, and raises ClusterError if it is invalid."""
-    if not path.exists():
-        return None
-    try:
-        return Prices.model_validate(yaml.safe_load(path.read_text()) or {})
-    except yaml.YAMLError as error:
-        raise ClusterError("prices", f"{path}: not YAML: {yaml_problem(error)}; correct it there") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        known = ", ".join(Prices.model_fields)
-        raise ClusterError(
-            "prices", f"{path}: {where}: {first['msg']}, found {first['input']!r} (known keys: {known})"
-        ) from error
+def tokens_of(sums: Mapping[str, float], tier: str) -> dict[str, float]:
+    """Returns the quantities that were billed by a tier."""
+    end = f"{_TIER}{tier}"
+    return {name.removesuffix(end): value for name, value in sums.items() if name.endswith(end)}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from cluster.costs import Prices
+    from cluster.prices import Prices
     from dmqr.quality import JoinedQuality, MeasuredQuality
     from jobs.config.config import Config
     from jobs.pages.ablation import ComparedArms

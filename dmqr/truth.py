@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cluster.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from cluster.costs import Prices
+    from cluster.prices import Prices
     from dmqr.results import Folder
     from jobs.config.settings import EvaluateSettings
     from jobs.log.judgements import Judgements, Key

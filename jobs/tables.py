@@ -11,10 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.cause import one_line
 from cluster.costs import COST, COSTS, OVERHEAD
-from cluster.http import encodable
-from cluster.isolation import KilledWorkerError
 from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AGAIN
 
@@ -228,14 +225,3 @@ def error_row(
     """Returns an ERROR."""
     values = (stage, component, reason, message, raw, attempts)
     return {field.name: value for field, value in zip(ERROR, values, strict=True)}
-
-
-def failed(stage: str, error: Exception) -> dict[str, object]:
-    """Returns the ERROR of a query for which a stage's worker raised."""
-    reason = KILLED if isinstance(error, KilledWorkerError) else FAILED
-    return error_row(stage, None, reason, encodable(f"{type(error).__name__}: {one_line(error)}"))
-
-
-def with_failure(table: pa.Table, stage: str, error: Exception) -> pa.Table:
-    """Returns a block of one query with the row in errors of a stage's worker that raised."""
-    return with_appended(table, "errors", [[failed(stage, error)]])

@@ -26,7 +26,8 @@ from retrievers.models import (
     resolve_model,
     resolved_dtype,
 )
-from retrievers.retriever import SearchText, distinct
+from retrievers.ranking import distinct
+from retrievers.retriever import SearchText
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.server import TextRefused
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, OpenaiEncoderSettings

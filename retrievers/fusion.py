@@ -21,7 +21,7 @@ result of `by_document`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,9 @@ import pyarrow as pa
 from retrievers.lists import BESIDE, ORIGINAL, Hits
 from retrievers.ranking import among_best, offsets_of, order_by_score, ranges, ranks, rounded
 from retrievers.redundancy import Similarity, list_redundancy
-from retrievers.settings import FuseSettings
+
+if TYPE_CHECKING:
+    from retrievers.settings import FuseSettings
 
 FUSION_VERSION = 1  # incremented when the same lists would give other candidates; part of a run's fingerprint
 DIVIDE_VERSION = 2  # likewise of `divide: max`; of 1, it divided the scores of each list

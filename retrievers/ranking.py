@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retrievers.retriever import FIRST_RANK
+Item = TypeVar("Item", bound=Hashable)
+
 
 DECIMALS = 12  # of scores that are sums: mathematically equal sums then tie and are sorted by doc_id, not by the last bit
 _ALL_INTEGERS = 2.0**52  # every double from here on is an integer
@@ -35,7 +39,7 @@ def ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def ranks(lengths: np.ndarray) -> np.ndarray:
     """Returns the rank of every entry within its list, from 1, int64, for flat lists with the given lengths."""
-    return ranges(np.full(len(lengths), FIRST_RANK), lengths)
+    return ranges(np.full(len(lengths), 1), lengths)
 
 
 def order_by_score(query: np.ndarray, scores: np.ndarray, document: np.ndarray | None = None) -> np.ndarray:
@@ -81,3 +85,10 @@ def rounded(values: np.ndarray, decimals: int = DECIMALS) -> np.ndarray:
         result[i] = round(float(values[i]), decimals)
     without_minus_0: np.ndarray = result + 0.0
     return without_minus_0
+
+
+def distinct(items: Sequence[Item]) -> tuple[list[Item], np.ndarray]:
+    """Returns the distinct items in order of first occurrence, and the index of each item among them, shape (n,), int64."""
+    places: dict[Item, int] = {}
+    inverse = np.fromiter((places.setdefault(item, len(places)) for item in items), dtype=np.int64, count=len(items))
+    return list(places), inverse

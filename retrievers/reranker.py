@@ -10,11 +10,12 @@ import numpy as np
 from cluster.errors import RetrieverError
 from cluster.plugins import own_errors
 from retrievers.encoder import TextEncoder, encoder_identity, open_encoder
+from retrievers.ranking import distinct
 from retrievers.rerankers import cross_encoder
 from retrievers.rerankers.cross_encoder import LlmReranker
 from retrievers.rerankers.qwen3 import TEMPLATE_VERSION, Qwen3Reranker
 from retrievers.rerankers.settings import RerankerSettings
-from retrievers.retriever import SearchText, distinct, error_context
+from retrievers.retriever import SearchText, error_context
 from retrievers.served.reranker import ServerReranker
 from retrievers.settings import AnyEncoderSettings, RerankSettings
 

@@ -1,6 +1,6 @@
 """The protocol of all retrievers, the ranked lists that they return, and opening a retriever from its settings.
 
-In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by `doc_id` in
+In the whole project ranks start at 1, and a list is sorted by descending score, equal scores by `doc_id` in
 code point order.
 
 To add a retriever, add a folder (`retrievers.kinds.folders`); one of your own is a plug-in (docs/plugins.md). Its module has
@@ -11,11 +11,11 @@ settings. They raise RetrieverError if there is no index, or none that fits the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,6 @@ from retrievers.kinds import RetrieverSettings, indexed_identities
 
 CODE = "code"
 """Key of a plug-in's code in the identity of a retriever."""
-FIRST_RANK = 1
-"""The rank of the best hit."""
 
 Alive = Callable[[], object]
 """A heartbeat callback: long operations call it regularly while they progress."""
@@ -224,16 +222,6 @@ def error_context(where: str) -> Iterator[None]:
         yield
     except RetrieverError as error:
         raise RetrieverError(error.code, f"{where}: {error}") from error
-
-
-Item = TypeVar("Item", bound=Hashable)
-
-
-def distinct(items: Sequence[Item]) -> tuple[list[Item], np.ndarray]:
-    """Returns the distinct items in order of first occurrence, and the index of each item among them, shape (n,), int64."""
-    places: dict[Item, int] = {}
-    inverse = np.fromiter((places.setdefault(item, len(places)) for item in items), dtype=np.int64, count=len(items))
-    return list(places), inverse
 
 
 def ranked_lists(rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], ids: pa.StringArray) -> RankedLists:

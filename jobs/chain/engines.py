@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.costs import TOKENS, BusyTime, Prices, Totals, add_totals, entry
+from cluster.costs import TOKENS, BusyTime, Totals, add_totals, by_tier, entry
+from cluster.prices import Prices
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import open_storage
-from cluster.token_prices import by_tier
 from jobs.chain.allowance import Allowance, Grant
 from jobs.chain.arms.opened import AnsweredBy
 from jobs.chain.arms.requests import made_with, request_key

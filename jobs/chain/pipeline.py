@@ -14,6 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.cause import one_line
+from cluster.http import encodable
+from cluster.isolation import KilledWorkerError
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.arms.opened import OpenedBy
@@ -39,7 +42,7 @@ from jobs.job import engine
 from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import absolute
-from jobs.tables import SHARD, with_columns, with_failure, without_columns
+from jobs.tables import FAILED, KILLED, SHARD, error_row, with_appended, with_columns, without_columns
 from retrievers.rerankers.settings import RerankerSettings
 
 
@@ -136,7 +139,9 @@ def stages(
 
 def without(table: pa.Table, error: Exception, stage: str, worker: Any) -> pa.Table:
     """Returns a query on which a worker raised, with a row in errors, and with empty columns in place of the worker's."""
-    table = without_columns(with_failure(table, stage, error), getattr(worker, "DROPS", ()))
+    reason = KILLED if isinstance(error, KilledWorkerError) else FAILED
+    failure = error_row(stage, None, reason, encodable(f"{type(error).__name__}: {one_line(error)}"))
+    table = without_columns(with_appended(table, "errors", [[failure]]), getattr(worker, "DROPS", ()))
     empty: list[Any] | None = None if worker is Score else []  # a query without scores is ranked as it was fused
     return with_columns(table, worker.ADDS, (pa.array([empty] * table.num_rows, field.type) for field in worker.ADDS))
 

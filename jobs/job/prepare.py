@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
+from cluster.prices import Prices, load_prices, prices_version
 from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config

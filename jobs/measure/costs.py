@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cluster.costs import Prices, Totals, add_totals, stage_sums
+from cluster.costs import Totals, add_totals, stage_sums
+from cluster.prices import Prices
 from jobs.counts import QUANTITIES, MadeWork, by_arm, cost_quantity, cost_stages
 from jobs.measure.comparison import Comparison
 from jobs.runs.bill import Bill

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cluster.costs import Prices, load_prices
 from cluster.errors import ClusterError, ConfigError
+from cluster.prices import Prices, load_prices
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch

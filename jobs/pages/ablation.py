@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cluster.costs import Prices
+from cluster.prices import Prices
 from cluster.storage.s3_duckdb import kept_duckdb
 from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm

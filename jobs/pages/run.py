@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cluster import costs
-from cluster.costs import START_UP, Prices
+from cluster.costs import START_UP
+from cluster.prices import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, counts_of
 from jobs.job.indexes import noted_changes

@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cluster import costs
-from cluster.costs import Prices, Totals
+from cluster.costs import Totals
+from cluster.prices import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments, RoundQueries, RungTexts, counts_of
 from jobs.job.indexes import encoder_words

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from cluster import costs
-from cluster.token_prices import by_tier
+from cluster.costs import by_tier
 from jobs.chain.completions import uncommitted
 from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared

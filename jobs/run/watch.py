@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
 from cluster import costs
-from cluster.costs import Prices
+from cluster.prices import Prices
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
 from cluster.run.snapshot import NOTHING, Snapshot, StageProgress

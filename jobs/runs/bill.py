@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from cluster.costs import DRIVER, START_UP, Prices, Totals
+from cluster.costs import DRIVER, START_UP, Totals
+from cluster.prices import Prices
 from cluster.run.pool_sizes import stage_of_pool
 from jobs.runs.starts import TIMES, Start
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.costs import Prices, Totals, add_totals
+from cluster.costs import Totals, add_totals
 from cluster.errors import ConfigError
+from cluster.prices import Prices
 from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan
 from cluster.storage import Storage, open_storage, remote
 from cluster.storage.prefetch import prefetch

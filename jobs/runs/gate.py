@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cluster.costs import START_UP, Prices, stage_sums
+from cluster.costs import START_UP, stage_sums
+from cluster.prices import Prices
 from jobs.counts import GateQueries
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import money, number, percent

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import ConfigError
-from jobs.chain.answer import ranked
 from jobs.chain.cuts import cut_from
 from jobs.config.config import Config
 from jobs.job.measure_checks import check_grades, check_measures, deeper, deepest_rank
@@ -28,6 +27,7 @@ from jobs.measure.significance import TIE, Floats, Numbers, paired_test
 from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import ORIGINAL
+from retrievers.order import ranked
 from retrievers.ranking import offsets_of, ranks
 from retrievers.settings import FuseSettings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +11,9 @@ from retrievers.fusion import Fused, fuse
 from retrievers.lists import Hits
 from retrievers.ranking import offsets_of, ranks
 from retrievers.redundancy import Similarity
-from retrievers.settings import FuseSettings
+
+if TYPE_CHECKING:
+    from retrievers.settings import FuseSettings
 
 _ALL = 1 << 30  # more candidates than a query has
 DUPLICATES_VERSION = 3  # incremented when dropping duplicates would leave other candidates; part of a run's fingerprint

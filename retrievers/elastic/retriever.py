@@ -22,6 +22,7 @@ from retrievers.elastic.search import MultiSearch, SearchHits
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import joined_text, search_vectors
+from retrievers.ranking import distinct
 from retrievers.retriever import (
     Alive,
     RankedLists,
@@ -29,7 +30,6 @@ from retrievers.retriever import (
     Search,
     SearchText,
     check_planned,
-    distinct,
     error_context,
     lists_of,
     no_heartbeat,

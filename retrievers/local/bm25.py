@@ -17,7 +17,8 @@ from retrievers.analyzer import Analyzer
 from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
 from retrievers.joined import joined_text
-from retrievers.retriever import Alive, RankedLists, Search, distinct, no_heartbeat, ranked_lists, top_rows
+from retrievers.ranking import distinct
+from retrievers.retriever import Alive, RankedLists, Search, no_heartbeat, ranked_lists, top_rows
 from retrievers.settings import Bm25Settings, FieldWeights
 
 METHOD = "lucene"

@@ -13,7 +13,8 @@ from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
 from retrievers.encoder import RecentVectors, TextEncoder, refusals_named
 from retrievers.joined import search_vectors
-from retrievers.retriever import Alive, RankedLists, Search, SearchText, distinct, no_heartbeat, ranked_lists
+from retrievers.ranking import distinct
+from retrievers.retriever import Alive, RankedLists, Search, SearchText, no_heartbeat, ranked_lists
 
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
 _TEXTS = 256  # texts per matrix product: 16 MB of scores

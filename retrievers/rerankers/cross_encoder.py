@@ -25,7 +25,8 @@ from retrievers.models import (
     read_json,
     resolved_dtype,
 )
-from retrievers.retriever import distinct, error_context
+from retrievers.ranking import distinct
+from retrievers.retriever import error_context
 from retrievers.settings import RerankSettings
 
 # The score of a pair changes by up to 6e-6 with its batch (CPU, float32, MiniLM). Rounding removes nearly all of it, so that

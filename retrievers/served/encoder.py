@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from retrievers.retriever import SearchText, distinct
+from retrievers.ranking import distinct
+from retrievers.retriever import SearchText
 from retrievers.served.client import PROBE, ModelServer, in_order
 from retrievers.settings import OpenaiEncoderSettings
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from retrievers.ranking import distinct
 from retrievers.rerankers.cross_encoder import rounded_scores
-from retrievers.retriever import distinct
 from retrievers.served.client import PROBE, ModelServer, in_order
 from retrievers.settings import RerankSettings
 

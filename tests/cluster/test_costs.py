@@ -29,9 +29,9 @@ from cluster.costs import (
     settle,
     stage_sums,
     totals,
+    without_tiers,
 )
 from cluster.errors import ClusterError
-from cluster.token_prices import without_tiers
 
 SECONDS = st.floats(0, 1e4)
 ENTRIES = st.builds(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.chain.answer import ranked
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.tables import DOCUMENT, FUSED, PAIR_SCORE
 from jobs.tables import SOURCE, WEB_PAGE, nested, unnested
+from retrievers.order import ranked
 from retrievers.ranking import encode, offsets_of, ranks
 from retrievers.web.hits import WebHit, indexed_text
+
+if TYPE_CHECKING:
+    from jobs.chain.arms.shared_work import SharedWork
 
 
 class ArmCandidates(NamedTuple):

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.chain.arms.shared_work import Answer
 from jobs.chain.stages.candidates import ArmCandidates
 from jobs.tables import ITERATE, SOURCE, error_row, nested
 from retrievers.corpora.duplicates import fuse_distinct
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import ORIGINAL, TOGETHER, Lists, by_document
-from retrievers.ranking import offsets_of
+from retrievers.ranking import distinct, offsets_of
 from retrievers.redundancy import Similarity
-from retrievers.retriever import distinct
-from retrievers.settings import FuseSettings
 from retrievers.web.hits import WebHit, indexed_text
+
+if TYPE_CHECKING:
+    from jobs.chain.arms.shared_work import Answer
+    from retrievers.settings import FuseSettings
 
 Texts = Callable[[Sequence[str]], Sequence[str]]
 """doc_ids -> the texts of documents in an index."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cluster import costs
-from cluster.costs import Prices
+from cluster.prices import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.job.steps import WEB_SEARCH
 from jobs.log.judgements import Judgements

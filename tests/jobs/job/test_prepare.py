@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
+from cluster.prices import Prices
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, free_models, prepare, unpriced_models

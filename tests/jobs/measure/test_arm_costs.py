@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.costs import Prices, Totals
+from cluster.costs import Totals
+from cluster.prices import Prices
 from jobs.measure.costs import ArmCost, arm_costs
 from tests.support.jobs.list_folders import arm, write_folder
 

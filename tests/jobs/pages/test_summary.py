@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.costs import Prices
+from cluster.prices import Prices
 from jobs.measure.evaluate import Evaluation
 from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.costs import load_prices
 from cluster.errors import ConfigError, Stopped
+from cluster.prices import load_prices
 from cluster.storage import open_storage
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.costs import Prices
 from cluster.errors import ConfigError, RetrieverError
+from cluster.prices import Prices
 from cluster.run.pool_sizes import local_pools
 from cluster.run.shards import Manifest
 from jobs.config.config import Config

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.costs import Prices
+from cluster.prices import Prices
 from cluster.run.progress import ProgressTracker
 from cluster.run.stage import reporting_to
 from jobs.chain.allowance import Allowance

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cluster.costs import Prices
+from cluster.prices import Prices
 from cluster.storage.files import FileStorage
 from jobs.config.settings import LimitSettings
 from jobs.run.limits import Signals, Stall, Stopped, Sums, limit

@@ -19,8 +19,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.costs import load_prices
 from cluster.metrics.table import METRICS, RUN_LABELS
+from cluster.prices import load_prices
 from jobs.runs.folder import open_run
 from jobs.tables import NOTES
 from retrievers.local.build import build_local_index

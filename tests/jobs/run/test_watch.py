@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cluster.costs import Prices, Totals
+from cluster.costs import Totals
+from cluster.prices import Prices
 from cluster.run.snapshot import Snapshot, StageProgress
 from jobs.run.watch import BUSY_SECONDS, LEAST_SECONDS, RecentRates, Watch
 from jobs.terminal.state import State

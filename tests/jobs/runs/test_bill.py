@@ -15,7 +15,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.costs import DRIVER, STORAGE_REQUESTS, Prices, Totals, add_totals
+from cluster.costs import DRIVER, STORAGE_REQUESTS, Totals, add_totals
+from cluster.prices import Prices
 from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage

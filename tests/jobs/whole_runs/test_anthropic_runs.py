@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.costs import load_prices
+from cluster.prices import load_prices
 from jobs.__main__ import main
 from jobs.runs.folder import open_run
 from tests.support.jobs.whole_runs import rows

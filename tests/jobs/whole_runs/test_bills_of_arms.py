@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster.costs import Prices
+from cluster.prices import Prices
 from jobs.counts import QUANTITIES, cost_quantity
 from jobs.measure.costs import arm_costs
 from jobs.pages.ablation import closing_page, compared

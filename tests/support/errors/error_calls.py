@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cluster.costs import Prices
 from cluster.isolation import Isolation
+from cluster.prices import Prices
 from cluster.run.meter import run_block
 from cluster.run.session import Session
 from cluster.run.settings import ClusterSettings

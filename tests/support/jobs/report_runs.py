@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.costs import Prices, entry, settle
+from cluster.costs import entry, settle
+from cluster.prices import Prices
 from cluster.run.shards import SUCCESS, File, Plan, Shard, put_plan, write_table
 from cluster.storage.files import FileStorage
 from jobs.chain.arms.shared_work import SharedWork
