@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cluster import costs
-from cluster.costs import Prices
+from cluster.costs import by_tier
 from cluster.errors import ConfigError
+from cluster.prices import Prices
 from cluster.run.pool_sizes import Pool, stage_of_pool
-from cluster.token_prices import by_tier
 from jobs.chain.pipeline import COSTED
 from jobs.chain.store.spaces import kept_spaces
 from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.costs import Prices
+from cluster.prices import Prices
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan
