@@ -20,18 +20,17 @@ from cluster.costs import (
     QUANTITIES,
     START_UP,
     BusyTime,
-    Prices,
     Totals,
     add_totals,
     by_start,
     entry,
-    load_prices,
     settle,
     stage_sums,
     totals,
     without_tiers,
 )
 from cluster.errors import ClusterError
+from cluster.prices import Prices, load_prices
 
 SECONDS = st.floats(0, 1e4)
 ENTRIES = st.builds(
