@@ -24,15 +24,14 @@ from jobs.chain.search_texts import Text
 from jobs.chain.store.facts import Searched, StoredLists
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.users import Users
-from jobs.chain.web.answers import WebAnswers
-from jobs.chain.web.search import search_web
+from jobs.chain.web.searches import WebSearches
 from jobs.job.opening import open_retriever
 from jobs.tables import LOST, ORIGINAL
 from retrievers.hybrid.retriever import search_shares
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, joined_lists, single_lists
 from retrievers.web.hits import WebHit
-from retrievers.web.retriever import FailedSearch, PartialAnswer, Web, ranked_list
+from retrievers.web.retriever import Web
 
 Wanted = SearchText | JoinedText
 
@@ -128,55 +127,6 @@ class IndexSearches:
     def save(self) -> None:
         """Stores the lists."""
         self._store.save()
-
-
-class WebSearches:
-    """Searches of the web; texts that are sent alike are one."""
-
-    def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, of_shard: ShardJournal) -> None:
-        self.web, self.name, self.host = web, opened.name, web.host
-        self.answers = WebAnswers(files, Space("web", opened.space), of_shard)
-        self.made: set[Searched] = set()
-        self.alike: set[Searched] = set()
-        self.known: Mapping[Wanted, RankedList] = {}
-        self.hits: dict[Wanted, tuple[WebHit, ...]] = {}
-        """Of each search, best first; of a failed one none."""
-        self.failed: dict[Wanted, FailedSearch] = {}
-        self.silent: dict[Wanted, str] = {}
-        """Search engines that did not answer, of partial lists."""
-        self._first: dict[str, Searched] = {}  # text as it is sent -> the first search that sends it
-
-    def __call__(self, wanted: Mapping[Wanted, Sequence[str]]) -> list[RankedList]:
-        """Returns the list of each search, of a failed one an empty list; those that are not known are asked for."""
-        asked: dict[str, list[str]] = {}
-        for search, query_ids in wanted.items():
-            text, one = self.web.sent(search), Searched(query_ids[0], search)
-            asked.setdefault(text, []).extend(query_ids)
-            if self._first.setdefault(text, one) != one:
-                self.alike.add(one)
-        found = search_web(self.web, self.answers, asked)
-        self.made |= {self._first[text] for text in asked if text in self.answers.made}
-        for search in wanted:
-            answer = found[self.web.sent(search)]
-            if isinstance(answer, FailedSearch):
-                self.failed[search] = answer
-            if isinstance(answer, PartialAnswer):
-                self.silent[search] = answer.silent
-            self.hits[search] = () if isinstance(answer, FailedSearch) else answer
-        return [ranked_list(self.hits[search]) for search in wanted]
-
-    def requests(self, one: Searched) -> int:
-        """Returns how often the text of a search was sent."""
-        return self.answers.requests[self.web.sent(one.search)]
-
-    @property
-    def lost(self) -> int:
-        """Returns how often its texts were sent by attempts that were killed, without an answer that was kept."""
-        return self.answers.lost(list(self._first))
-
-    def save(self) -> None:
-        """Stores the answers."""
-        self.answers.save()
 
 
 class Retrieval:

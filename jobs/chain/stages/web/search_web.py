@@ -15,12 +15,13 @@ from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import with_counts
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
-from jobs.chain.searches import Wanted, WebSearches, charge
+from jobs.chain.searches import Wanted, charge
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.users import request_counts
+from jobs.chain.web.searches import WebSearches
 from jobs.job.steps import open_search_engine
 from jobs.tables import STORED, with_appended
 from retrievers.retriever import SearchText
@@ -102,7 +103,7 @@ class SearchWeb:
             charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], spent, "web")
             if self._work.only is None:
                 needed = {f"{counted}@{model or ''}": users for counted, model in opened.search_names.items()}
-                reused = users.keys() - by.answers.made
+                reused = users.keys() - by.asked
                 counts.update(request_counts("web_searches", needed, reused.__contains__))
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
-from jobs.chain.searches import RoutedSearch, WebSearches
+from jobs.chain.searches import RoutedSearch
+from jobs.chain.web.searches import WebSearches
 from jobs.tables import ORIGINAL, STORED, error_row, with_appended
 from retrievers.lists import TOGETHER
 from retrievers.web.retriever import FailedSearch
@@ -72,7 +73,7 @@ def web_errors(rows: int, texts: Iterable[Text], searches: WebSearches) -> list[
     for text in texts:
         sent = searches.web.sent(text.search)
         if (failure := searches.failed.get(text.search)) is not None:
-            attempts = max(1, searches.answers.requests[sent])
+            attempts = max(1, searches.sends[sent])
             message = f"the search of {text.strategy} failed: {failure.message}"
             said[text.row].setdefault(
                 (failure.reason, sent), error_row("retrieve", searches.name, failure.reason, message, sent, attempts)

@@ -1,0 +1,154 @@
+"""Searches of the web: answers in journals as they come, in the run's folder, and in the store.
+
+An answer is known by what is asked of the provider and by the text as it was sent. In the store it lies under the query_id of
+each query that asked it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.run.stage import heartbeat
+from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.journal import ShardJournal
+from jobs.chain.store.facts import Searched
+from jobs.chain.store.files import Space, StoreFiles
+from jobs.tables import WEB_ANSWERS
+from retrievers.retriever import JoinedText, RankedList, SearchText
+from retrievers.web.hits import WebHit
+from retrievers.web.retriever import FailedSearch, PartialAnswer, Web, ranked_list
+
+SCHEMA = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("search", pa.string()),  # digest of `text`
+        ("text", pa.string()),
+        WEB_ANSWERS.field("hits"),
+    ]
+)
+
+
+class WebSearches:
+    """The searches of a block by one provider; texts that are sent alike are one.
+
+    Attributes:
+        web: The search engine.
+        name: Of the retriever, in messages.
+        host: Of the server.
+        known: Lists that an earlier stage has made: none.
+        made: Searches that this run has made, by the first query that asked each.
+        alike: Those that needed none of their own.
+        hits: Of each search, best first; of a failed one none.
+        failed: Why searches failed.
+        silent: Search engines that did not answer, of partial lists.
+        asked: Texts that this run has sent, whether they were answered or not.
+        sends: Of each text, without those that a kill has lost.
+    """
+
+    def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, journal: ShardJournal) -> None:
+        self.web, self.name, self.host = web, opened.name, web.host
+        self._files, self._space, self._journal = files, Space("web", opened.space), journal
+        self.known: Mapping[SearchText | JoinedText, RankedList] = {}
+        self.made, self.alike = set[Searched](), set[Searched]()
+        self.hits: dict[SearchText | JoinedText, tuple[WebHit, ...]] = {}
+        self.failed: dict[SearchText | JoinedText, FailedSearch] = {}
+        self.silent: dict[SearchText | JoinedText, str] = {}
+        self.asked, self.sends = set[str](), Counter[str]()
+        self._first: dict[str, Searched] = {}  # text as it is sent -> the first search that sends it
+        self._query_ids: dict[str, dict[str, None]] = {}  # text -> who asks it
+        self._answers: dict[str, tuple[WebHit, ...] | FailedSearch] = {}
+        self._stored: set[tuple[str, str]] = set()  # query_id and text of rows in the store
+
+    def __call__(self, wanted: Mapping[SearchText | JoinedText, Sequence[str]]) -> list[RankedList]:
+        """Returns the list of each search, of a failed one an empty list; those that are not known are asked for.
+
+        Each different text is sent once. What is answered is journaled as it comes.
+
+        Raises:
+            RetrieverError: No search succeeds: the key or the address.
+        """
+        for search, query_ids in wanted.items():
+            text, one = self.web.sent(search), Searched(query_ids[0], search)
+            self._query_ids.setdefault(text, {}).update(dict.fromkeys(query_ids))
+            if self._first.setdefault(text, one) != one:
+                self.alike.add(one)
+        self._look_up([text for text in map(self.web.sent, wanted) if text not in self._answers])
+        missing = list(dict.fromkeys(text for text in map(self.web.sent, wanted) if text not in self._answers))
+        for number, (text, answer) in enumerate(self.web.find(missing, self._sending) if missing else (), start=1):
+            self._answers[text] = answer
+            if text:
+                self.asked.add(text)
+                self._record(text, answer)
+            heartbeat(number / len(missing))
+        for search in wanted:
+            answer = self._answers[self.web.sent(search)]
+            if isinstance(answer, FailedSearch):
+                self.failed[search] = answer
+            if isinstance(answer, PartialAnswer):
+                self.silent[search] = answer.silent
+            self.hits[search] = () if isinstance(answer, FailedSearch) else answer
+        self.made |= {self._first[text] for text in map(self.web.sent, wanted) if text in self.asked}
+        return [ranked_list(self.hits[search]) for search in wanted]
+
+    def requests(self, one: Searched) -> int:
+        """Returns how often the text of a search was sent."""
+        return self.sends[self.web.sent(one.search)]
+
+    @property
+    def lost(self) -> int:
+        """Returns how often its texts were sent by attempts that were killed, without an answer that was kept."""
+        return sum(self._journal.lost[self._space.name, text] for text in self._first)
+
+    def save(self) -> None:
+        """Puts the answers into the store, under each query that asked them and has none there; partial ones stay out."""
+        if self._space not in self._files.names:
+            return
+        rows = [
+            {"query_id": query_id, "search": text_key(text), "text": text, "hits": [hit._asdict() for hit in answer]}
+            for text, answer in self._answers.items()
+            if text and not isinstance(answer, FailedSearch | PartialAnswer)
+            for query_id in self._query_ids.get(text, ())
+            if (query_id, text) not in self._stored
+        ]
+        self._files.put(self._space, pa.Table.from_pylist(rows, SCHEMA))
+
+    def _look_up(self, texts: Sequence[str]) -> None:
+        """Takes the answers to texts that this run was given before, and then those of the store."""
+        for text in texts:
+            if (row := self._journal.known.get((self._space.name, text))) is not None:
+                self._answers[text] = _hits(row)
+                self.asked.add(text)
+                self.sends[text] = row["requests"]
+        wanted = {text for text in texts if text not in self._answers}
+        query_ids = [query_id for text in wanted for query_id in self._query_ids[text]]
+        if query_ids and self._space in self._files.names:
+            for row in self._files.rows(self._space, SCHEMA, query_ids).to_pylist():
+                if row["text"] in wanted:
+                    self._stored.add((row["query_id"], row["text"]))
+                    self._answers.setdefault(row["text"], _hits(row))
+
+    def _sending(self, text: str) -> None:
+        """Records that a text is about to be sent; any thread may call it."""
+        self.sends[text] += 1
+        self._journal.sent((self._space.name, text))
+
+    def _record(self, text: str, answer: tuple[WebHit, ...] | FailedSearch) -> None:
+        """Journals an answer; a failed search is none."""
+        if not isinstance(answer, FailedSearch):
+            hits = [hit._asdict() for hit in answer]
+            row = {"space": self._space.name, "text": text, "hits": hits, "requests": self.sends[text], "lost": 0}
+            self._journal.put(row)
+
+
+def text_key(text: str) -> str:
+    """Returns 32 hex digits of a text as it is sent."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _hits(row: Mapping[str, Any]) -> tuple[WebHit, ...]:
+    return tuple(WebHit(**hit) for hit in row["hits"])
