@@ -75,14 +75,6 @@ def test_who_waits_is_let_in_by_a_commit() -> None:
     assert answers == [True, False]
 
 
-def test_a_shard_that_is_tried_again_does_not_wait_for_itself(tracker: ProgressTracker) -> None:
-    for shard in (0, 1, 0):
-        assert tracker.admit(shard, 0) is True
-    tracker.mark_committed(0)
-    assert tracker.admit(2, 0) is True  # the second try took no second place
-    assert tracker.admit(3, 0) is None
-
-
 def test_a_commit_that_is_told_twice_makes_room_once(tracker: ProgressTracker) -> None:
     for shard in (0, 1):
         tracker.admit(shard, 0)
@@ -204,13 +196,6 @@ def test_ready_workers(tracker: ProgressTracker) -> None:
     assert there()["rewrite"] == (2, 2)
 
 
-def test_seconds_since_the_last_heartbeat(tracker: ProgressTracker, now: list[float]) -> None:
-    now[0] += 30
-    assert tracker.seconds_since_heartbeat() == 30
-    tracker.heartbeat("rewrite", None, 0, None)
-    assert tracker.seconds_since_heartbeat() == 0
-
-
 def test_the_tracker_stays_small_and_ends_empty(tracker: ProgressTracker, now: list[float]) -> None:
     order = random.Random(7)
     for shard in range(3000):
@@ -259,14 +244,6 @@ def test_a_shard_that_is_given_up_leaves_the_gate_closed_and_its_costs_counted(t
     assert (snapshot.halted, snapshot.queries, tracker.in_flight()) == (1, 0, 0)
     assert [page.spent for page in snapshot.stages.values()] == [spent, {}, {}]
     assert tracker.admit(1, 0) is False
-
-
-def test_costs_of_an_attempt_that_died_are_not_counted(tracker: ProgressTracker) -> None:
-    attempt = tracker.block_started("rewrite", 0, 10, "w")
-    tracker.heartbeat("rewrite", 0, attempt, 0.7, {"rewrite": {"dmqr@m": {"requests": 7}}})
-    tracker.block_started("rewrite", 0, 10, "v")
-    assert tracker.progress().stages["rewrite"].spent == {}
-    assert tracker.progress().retries == [("rewrite", 0, 2)]
 
 
 def test_outages_of_workers_are_one_per_service_and_end_with_the_worker(tracker: ProgressTracker) -> None:

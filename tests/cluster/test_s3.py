@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from cluster.storage.s3 import PART, S3Storage
 from cluster.storage.traffic import take_traffic
 from tests.support.cluster.clock import Clock
 from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
-from tests.support.cluster.s3_server import KEYS, S3Server, connect
+from tests.support.cluster.s3_server import S3Server, connect
 
 
 @pytest.fixture(scope="module")
@@ -142,18 +140,6 @@ def test_what_follows_upon_a_store_that_is_away_does_not_wait_as_long_again(
         proxy.faults = []
         store.put("key", b"1")
         assert not s3_client._unavailable
-
-
-@pytest.mark.slow
-def test_a_request_that_hangs_is_given_up_and_made_again(
-    store: S3Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3_client, "READ_SECONDS", 0.5)
-    s3_client._client.cache_clear()
-    proxy.faults = [Fault("slow", times=1, seconds=2), Fault("slow", method="GET", times=1, seconds=2)]
-    assert store.put_if_absent("key", b"ours")
-    assert store.get("key") == b"ours"
-    s3_client._client.cache_clear()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -387,11 +373,6 @@ def test_no_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no credentials for S3; set AWS_ACCESS_KEY_ID" in refusal(open_storage(s3.fresh()).get, "x")
 
 
-def test_a_profile_that_is_not_there(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-    assert "nobody" in refusal(open_storage(s3.fresh()).get, "x")
-
-
 @pytest.mark.parametrize(
     ("address", "line"),
     [
@@ -410,46 +391,6 @@ def test_no_word_of_an_address_that_could_be_secret(
     assert "hid" not in text
 
 
-class Metadata(BaseHTTPRequestHandler):
-    """The service that gives machines their credentials, at the first times out of order."""
-
-    broken = 3
-
-    def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        Metadata.broken -= 1
-        keys = {"AccessKeyId": KEYS["AWS_ACCESS_KEY_ID"], "SecretAccessKey": KEYS["AWS_SECRET_ACCESS_KEY"], "Token": ""}
-        said = json.dumps({"Code": "Success", "Expiration": "2040-01-01T00:00:00Z"} | keys)
-        said = "token" if self.command == "PUT" else "role" if self.path.rstrip("/").endswith("credentials") else said
-        self.send_response(500 if Metadata.broken >= 0 else 200)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said.encode())
-
-    do_GET = do_PUT = _answer
-
-    def log_message(self, *_: Any) -> None:
-        return
-
-
-def test_credentials_that_cannot_be_had_for_a_moment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
-    service = HTTPServer(("127.0.0.1", 0), Metadata)
-    threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{service.server_port}")
-    try:
-        storage = open_storage(s3.fresh())
-        storage.put("k", b"1")
-        assert storage.get("k") == b"1"
-        assert Metadata.broken < 0
-    finally:
-        service.shutdown()
-        service.server_close()
-
-
 def test_a_key_is_what_it_says_with_every_character(s3: S3Server) -> None:
     storage = open_storage(s3.fresh("a b+c=d%20#?&é"))
     for key in ("date=2026-01-31/x y.parquet", "ü/#1?.json", "100%25"):
@@ -463,23 +404,3 @@ def test_folders_made_by_a_console_are_no_objects(s3: S3Server) -> None:
     connect(s3).put_object(Bucket=s3.bucket, Key=storage.root.split("/", 3)[3] + "/empty/", Body=b"")
     assert list(storage.list()) == []
     assert storage.folders() == ["empty"]
-
-
-def test_settings_of_boto3_are_heeded(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in s3.environment:
-        monkeypatch.delenv(name)
-    environment = s3.environment
-    (tmp_path / "credentials").write_text(
-        f"[night]\naws_access_key_id={environment['AWS_ACCESS_KEY_ID']}\n"
-        f"aws_secret_access_key={environment['AWS_SECRET_ACCESS_KEY']}\n"
-    )
-    (tmp_path / "config").write_text(f"[profile night]\nregion=eu-central-1\nendpoint_url={s3.endpoint}\nmax_attempts=2\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_PROFILE", "night")
-    storage = open_storage(s3.fresh())
-    storage.put("k", b"1")
-    assert storage.get("k") == b"1"
-    client = s3_client.client()
-    assert client.meta.region_name == "eu-central-1"
-    assert client.meta.config.retries["total_max_attempts"] == 1, "all patience is ours"

@@ -69,18 +69,6 @@ def test_pools_of_one_machine(requests: dict[str, PoolRequest], there: Nodes, po
     assert (sized, list(sized)) == (pools, list(requests))
 
 
-@pytest.mark.parametrize(
-    ("gpus", "retrieve", "rerank"),
-    [(0, 0.0, 0.0), (1, 0.0, 1.0), (2, 1.0, 1.0), (8, 1.0, 1.0)],
-)
-def test_accelerators_go_to_the_last_stage_first_one_each_and_never_to_one_that_cannot_use_them(
-    gpus: float, retrieve: float, rerank: float
-) -> None:
-    pools = size_pools(REQUESTS, own(gpus), local=True)
-    assert [pools[name].gpus for name in REQUESTS] == [0.0, retrieve, rerank]
-    assert [pools[name].cpus for name in REQUESTS] == [1, 1 if retrieve else CORES, 1 if rerank else CORES]
-
-
 VLLM = {
     "rewrite": PoolRequest(gpus=1, can_use_gpu=True, takes_spare_gpus=True),
     "retrieve": PoolRequest(can_use_gpu=True),
@@ -98,12 +86,6 @@ def test_engines_come_before_the_others_and_take_what_these_leave(
     pools = size_pools(VLLM, machine(100, gpus), local=True)
     assert pools["rewrite"] == Pool(engines, 1, 1)
     assert (pools["retrieve"].gpus, pools["rerank"].gpus) == (retrieve, rerank)
-
-
-def test_engines_that_span_several_accelerators() -> None:
-    requests = VLLM | {"rewrite": PoolRequest(gpus=4, can_use_gpu=True, takes_spare_gpus=True)}
-    assert size_pools(requests, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 4)
-    assert size_pools(requests, machine(100, 10), local=True)["rewrite"] == Pool(2, 1, 4)
 
 
 # ---------------------------------------------------------------- a cluster

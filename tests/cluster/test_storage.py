@@ -244,11 +244,6 @@ def test_a_relative_path_stays_where_it_was_when_opened(tmp_path: Path, monkeypa
     assert (tmp_path / "runs" / "k").exists()
 
 
-def test_a_writable_folder_passes_and_the_probe_is_gone(storage: Storage) -> None:
-    check_writable(storage, "output")
-    assert keys(storage) == []
-
-
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ClusterError, match=f"output: cannot write to {tmp_path}/file/runs: .*name another folder"):

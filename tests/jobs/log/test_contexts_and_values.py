@@ -17,7 +17,6 @@ from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
 from jobs.log.rows import contexts, values
 from jobs.tables import STORED
-from rewriters.normalise import query_id
 
 Row = dict[str, Any]
 AFTER = LogColumns("query", context_column="turns")
@@ -42,21 +41,6 @@ def run(log: Path, out: Path, columns: LogColumns, shard_size: int = 100) -> tup
 # ---------------------------------------------------------------- contexts
 
 
-def test_the_same_words_after_other_turns_are_another_query(tmp_path: Path) -> None:
-    said = [None, "", " ", "any trains?", "Any  trains?", "any trains?", "any buses?"]
-    log = write(tmp_path / "log.parquet", {"query": ["And on Sunday?"] * 7, "turns": said})
-    summary, found = run(log, tmp_path / "out", AFTER)
-    assert {(row["context"], row["log_count"]) for row in found["queries"]} == {
-        (None, 3), ("any trains?", 3), ("any buses?", 1)
-    }  # fmt: skip
-    assert {row["normalised"] for row in found["queries"]} == {"and on sunday?"}
-    ids = [query_id("and on sunday?", context) for context in said]
-    assert [row["query_id"] for row in found["query_map"]] == ids
-    assert ids[0] == ids[1] == ids[2] == query_id("and on sunday?")
-    schema = pq.read_schema(tmp_path / "out" / summary.tables["queries"][0].key)
-    assert schema.names == [*STORED["queries"].names, "context"]
-
-
 KINDS = [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2), pa.list_(pa.string_view())]
 
 
@@ -65,14 +49,6 @@ def test_lists_of_text_are_joined(kind: pa.DataType) -> None:
     column = pa.array([["any trains?", "yes"], None, [None, "any trains?"], [None, None]], kind)
     assert contexts(column, 100).to_pylist() == [b"any trains?\nyes", None, b"any trains?", None]
     assert values(column).to_pylist() == ["any trains?; yes", None, "any trains?", None]
-
-
-def test_of_a_long_context_the_newest_characters_count(tmp_path: Path) -> None:
-    said = ["old words " * 900 + "and then the näwest", "other words " * 900 + "and then the näwest", "the näwest"]
-    columns = LogColumns("query", context_column="turns", max_context_chars=10)
-    _, found = run(write(tmp_path / "log.parquet", {"query": ["q"] * 3, "turns": said}), tmp_path / "out", columns)
-    assert [(row["context"], row["log_count"]) for row in found["queries"]] == [("the näwest", 3)]
-    assert found["errors"] == []
 
 
 def test_a_row_with_a_context_that_is_not_utf8_is_rejected(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, _parts, dedup
 from jobs.log.files import find_log_files
 from jobs.tables import STORED
-from rewriters.normalise import normalise
 
 COLUMNS = LogColumns("query")
 
@@ -143,14 +141,6 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.M
     assert one == two
 
 
-def test_only_what_the_summary_names_is_there(tmp_path: Path) -> None:
-    (tmp_path / "out" / "plan").mkdir(parents=True)
-    (tmp_path / "out" / "plan" / "another.parquet").write_text("of another attempt")
-    summary, _ = run(write(tmp_path / "log.parquet", {"query": ["a", None]}), tmp_path / "out")
-    named = [file.key for files in summary.tables.values() for file in files]
-    assert left(tmp_path / "out") == sorted([*named, "plan/another.parquet"])
-
-
 # ---------------------------------------------------------------- what a row is
 
 
@@ -214,17 +204,6 @@ def test_an_id_may_repeat_with_its_query_but_not_with_another(tmp_path: Path) ->
     assert left(tmp_path / "none") == []
 
 
-@pytest.mark.slow
-def test_one_ambiguous_id_among_many_is_found(tmp_path: Path) -> None:
-    ids = [f"id {i}" for i in range(70000)]
-    rows = {"query": [f"query {i % 900}" for i in range(70000)], "id": ids}
-    summary, _ = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", LogColumns("query", "id"))
-    assert (summary.rows, summary.queries) == (70000, 900)
-    ids[69999] = "id 3"
-    with pytest.raises(LogError, match=r"id 'id 3' stands for 2 different queries"):
-        run(write(tmp_path / "log.parquet", rows), tmp_path / "out", LogColumns("query", "id"))
-
-
 def test_hive_partitions_order_rows_name_them_and_are_columns(tmp_path: Path) -> None:
     for day, rows in (("2020-01-02", ["b", "c"]), ("2020-01-01", ["a"]), ("__HIVE_DEFAULT_PARTITION__", ["d"])):
         write(tmp_path / "log" / f"date={day}" / "lang=en%2Fus" / "part-0.parquet", {"query": rows})
@@ -244,23 +223,3 @@ def test_hive_partitions_order_rows_name_them_and_are_columns(tmp_path: Path) ->
 
 
 # ---------------------------------------------------------------- real logs
-
-
-@pytest.fixture
-def shared_logs() -> Path:
-    folder = os.environ.get("DMQR_SHARED")
-    if not folder:
-        pytest.skip("DMQR_SHARED names no folder with logs/")
-    return Path(folder) / "logs"
-
-
-@pytest.mark.slow
-def test_bing_log_has_6256_queries_and_every_popularity(shared_logs: Path, tmp_path: Path) -> None:
-    columns = LogColumns("query", "row", "popularity")
-    summary, tables = run(shared_logs / "bing_covid_jan2020", tmp_path / "out", columns)
-    assert (summary.rows, summary.queries) == (33871, 6256)
-    total: Counter[str] = Counter()
-    for file in find_log_files(str(shared_logs / "bing_covid_jan2020")):
-        for row in pq.read_table(file.path).to_pylist():
-            total[normalise(row["query"])] += row["popularity"]
-    assert {normalise(q["query"]): q["log_count"] for q in tables["queries"]} == total

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from cluster.errors import LogError, RetrieverError
 from cluster.storage import open_storage
 from jobs.index.sources import passages
-from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns, check_log, has_values
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
@@ -27,7 +26,7 @@ from jobs.log.rows import read_rows
 from jobs.log.table_file import FORMS, TableFault, open_table
 from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import corpus_files, corpus_schema
-from retrievers.settings import CorpusSettings, SplitSettings
+from retrievers.settings import CorpusSettings
 from rewriters.engines.recorded import RecordedEngine
 from tests.support.cluster.s3_server import S3Server
 
@@ -246,25 +245,6 @@ def test_a_column_of_nulls_in_one_shard_has_no_type(empty: str, tmp_path: Path) 
     assert len(tables_of[0]["query_map"]) == len(ROWS) + (empty in NAMES)
 
 
-@pytest.mark.slow
-def test_many_files_in_parts_give_one_log_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for start in range(0, 400, 50):
-        rows = [(f"q{n}", f"query {n % 37}") for n in range(start, start + 50)]
-        write_form(tmp_path / "log" / f"queries-{start:03d}.ndjson.gz", ("id", "query"), rows)
-    (tmp_path / "log" / "queries-empty.ndjson").write_text("")
-    whole = tables(str(tmp_path / "log"), tmp_path / "whole", LogColumns("query", "id"))
-    monkeypatch.setattr(dedup_module, "PART_ROWS", 10)
-    monkeypatch.setattr("jobs.log.rows.BATCH_ROWS", 16)
-    assert tables(str(tmp_path / "log"), tmp_path / "parts", LogColumns("query", "id")) == whole
-    assert [row["log_id"] for row in whole["query_map"]] == [f"q{n}" for n in range(400)]
-    path = write_form(tmp_path / "a.ndjson.gz", ("query", "pad"), [(f"query {n}", "x" * 300) for n in range(60_000)])
-    table = open_table(path)
-    assert table is not None
-    assert [text for batch in table.batches(["query"], 1000) for text in batch.column(0).to_pylist()] == [
-        f"query {n}" for n in range(60_000)
-    ]
-
-
 # ---------------------------------------------------------------- text that is not UTF-8
 
 
@@ -476,15 +456,6 @@ def test_columns_of_a_json_corpus_have_the_type_of_their_values(tmp_path: Path) 
     }  # fmt: skip
     assert (second["tags"], second["mixed"], second["size"]) == ([], "7", 1.5)
     assert (third["mixed"], json.loads(third["of"]), third["nothing"]) == ("seven", {"x": [1, {"y": None}]}, None)
-
-
-def test_rows_of_csv_are_split(tmp_path: Path) -> None:
-    (tmp_path / "c.csv").write_text('id,body\n007,"' + "The spring tide comes at new moon. " * 20 + '"\n')
-    columns = CorpusSettings(id_column="id", title_column=None, text_column="body", split=SplitSettings(size=120, overlap=30))
-    found = passages([str(tmp_path / "c.csv")], columns, tmp_path, lambda *_: None)
-    kept = pq.read_table(str(found.sources[0])).to_pylist()
-    assert found.notes == [f"{len(kept)} passages of 1 documents"]
-    assert [(row["source"], row["id"]) for row in kept] == [("007", f"007#{place}") for place in range(1, len(kept) + 1)]
 
 
 # ---------------------------------------------------------------- on S3

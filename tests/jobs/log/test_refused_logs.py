@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from pathlib import Path
 from typing import Any
@@ -101,20 +100,7 @@ def test_names_do_not_depend_on_where_the_log_lies(tmp_path: Path) -> None:
     assert [f.name for f in find_log_files(f"{tmp_path}/here/a/")] == ["x.parquet"]
 
 
-def test_partitions_in_the_configured_path_count_too(tmp_path: Path) -> None:
-    write(tmp_path / "date=2020-01-31" / "x.parquet", ROWS)
-    (file,) = find_log_files(f"{tmp_path}/date=2020-01-31/")
-    assert (file.name, dict(file.partitions)["date"]) == ("x.parquet", "2020-01-31")
-    assert sum(group.rows for group in check_log([file], LogColumns("query", "date"))) == 2
-
-
 # ---------------------------------------------------------------- checking
-
-
-def test_one_bad_file_among_many_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "1.parquet", ROWS)
-    bad = write(tmp_path / "2.parquet", {"text": ["a"]})
-    assert refusal(str(tmp_path)).startswith(f"log file {bad}: no column 'query'")
 
 
 @pytest.mark.parametrize(
@@ -168,13 +154,6 @@ def test_files_that_are_no_parquet(tmp_path: Path) -> None:
     assert refusal(str(path)).endswith("column 'query' (log.query_column) stands in it more than once; name another")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    log = write(tmp_path / "log.parquet", ROWS)
-    os.chmod(log, 0)
-    assert refusal(log) == f"log file {log}: cannot be read (Permission denied); make it readable"
-
-
 def test_a_log_without_rows(tmp_path: Path) -> None:
     none = {"query": pa.array([], pa.string())}
     log, remedy = write(tmp_path / "1.parquet", none), "name another log.path, or set log.allow_empty"
@@ -220,14 +199,6 @@ def test_bad_counts(tmp_path: Path) -> None:
     assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (
         f"log file {log}: column 'n' (log.count_column) adds up to more than 9,223,372,036,854,775,807; correct it"
     )
-
-
-def test_a_log_that_goes_away_between_check_and_read(tmp_path: Path) -> None:
-    log = write(tmp_path / "log.parquet", {"query": ["a"], "day": [datetime.date(2020, 1, 1)]})
-    files = find_log_files(log)
-    os.unlink(log)
-    with pytest.raises(LogError, match="cannot be read"):
-        dedup(files, COLUMNS, open_storage(str(tmp_path / "out")), 10)
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "log.jsonl"])

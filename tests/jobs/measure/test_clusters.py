@@ -58,11 +58,6 @@ def test_what_is_a_near_duplicate(one: str, other: str, same: bool) -> None:
     assert (found[0] == found[1]) == same
 
 
-def test_they_are_numbered_as_they_come_and_what_has_no_text_is_alone() -> None:
-    assert query_clusters(["b a", None, "x", "a b", None]).tolist() == [0, 1, 2, 0, 3]
-    assert query_clusters([]).tolist() == []
-
-
 def test_a_long_log_takes_seconds() -> None:
     made = np.random.default_rng(1)
     words = np.array([f"w{n}" for n in range(4000)])

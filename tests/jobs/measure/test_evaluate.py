@@ -187,13 +187,6 @@ def test_what_does_not_count_is_counted(
     assert not nothing or frame.unmatched[1] in dict(MAP)
 
 
-def test_where_every_query_gains_alike_no_variance_is_claimed(run: Run) -> None:
-    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}})
-    assert found.pairs["RR@10"].difference == 1
-    assert found.values()["measures"]["RR@10"]["interval"] is None
-    assert any("no test: every cluster differs by the same" in note and "nDCG@10" in note for note in found.notes)
-
-
 def test_an_id_that_was_also_rejected_once_counts_with_its_query(run: Run) -> None:
     made = run(0, 1, 2)
     rows = [("l1", None), ("l1", "q1"), ("l1", None)]

@@ -30,7 +30,6 @@ from jobs.pages.ablation import PER_QUERY, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.report_ablations import ArmOf, ablation_at, comparison_of, values_of
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
 QUERIES = [
@@ -72,26 +71,6 @@ def test_every_judged_query_with_its_measures(run: RunFolder, tmp_path: Path, ca
     assert f"not kept: `dmqr report {run.storage.root} --qrels FILE` writes it to the page" in printed
 
 
-def test_a_trec_run_file_has_the_figures_of_evaluate(run: RunFolder, tmp_path: Path) -> None:
-    qrels, path = str(tmp_path / "qrels.tsv"), str(tmp_path / "it's.run")
-    assert main(["evaluate", run.storage.root, qrels, "--key", "query_id", "--trec", path]) == 0
-    found = evaluate(run, read_qrels(qrels, key="query_id"))
-    judged = [ir_measures.Qrel(topic, doc_id, int(grade)) for topic, doc_id, grade in map(str.split, QRELS.splitlines())]
-    measures = [ir_measures.parse_measure(name) for name in MEASURES]
-    lines = list(ir_measures.read_trec_run(path))
-    sums = dict.fromkeys(MEASURES, 0.0)
-    for one in ir_measures.iter_calc(measures, judged[:-1], lines):
-        sums[str(one.measure)] += one.value
-    assert {name: value / 3 for name, value in sums.items()} == pytest.approx(
-        {name: pair.b for name, pair in found.pairs.items()}
-    )
-    topics = [line.query_id for line in lines]
-    assert (topics.count(query_id(0)), topics.count(query_id(1)), len(topics)) == (3, 30, 33)  # all that were kept
-    first = Path(path).read_text().splitlines()[0].split()
-    assert (first[0], first[1], first[3], first[4], first[5]) == (query_id(0), "Q0", "1", "1.0", run.record["run_id"])
-    assert [name for name in tmp_path.iterdir() if name.name.startswith(".")] == []
-
-
 def test_a_topic_is_the_judged_log_row(run: RunFolder, tmp_path: Path) -> None:
     """Two rows of one query are two topics with the same list; a rejected row has none."""
     queries = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
@@ -102,13 +81,6 @@ def test_a_topic_is_the_judged_log_row(run: RunFolder, tmp_path: Path) -> None:
     lines = [line.split() for line in (tmp_path / "a.run").read_text().splitlines()]
     assert [line[0] for line in lines] == ["l1"] * 3 + ["l2"] * 3
     assert [line[2] for line in lines[:3]] == [line[2] for line in lines[3:]]
-
-
-def test_a_run_without_results_gives_an_empty_file(tmp_path: Path) -> None:
-    run = RunMaker(tmp_path)(QUERIES, ("general",), commit=0, finished=False)
-    judgements = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
-    write_run(str(tmp_path / "a.run"), run, measure(run, judgements))
-    assert (tmp_path / "a.run").read_text() == ""
 
 
 def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -> None:
@@ -127,15 +99,6 @@ def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither Parquet nor CSV"):
         write_tables(str(tmp_path / "a.txt"), LONG, [])
-
-
-def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
-    arms = [ArmOf("original", "always", ())]
-    further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None), "key": "query"}
-    comparison = comparison_of(arms, values_of(arms, 3), queries=("", "", None), **further)
-    run = ablation_at(tmp_path, arms, [(query_id(n), "original", ["d1"]) for n in range(3)])
-    path = write_trec(str(tmp_path / "runs"), run, comparison.frame)["original"]
-    assert [one.query_id for one in ir_measures.read_trec_run(path)] == [query_id(0), query_id(1)]
 
 
 @given(st.lists(st.text(min_size=1, max_size=130), unique=True, max_size=8))

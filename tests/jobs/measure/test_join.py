@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 from pathlib import Path
@@ -151,13 +150,6 @@ def test_rows_of_sets_are_those_of_the_ablations_and_the_test_is_welchs(folders:
         moved[name] = np.array([value - values["original", key] for (arm, key), value in values.items() if arm == "full"])
     welch = stats.ttest_ind(moved["birds"], -moved["tools"], equal_var=False)
     assert rows[None, "full", "P@5"]["p"] == pytest.approx(welch.pvalue)
-
-
-def test_the_average_loss_is_that_of_table_4(folders: list[str]) -> None:
-    rows = {(row["set"], row["arm"]): row for row in dmqr.evaluate(*folders, measures=["P@5"]).table.to_pylist()}
-    losses = [rows[name, "full"]["mean"] - rows[name, "without general"]["mean"] for name in SETS]
-    assert rows[None, "without general"]["loss"] == pytest.approx(math.fsum(losses) / 2)
-    assert rows[None, "general"]["loss"] is None
 
 
 def test_the_command_line_prints_the_same(folders: list[str], capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.comparison import Comparison, compare
-from jobs.measure.diff.quality import quality
 from jobs.measure.evaluate import evaluate
 from jobs.measure.exports import write_trec
 from jobs.pages.ablation import ComparedArms, ablation_report, closing_page, closing_values, compared, write_pages
@@ -204,14 +203,6 @@ def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) ->
     ).frame.left_out  # without a cutoff they read 1,000
     assert deep.startswith("AP, RR(rel=2), Bpref: left out: reads 1,000 documents, lists end at 5")
     assert deep.endswith(" to 1,000, or measure AP@5, RR(rel=2)@5, nDCG@5 in place of Bpref")
-
-
-def test_where_every_measure_looks_deeper_nothing_is_measured_and_why_is_said(side: Side) -> None:
-    run = side("a", 5, ["R@20"])
-    assert str(evaluate(run, QRELS).warning).startswith("nothing is measured: R@20: left out: reads 20 documents")
-    assert "nothing is measured: R@20" in shown(MeasuredRun(evaluate(run, QRELS)).page())
-    found = quality(side("b", 50, ["R@20"]), run, QRELS, 5)
-    assert str(found.warning).startswith("nothing is measured: B: R@20: left out")
 
 
 def test_the_original_alone_ends_at_the_fuse_depth(side: Side) -> None:

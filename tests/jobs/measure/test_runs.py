@@ -93,12 +93,6 @@ def test_what_is_said_of_a_finished_run(nights: Nights) -> None:
     assert (run["usd"], run["usd_per_1000_queries"]) == (usd, 10 * usd)
 
 
-def test_a_finished_run_is_listed_without_its_commits(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
-    nights("2026-01-31")
-    monkeypatch.setattr("jobs.measure.run_list.open_run", None)
-    assert nights.listed()[0]["queries"] == 100
-
-
 def test_a_run_that_was_killed_counts_what_is_committed(nights: Nights) -> None:
     storage = nights("2026-01-31", status="running")
     commit(storage, Manifest(0, 1, {}, {"queries": 40}, COSTS))
@@ -160,15 +154,6 @@ def test_the_runs_of_a_config_are_those_of_its_name(
     assert " ".join(night) == f"night-2026-01-31-{FINGERPRINT} 2026-02-01 02:15 finished 100 2 0.7500 0.5000 $10.00"
 
 
-def test_an_output_lists_every_name_and_a_name_its_own(
-    nights: Nights, runs: Callable[..., list[list[str]]], tmp_path: Path
-) -> None:
-    nights("2026-01-31")
-    nights("2026-01-30", name="another")
-    assert [row[0].rsplit("-", 1)[0] for row in runs(str(tmp_path / "runs"))[1:]] == ["another-2026-01-30", "night-2026-01-31"]
-    assert [row[-1] for row in runs(str(tmp_path / "runs" / "night"))[1:]] == ["-"]  # no prices, so no cost
-
-
 def test_the_page(nights: Nights, tmp_path: Path, runs: Callable[..., list[list[str]]]) -> None:
     nights("2026-01-30", results=0.7)
     nights("2026-01-31")
@@ -177,22 +162,6 @@ def test_the_page(nights: Nights, tmp_path: Path, runs: Callable[..., list[list[
     assert "2 of 2 runs are finished" in html
     assert html.index(f"night-2026-01-30-{FINGERPRINT}") < html.index(f"night-2026-01-31-{FINGERPRINT}")
     assert "0.7000" in html
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["runs"], "/runs: no run lies there; start one with: dmqr run CONFIG"),
-        (["runs", "--date", "2026-01-31"], "--date: runs is no config, which it would change; leave it out"),
-        (["runs", "--prices", "none.yaml"], "--prices none.yaml: no such file; give one like configs/prices.yaml"),
-    ],
-)
-def test_refused(
-    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["runs", *arguments]) == 2
-    assert words in capfd.readouterr().err
 
 
 def test_on_s3(s3: S3Server, values: Values, runs: Callable[..., list[list[str]]]) -> None:

@@ -229,11 +229,6 @@ def test_results_that_the_original_does_not_have(run: RunFolder) -> None:
     }
 
 
-def test_without_a_reranker_there_is_no_gain(tmp_path: Path) -> None:
-    run = write_folder(tmp_path, {"runs": LISTED, "results": FOUND}, queries=3, arms=RANKED_ARMS)
-    assert {one.reranker_gain for one in worths(run).values()} == {None}
-
-
 def test_a_plain_run(tmp_path: Path) -> None:
     results = [row | {"arm": "run"} for row in FOUND]
     tables = {"runs": LISTED, "scores": [row for row in SCORES if row["reranker"] == "own"], "results": results}

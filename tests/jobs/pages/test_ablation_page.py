@@ -3,45 +3,141 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.measure.comparison import Comparison
+from jobs.counts import QUANTITIES
+from jobs.measure.comparison import Comparison, differences
+from jobs.measure.costs import ArmCost
+from jobs.measure.strategies import Funnel, Worth
 from jobs.pages.ablation import MOST_ARMS, ComparedArms, ablation_report, pareto_front
 from jobs.pages.comparison import Comparisons
 from jobs.runs.saving import saved
 from jobs.terminal.formats import figure
-from tests.support.jobs.report_ablations import (
-    ARMS,
-    MEASURES,
-    ArmOf,
-    ablation_at,
-    comparison_of,
-    costs_of,
-    funnel_of,
-    values_of,
-    worth_of,
-)
-from tests.support.jobs.report_runs import Page, query_id
+from tests.support.jobs.list_folders import Row, write_folder
+from tests.support.jobs.list_folders import arm as described
+from tests.support.jobs.report_runs import Page, frame_of, query_id
 
+Floats = npt.NDArray[np.float64]
 KEYS = 60
+MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5")
+STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 
 
-def compared(arms: list[ArmOf] = ARMS, keys: int = KEYS, **further: Any) -> Comparison:
+def made(
+    name: str, family: str = "arms", strategies: Sequence[str] = STRATEGIES, effect: float = 0.0, **more: Any
+) -> Row:  # fmt: skip
+    """Returns an arm as run.json has it; `effect` is what it adds to the values of the original."""
+    return described(name, family, strategies=list(strategies), effect=effect, **more)
+
+
+ARMS = [
+    made("full", "always", effect=0.06),
+    made("original", "always", ()),
+    made("general", "always", ("general",), 0.01, original=False),
+    made("keyword", "always", ("keyword",), -0.04, original=False),
+    made("without general", "subsets", STRATEGIES[1:], 0.05),
+    made("without keyword", "subsets", ("general", *STRATEGIES[2:]), 0.065),
+    made("fuse.k=10", "grid", effect=0.055, changes={"fuse.k": 10}),
+    made("full #2", "samples", effect=0.058),
+    made("full #3", "samples", effect=0.061),
+]
+
+
+def values_of(arms: Sequence[Row], keys: int, seed: int = 7) -> Floats:
+    """Returns invented values (arms, measures, keys): those of the original, moved on some keys by the arm's effect."""
+    random = np.random.default_rng(seed)
+    hard = random.beta(1.2, 1.0, keys)
+    hard[random.random(keys) < 0.2] = 0
+    values = np.empty((len(arms), len(MEASURES), keys))
+    shared = random.normal(0, 0.5, keys)  # queries that any rewrite helps
+    for place, arm in enumerate(arms):
+        moved = np.zeros(keys) if arm["name"] == "original" else (shared + random.normal(0, 1, keys)) * 0.12 + arm["effect"]
+        still = random.random(keys) < 0.35
+        values[place, 0] = np.round(np.clip(np.where(still, hard, hard + moved), 0, 1), 3)
+        values[place, 1] = np.round(np.clip(values[place, 0] * 1.1 + random.normal(0, 0.05, keys), 0, 1) * 6) / 6
+        values[place, 2] = np.round(np.clip(values[place, 0] * 0.5, 0, 1) * 5) / 5
+        values[place, 3] = values[place, 0] > 0.3
+    return values
+
+
+def comparison_of(arms: Sequence[Row], values: Floats, baseline: str = "original", **further: Any) -> Comparison:
+    """Returns a comparison of these values."""
+    names = tuple(arm["name"] for arm in arms)
+    keys = values.shape[2]
+    random = np.random.default_rng(3)
+    given: dict[str, Any] = {"keys": tuple(f"k{n}" for n in range(keys)), "key": "query_id"}
+    given |= {name: further.pop(name) for name in ("keys", "query_ids", "queries", "key") if name in further}
+    frame = frame_of(
+        values, arms=names, measures=MEASURES, counts=random.integers(1, 9, keys), condensed=np.clip(values * 1.05, 0, 1),
+        unjudged=np.linspace(0.1, 0.3, len(names)), **given,
+    )  # fmt: skip
+    families = {arm["name"]: arm["family"] for arm in arms}
+    oracles = frozenset(arm["name"] for arm in arms if arm["members"])
+    found = tuple(differences(frame, baseline, 0.01, families, oracles))
+    return Comparison(
+        frame, baseline, 0.01, {arm["name"]: arm for arm in arms}, found, **({"slices": (), "notes": ()} | further)
+    )
+
+
+def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> Funnel:
+    """Returns an invented funnel."""
+    rows: dict[str, list[int | None]] = {}
+    for n, name in enumerate(strategies):
+        alone = (120 - 25 * n) * scale
+        rows[name] = [900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23)]
+    return Funnel(300, 1500 * scale, 1200 * scale, rows)
+
+
+def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[Worth]:
+    """Returns invented worths."""
+    return [Worth(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n) for n, name in enumerate(strategies)]
+
+
+def costs_of(arms: Sequence[Row], comparison: Comparison | None = None, *, priced: bool = True) -> list[ArmCost]:
+    """Returns invented costs: by strategies and by what an arm changes."""
+    random = np.random.default_rng(5)
+    gains = {one.arm: one.difference for one in comparison.differences if one.measure == MEASURES[0]} if comparison else {}
+    found: list[ArmCost] = []
+    for arm in arms:
+        if arm["members"]:
+            continue
+        rewrites = 300 * len(arm["strategies"])
+        seconds = 12 + rewrites * 0.9 * random.uniform(0.9, 1.1)
+        usd = 0.004 + rewrites * 0.00035 * random.uniform(0.8, 1.4)
+        gain = gains[arm["name"]] / usd if arm["name"] in gains else None
+        found.append(
+            dict.fromkeys((*QUANTITIES, *(f"alone_{name}" for name in QUANTITIES)), 0)
+            | {
+                "arm": arm["name"], "seconds": seconds, "device_seconds": seconds * 0.6, "requests": rewrites,
+                "prompt_tokens": rewrites * 210, "completion_tokens": rewrites * 48, "searches": 600 + 2 * rewrites,
+                "pairs": 9000, "standalone_usd": usd if priced else None, "marginal_usd": usd * 0.1 if priced else None,
+                "gain_per_usd": gain if priced else None,
+            }
+        )  # fmt: skip
+    return found
+
+
+def compared(arms: list[Row] = ARMS, keys: int = KEYS, **further: Any) -> Comparison:
     return comparison_of(arms, values_of(arms, keys), **further)
 
 
-def html(folder: Path, comparison: Comparison | None, arms: list[ArmOf] = ARMS, **options: Any) -> str:
-    run = ablation_at(folder, arms)
-    funnel, costs = funnel_of() if comparison else None, costs_of(arms, comparison)
+def html(folder: Path, comparison: Comparison | None, arms: list[Row] = ARMS, **options: Any) -> str:
+    counts = {"arm/full/requests/dmqr@m": 9600, "arm/full/searches/bm25@": 40000}
+    costs = {"rewrite": {"dmqr@m": {"requests": 1100.0, "reused": 100.0}}, "retrieve": {"bm25@": {"searches": 5000.0}}}
+    evaluate = {"qrels": "qrels.tsv", "measures": list(MEASURES)}
+    run = write_folder(folder, {}, queries=3, arms=arms, strategies=STRATEGIES, counts=counts, costs=costs, evaluate=evaluate)
+    funnel, needed = funnel_of() if comparison else None, costs_of(arms, comparison)
     return ablation_report(
-        ComparedArms(run, None, saved(run), Comparisons([comparison] if comparison else []), funnel, worth_of(), costs),
+        ComparedArms(run, None, saved(run), Comparisons([comparison] if comparison else []), funnel, worth_of(), needed),
         **options,
     )
 
@@ -73,7 +169,7 @@ def test_the_tables_have_the_figures_of_the_comparison(tmp_path: Path) -> None:
 
 
 def test_best_and_second_best_are_marked_as_printed() -> None:
-    arms = [ArmOf(name) for name in "abcde"] + [ArmOf("bound", members=("a",)), ArmOf("full #2", "samples")]
+    arms = [made(name) for name in "abcde"] + [made("bound", members=["a"]), made("full #2", "samples")]
     values = np.tile(np.array([0.5, 0.50004, 0.4, 0.49999, 0.3, 0.9, 0.8])[:, None, None], (1, len(MEASURES), 4))
     found = comparison_of(arms, values, "e")
     assert found.best_two("P@5") == ({"a", "b", "d"}, {"c"})
@@ -108,7 +204,7 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
         assert losses == pytest.approx((whole - without).mean(axis=1))
     cells = Page(html(tmp_path, comparison)).row("left-out", rows[0][0])
     assert cells == [*map(signed, rows[0][1]), signed(float(np.mean(rows[0][1])))]
-    assert compared([arm for arm in ARMS if arm.family != "subsets"]).left_out() == []
+    assert compared([arm for arm in ARMS if arm["family"] != "subsets"]).left_out() == []
 
 
 def test_strategies_costs_and_queries_are_those_handed_in(tmp_path: Path) -> None:
@@ -147,7 +243,7 @@ def test_the_front_is_what_nothing_is_cheaper_and_better_than(points: list[tuple
 
 @pytest.mark.slow
 def test_of_many_arms_the_best_have_rows(tmp_path: Path) -> None:
-    arms = [*ARMS, *(ArmOf(f"grid {n}", "grid", effect=n / 3000) for n in range(200))]
+    arms = [*ARMS, *(made(f"grid {n}", "grid", effect=n / 3000) for n in range(200))]
     page = Page(html(tmp_path, compared(arms, 20), arms))
     names = {row[0].strip() for row in page.rows["arms"]}
     assert {"original", "full"} <= names

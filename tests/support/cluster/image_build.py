@@ -23,11 +23,6 @@ def instructions(dockerfile: Path) -> list[Instruction]:
     return [Instruction(*line.split(maxsplit=1)) for line in joined.splitlines() if line.strip()]
 
 
-def environment(of: list[Instruction]) -> dict[str, str]:
-    """The variables of all ENV instructions, unresolved."""
-    return dict(pair.split("=", 1) for one in of if one.name == "ENV" for pair in one.text.split())
-
-
 def in_context(path: Path) -> bool:
     """Whether .dockerignore leaves a file in the context: of everything the names that it lists, less some names anywhere."""
     rules = [line for line in Path(ROOT, ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]

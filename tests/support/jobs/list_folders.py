@@ -20,7 +20,11 @@ from jobs.tables import OPTIONAL_QUERIES, STORED
 
 Row = dict[str, Any]
 Lists = Mapping[str, Sequence[str]]  # query_id -> doc_ids, best first
-ENCODER = {"model": "models/small"}
+START: Row = {
+    "start": 1, "began": "2026-03-01T01:02:03Z", "wall_seconds": 75.0, "status": "finished", "task_slots": 4, "outages": [],
+    "queued": {}, "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}},
+    "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
+}  # fmt: skip
 ARM = pa.field("arm", pa.string())
 SCHEMAS = STORED | {
     "candidates": pa.schema(
@@ -137,7 +141,8 @@ def write_folder(
         more = (counts or {}) if number == 0 else {}
         commit(storage, Manifest(number, 1, files, {"queries": len(members), **more}, (costs or {}) if number == 0 else {}))
     record: Row = {
-        "run_id": "small-0123456789ab", "status": "finished", "config": config.model_dump(), "starts": [], "indexes": {},
+        "run_id": "small-0123456789ab", "status": "finished", "config": config.model_dump(), "config_file": "small.yaml",
+        "versions": {"python": "3.11", "vllm": None}, "indexes": {}, "starts": [START],
     }  # fmt: skip
     if arms is not None:
         record["ablation"] = {"arms": list(arms), "shared": {"naive": {}, "executed": {}}}

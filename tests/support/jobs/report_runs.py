@@ -32,6 +32,7 @@ from retrievers.lists import Lists
 from retrievers.ranking import offsets_of
 from rewriters.normalise import normalise
 from tests.support.jobs.in_flight import RETRIEVED, SCORED
+from tests.support.jobs.list_folders import START
 from tests.support.jobs.one_arm import one_arm
 
 PRICES = Prices(
@@ -242,14 +243,9 @@ class RunMaker:
         return File(f"{table}/plan.parquet", len(rows), sink.getvalue().size)
 
     def _record(self, config: Config, status: str, strategies: Sequence[Row]) -> None:
-        start = {
-            "start": 1, "began": "2026-03-01T01:02:03Z", "wall_seconds": 75.0, "status": status, "task_slots": 4,
-            "outages": [], "queued": {},
-            "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}}, "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
-        }  # fmt: skip
         record = {
             "run_id": "small-0123456789ab", "status": status, "config": config.model_dump(), "config_file": "small.yaml",
-            "versions": {"python": "3.11", "vllm": None}, "indexes": {"bm25": {}}, "starts": [start],
+            "versions": {"python": "3.11", "vllm": None}, "indexes": {"bm25": {}}, "starts": [START | {"status": status}],
             "redundancy": {"asked": "cosine", "used": "overlap"}, "node_time": None,
         } | ({"identity": {"rewrite": {"rewriter": {"strategies": list(strategies)}}}} if strategies else {})  # fmt: skip
         self.storage.put("run.json", json.dumps(record).encode())

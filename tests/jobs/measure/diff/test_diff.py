@@ -299,14 +299,6 @@ def test_costs_are_of_a_thousand_queries(side: Side) -> None:
     assert not [one for one in found if not one.a and not one.b]
 
 
-def test_strangers_texts_are_made_visible(side: Side) -> None:
-    a = side("a", [Query("evil\x1b[31m\u202e", {"general": "a\x07"})])
-    b = side("b", [Query("evil\x1b[31m\u202e", {"general": "[bold]b"})])
-    page = shown(a, b)
-    assert "evil[U+001B][31m[U+202E]" in page
-    assert "general: a[U+0007] -> [bold]b" in page
-
-
 def test_the_verb(side: Side, capfd: pytest.CaptureFixture[str]) -> None:
     a, b = side("a"), side("b", evaluate={"qrels": "nowhere.tsv"})
     assert main(["diff", a.storage.root, b.storage.root]) == 0
