@@ -258,13 +258,6 @@ def test_an_answer_that_drips_has_the_time_of_one_attempt() -> None:
         assert time.monotonic() - began < 2.9, "of 3 s for each whole answer"
 
 
-def test_a_wait_beyond_the_patience_is_an_outage_that_may_end() -> None:
-    with FakeModels("tei", embed=embed) as fake:
-        encoder = encoder_at(fake, patience_minutes=0.01)
-        fake.fail("late", Said(429, b"", {"Retry-After": "86400"}), 1)
-        assert encoder.encode(searches("late")).shape == (1, 3)
-
-
 @waited_for
 def test_an_error_inside_a_good_answer_is_the_status_that_it_names(
     embedding: FakeModels, reranking: FakeModels, content: bytes

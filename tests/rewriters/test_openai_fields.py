@@ -18,7 +18,7 @@ from rewriters.engines.openai.protocol import sent_fields, without_fields
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal, text_completion
+from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
 from tests.support.rewriters.messages_server import MessagesServer
 from tests.support.rewriters.requests import ask, one
 
@@ -263,23 +263,6 @@ def test_a_text_goes_to_completions_as_it_is_and_a_message_to_chats(server: Fake
         },
     ]  # fmt: skip
     assert (done.text, done.model, done.usage, done.prompt_tokens) == ("answer to: <|user|>\ntea", "tiny", "reported", 2)
-
-
-def test_ends_and_usage_of_a_text_are_read_as_those_of_a_message(server: FakeServer, opened: Opened) -> None:
-    def cut(body: Body) -> Reply:
-        found = text_completion("green t", {"prompt_tokens": 7, "completion_tokens": 64})
-        found["choices"][0]["finish_reason"] = "length"
-        return Reply(content=json.dumps(found).encode())
-
-    server.answer = cut
-    done = one(opened(server), text("tea"))
-    assert (done.text, done.finish_reason, done.prompt_tokens, done.completion_tokens) == ("green t", "length", 7, 64)
-
-
-def test_faults_of_completions_are_retried_as_those_of_chats(server: FakeServer, opened: Opened) -> None:
-    server.fail("tea", "503", times=1)
-    done = one(opened(server), text("tea"))
-    assert (done.text, done.attempts) == ("answer to: tea", 2)
 
 
 def test_a_server_that_does_not_know_the_field_of_marks_is_asked_without_and_it_is_told(

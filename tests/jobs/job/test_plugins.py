@@ -88,26 +88,6 @@ def test_its_code_is_in_the_fingerprint_and_in_the_identity_of_its_index(load: L
     assert before["code"] != after["code"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"leest": 2}, r"retrieve\.retrievers\.own\.leest: unknown key; did you mean 'least'\? \(known: kind, index, least\)"),
-        ({"least": "x"}, r"retrieve\.retrievers\.own\.least: input should be a valid integer"),
-        ({"kind": "overlap:Overlap"}, r"own\.kind: overlap:Overlap is not a class of RetrieverSettings"),
-        ({"kind": "overlap:OverlapSetings"}, r"own\.kind: .*has no OverlapSetings; did you mean 'OverlapSettings'"),
-        ({"kind": "no_such.module:Own"}, r"own\.kind: there is no module no_such\.module"),
-        ({"kind": "elastik"}, r"own\.kind: no kind 'elastik'; did you mean 'elastic'\? \(known: elastic, hybrid, "),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_one_line(load: Load, job: Values, settings: Values, line: str) -> None:
-    job["retrieve"]["retrievers"]["own"] |= settings
-    with pytest.raises(ConfigError, match=line) as raised:
-        load()
-    assert "\n" not in str(raised.value)
-    code = "plugin" if "kind" in settings and settings["kind"] != "elastik" else "config-"
-    assert raised.value.code.startswith(code)
-
-
 @pytest.mark.slow
 def test_an_entry_point_is_a_kind_and_misspellings_are_answered_with_it(load: Load, job: Values, tmp_path: Path) -> None:
     files = {"own_search/__init__.py": "", "own_search/overlap.py": page_file("overlap.py")}

@@ -23,7 +23,6 @@ from jobs.job.prepare import Prepared, free_models, prepare, unpriced_models
 from jobs.run.resume_check import check_indexes_unchanged
 from retrievers import models
 from retrievers.local.build import build_local_index
-from rewriters.calls import JOINT_PROMPT
 from tests.support.retrievers.blocks import index_fields
 
 Values = dict[str, Any]
@@ -116,18 +115,6 @@ def test_what_decides_the_output_is_in_it(job: Values, name: str, change: Change
     assert fingerprint(job, change) != before, name
 
 
-@pytest.mark.slow
-def test_the_text_of_a_joint_prompt_is_in_it_and_its_name_is_not(job: Values) -> None:
-    own_prompt(job)
-    before = fingerprint(job)
-    assert fingerprint(job, lambda values: own_prompt(values, name="moved.txt")) == before
-    assert fingerprint(job, lambda values: own_prompt(values, "Rewrite well: {query}")) != before
-    own_prompt(job, JOINT_PROMPT + "\n\n")
-    ours = fingerprint(job)
-    del job["rewrite"]["joint_prompt"]
-    assert fingerprint(job) == ours
-
-
 @pytest.mark.parametrize(
     "change", [move_recording, rename_index, put("rerank", {"kind": "none", "keep": 3, "model": "another"})]
 )
@@ -139,38 +126,12 @@ def test_where_files_lie_and_keys_that_are_not_used_are_not_in_it(job: Values, c
 # ---------------------------------------------------------------- what is checked
 
 
-def test_nothing_is_left_behind(job: Values) -> None:
-    found = prepared(job)
-    assert [path for path in Path("runs").rglob("*") if path.is_file()] == []
-    assert found.storage.root == str(Path("runs", found.run_id).absolute())
-    assert [one["path"] for one in found.inputs] == ["log.parquet"]
-
-
-def test_a_budget_needs_prices(job: Values) -> None:
-    put("limits.max_cost_usd", 5)(job)
-    with pytest.raises(ConfigError, match=r"limits\.max_cost_usd needs prices, and there is no prices\.yaml beside job\.yaml"):
-        prepared(job)
-    Path("prices.yaml").write_text("cpu_worker_hour: 1\n")
-    assert prepared(job).prices is not None
-
-
 # ---------------------------------------------------------------- an index that was replaced
 
 
 def begin(found: Prepared) -> None:
     """What a start of the run leaves before its first shard is committed."""
     found.storage.put("run.json", json.dumps({"identity": found.identity, "status": "running"}).encode())
-
-
-def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> None:
-    before = prepared(job)
-    begin(before)
-    replace_index()
-    after = prepared(job)
-    with pytest.raises(ClusterError) as refused:
-        check_indexes_unchanged(after)
-    assert before.storage.root in str(refused.value)
-    assert "was started with another index and is not finished (indexes.bm25." in str(refused.value)
 
 
 def test_an_unfinished_run_whose_hub_has_moved_is_refused(job: Values, monkeypatch: pytest.MonkeyPatch) -> None:

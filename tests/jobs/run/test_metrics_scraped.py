@@ -10,11 +10,9 @@ import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,9 +22,8 @@ from cluster.prices import load_prices
 from jobs.runs.folder import open_run
 from jobs.tables import NOTES
 from retrievers.local.build import build_local_index
-from tests.support.jobs.whole_runs import ROOT, SAMPLE, finish, rows, sample_shards, start, wait_for_commits, wait_until
+from tests.support.jobs.whole_runs import ROOT, SAMPLE, finish, rows, sample_shards, start
 from tests.support.retrievers.blocks import index_fields
-from tests.support.rewriters.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 
@@ -149,48 +146,6 @@ def test_without_kills_they_agree_with_the_tables(nodes: str, place: Path, tmp_p
     assert set(found["ray_dmqr_queries_waiting"]) == {(stage,) for stage in STAGES}
     assert all(0 <= share <= 1 for share in found["ray_dmqr_busy_share"].values())
     assert text.count(f'{RUN_LABELS[1]}="{folder.name}"') == text.count(f'{RUN_LABELS[0]}="scraped"') > 100
-
-
-def rewritten(body: dict[str, Any]) -> str:
-    query = body["messages"][0]["content"].rsplit("Query: ", 1)[1][:200]
-    return json.dumps({name: f"{query} {number}" for number, name in enumerate(STRATEGIES)}, ensure_ascii=False)
-
-
-def worker_of(stage: str) -> psutil.Process | None:
-    """A worker of our own cluster, whose raylet is a child of this process."""
-    for one in psutil.Process(os.getpid()).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if " ".join(one.cmdline()).startswith(f"ray::MapWorker(MapBatches({stage}))"):
-                return one
-    return None
-
-
-def test_with_kills_the_difference_is_the_lost_row(nodes: str, place: Path, tmp_path: Path) -> None:
-    with FakeServer(text=rewritten, seconds=1.5) as server:
-        engine = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 8}
-        running = run_on(nodes, place, tmp_path, engine)
-        for stage in ("Rewrite", "Retrieve"):
-            if stage == "Rewrite":  # which may have done its work before the first commit
-                wait_until(running, lambda: server.in_flight and server.sends.total() > QUERIES // 8)
-            else:
-                wait_for_commits(running, tmp_path / "runs", 1)
-            wait_until(running, lambda stage=stage: worker_of(stage))
-            victim = worker_of(stage)
-            assert victim is not None
-            victim.kill()
-        folder = finish(running).folder
-    found = metrics_of(scraped(nodes), folder.name)
-    check_counters(found, folder)  # the lost row included
-    lost = sum(row["requests"] for row in rows(folder, "costs") if row["error"] == "lost")
-    answered = sum(row["requests"] for row in rows(folder, "costs") if row["error"] is None and row["stage"] == "rewrite")
-    assert lost > 0
-    assert sum(found["ray_dmqr_requests_total"].values()) - answered == lost
-    assert answered == QUERIES
-    # a request that was killed between its line in the journal and its sending is counted, too
-    assert answered < server.sends.total() <= sum(found["ray_dmqr_requests_total"].values())
-    retried = found["ray_dmqr_retries_total"]
-    assert retried.keys() <= {("rewrite",), ("retrieve",)}
-    assert retried["rewrite",] >= 1
 
 
 def test_a_run_may_export_none(nodes: str, place: Path, tmp_path: Path) -> None:

@@ -92,16 +92,6 @@ def test_a_run_at_work(folder: FileStorage, status: Callable[..., str]) -> None:
     assert line(page, "cost") == "$0.500, 40 requests"
 
 
-def test_values_for_programs(folder: FileStorage, status: Callable[..., str]) -> None:
-    values = json.loads(status(folder.root, "--json"))
-    assert (values["state"], values["host"], values["pid"], values["start"]) == ("running", "far", 4711, 1)
-    assert values["shards"] == {"committed": 2, "planned": 10}
-    assert values["queries"]["committed"] == 20
-    assert [stage["name"] for stage in values["stages"]] == ["rewrite", "write"]
-    assert 3 <= values["heartbeat_seconds_ago"] < 30
-    assert values["usd"] == 0.5
-
-
 Put = Callable[[FileStorage], object]
 STATES: list[tuple[str, Put, str]] = [
     ("clock ahead", lambda run: leased(run, began=time.time() + 40, beat=time.time() + 60),

@@ -59,26 +59,6 @@ def sent(values: dict[str, Any], config_file: Callable[[Any], str]) -> tuple[dic
     return tuple(sent_config(load_config(config_file(values))))  # type: ignore[return-value]
 
 
-def test_paths_of_nodes_are_absolute_and_names_stay(
-    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
-) -> None:
-    (place / "model").mkdir()
-    values["log"]["path"] = ["a.parquet", "s3://logs/b.parquet"]
-    values["retrieve"]["retrievers"] = {
-        "near": {"kind": "local", "index": "index", "encoder": {"model": "model"}},
-        "far": {"kind": "elastic", "index": "docs"},
-        "hub": {"kind": "local", "index": "s3://b/index", "encoder": {"model": "BAAI/bge-base-en-v1.5"}},
-    }
-    found, files = sent(values, config_file)
-    near, far, hub = found["retrieve"]["retrievers"].values()
-    assert found["log"]["path"] == [f"{place}/a.parquet", "s3://logs/b.parquet"]
-    assert (near["index"], near["encoder"]["model"]) == (f"{place}/index", f"{place}/model")
-    assert far["index"] == "docs"
-    assert (hub["index"], hub["encoder"]["model"]) == ("s3://b/index", "BAAI/bge-base-en-v1.5")
-    assert found["rewrite"]["engine"]["path"] == f"{place}/recorded.jsonl"
-    assert files == {}
-
-
 def test_files_of_arms_are_sent_too_and_each_once(
     values: dict[str, Any], config_file: Callable[[Any], str], place: Path
 ) -> None:
@@ -207,11 +187,6 @@ def test_attempts_count_up_whatever_else_the_server_knows(made: int, base: str) 
     assert [parsed_id(one) for one in ids] == [(base, number) for number in range(1, made + 1)]
     assert find_job(jobs, base).id == ids[-1]
     assert all(find_job(jobs, one).id == one for one in ids[1:])
-
-
-def test_a_job_that_works_comes_before_a_newer_one_that_has_ended() -> None:
-    jobs = [known_job(BASE, "RUNNING", 5), known_job("other-0123456789ab", "FAILED", 9)]
-    assert find_job(jobs, BASE, "other-0123456789ab").id == BASE
 
 
 # ---------------------------------------------------------------- packages

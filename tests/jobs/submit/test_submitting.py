@@ -84,17 +84,6 @@ def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(job:
     assert config["output"] == str(tmp_path / "runs")
 
 
-def test_the_corpus_of_a_job_and_of_its_arms_is_found_from_where_it_is_sent(
-    server: FakeJobServer, job: str, tmp_path: Path
-) -> None:
-    arm = "ablate.arms={other: {corpus.path: other.csv, retrieve.retrievers.bm25.index: index/other}}"
-    assert submitted(server, job, "--detach", "--ablate", "--set", "corpus.path=[a.csv, b]", "--set", arm) == 0
-    (job_id,) = server.jobs
-    config = yaml.safe_load(server.sent(job_id)["submitted/config.yaml"])
-    assert config["corpus"]["path"] == [str(tmp_path / "a.csv"), str(tmp_path / "b")]
-    assert config["ablate"]["arms"]["other"]["corpus.path"] == str(tmp_path / "other.csv")
-
-
 def test_no_secret_is_sent_listed_or_printed(
     server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,13 +126,6 @@ def test_another_job_has_another_id(server: FakeJobServer, job: str) -> None:
     assert len(server.jobs) == len(changes)
 
 
-def test_an_id_begins_with_name_and_date(server: FakeJobServer, job: str) -> None:
-    assert submitted(server, job, "--detach", "--set", "log.path=logs/{date}", "--date", "2026-01-31") == 0
-    (job_id,) = server.jobs
-    assert job_id.startswith("small-2026-01-31-")
-    assert "--date 2026-01-31" in server.jobs[job_id].body["metadata"]["dmqr_command"]
-
-
 def test_two_that_submit_at_the_same_moment_end_as_one(
     server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,16 +166,6 @@ def test_the_exit_code_of_the_job_is_handed_on(
 def test_the_code_of_an_end(status: str, told: int | None, message: str, code: int) -> None:
     job = job_server.SubmittedJob("a", status, {}, message, told, 0)
     assert (job.ended, job.code) == (True, code)
-
-
-def test_the_log_goes_to_standard_error_and_the_closing_table_to_standard_output(
-    server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server.play = later(server, log=f'{{"event": "commit"}}\nwords of Ray\n{END}\n{TABLE}')
-    assert submitted(server, job) == 0
-    seen = capsys.readouterr()
-    assert seen.out == TABLE
-    assert '{"event": "commit"}\nwords of Ray\n' in seen.err
 
 
 def test_nothing_is_shown_twice_though_the_log_is_away_for_a_while(
