@@ -189,23 +189,3 @@ def test_files_that_are_no_parquet(write_corpus: Callable[..., Path], tmp_path: 
     assert f"corpus {file}: cannot be read as Parquet" in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "index").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("s3://bucket/corpus/", "is no file or folder of this machine"),
-        ("nowhere.parquet", "no such file or folder"),
-        ([], "no path given"),
-    ],
-)
-def test_paths_that_lead_nowhere(tmp_path: Path, path: Any, message: str) -> None:
-    with pytest.raises(RetrieverError, match=message):
-        build_local_index(tmp_path / "index", path, index_fields("english"))
-    assert not (tmp_path / "index").exists()
-
-
-def test_an_empty_folder(tmp_path: Path) -> None:
-    (tmp_path / "corpus").mkdir()
-    with pytest.raises(RetrieverError, match=r"holds no \*.parquet file"):
-        corpus_files(tmp_path / "corpus")

@@ -16,7 +16,7 @@ from jobs.__main__ import main
 from jobs.runs.folder import RunFolder
 from retrievers.local.build import build_local_index
 from tests.support.jobs.corrective_llm import prompt_of
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -66,36 +66,6 @@ def lines(run: RunFolder) -> list[dict[str, Any]]:
     """The file of answers."""
     dmqr.evaluate(run.storage.root, rows="answers.jsonl")
     return [json.loads(line) for line in Path("answers.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def test_each_query_is_answered_from_its_first_results(job: str, server: FakeServer, passages: dict[str, str]) -> None:
-    run = finished(prepared_work(job, [], None))
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    results: dict[str, list[str]] = {query_id: [] for query_id in texts}
-    for one in sorted(rows(run, "results"), key=lambda one: one["rank"]):
-        results[one["query_id"]].append(one["doc_id"])
-    expected = set()
-    for query_id, query in texts.items():
-        first = results[query_id][:2]
-        labels = ["High", "Medium" if len(first) == 2 else ""]
-        shown = "\n\n".join(
-            f"[{n}] ({label} relevance)\n{passages[doc]}" for n, (doc, label) in enumerate(zip(first, labels, strict=False), 1)
-        )
-        expected.add(f"Documents:\n\n{shown or '(none was found)'}\n\nQuestion: {query}")
-    assert set(asked(server)) == expected
-    assert {one["messages"][0]["role"] for one in server.bodies if len(one["messages"]) > 1} == {"system"}
-    answers = {texts[one["query_id"]]: one for one in rows(run, "answers")}
-    assert answers.keys() == set(QUERIES) - {REFUSED}
-    for query, one in answers.items():
-        given = [each["doc_id"] for each in one["documents"]]
-        assert one["arm"] == "run"
-        assert given == results[one["query_id"]][:2]
-        wrong = "yeast" in query or query == WITHOUT_HITS
-        assert one["cited"] == ([] if wrong else given[:1])
-    errors = [(texts[one["query_id"]], one["reason"]) for one in rows(run, "errors") if one["stage"] == "answer"]
-    assert sorted(errors) == sorted([(REFUSED, "bad_request"), ("yeast", "wrong_citation"), (WITHOUT_HITS, "wrong_citation")])
-    costs = [one for one in rows(run, "costs") if one["stage"] == "answer"]
-    assert sum(one["requests"] for one in costs) == len(QUERIES)
 
 
 # ---------------------------------------------------------------- the file

@@ -20,7 +20,6 @@ from jobs.runs.folder import open_run
 from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Given, Trial, trial_values
 from rewriters.normalise import query_id
-from tests.support.jobs.whole_runs import rows
 
 Values = dict[str, Any]
 LOG = [  # query, turns, market
@@ -58,20 +57,6 @@ def job(
 def tried(path: str, query: str, given: Given) -> Trial:
     with LoadedConfig(load_config(path), path, "small", given) as loaded:
         return loaded.try_query(query, lambda words: None)
-
-
-@pytest.mark.slow
-def test_contexts_and_values_reach_the_prompts_and_no_further(job: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", job]) == 0, capfd.readouterr().err
-    run = Path(capfd.readouterr().out.splitlines()[-1])
-    found = [row for file in run.glob("completions/*/*.parquet") for row in pq.read_table(file).to_pylist()]
-    prompts = {row["query_id"]: row["prompt"] for row in found if row["request"] == "local"}
-    after_turns, alone = (query_id("how does it work", turns) for turns in ("a lighthouse lamp", None))
-    assert "for the market de." in prompts[after_turns]
-    assert "A  lighthouse\nlamp" in prompts[after_turns]
-    assert "lighthouse" not in prompts[alone]
-    assert len({row["query_id"] for row in rows(run, "rewrites")}) == 2
-    assert len({row["query_id"] for row in rows(run, "results")}) == 3
 
 
 @pytest.mark.slow

@@ -61,29 +61,6 @@ def asked(server: FakeServer) -> list[str]:
     return [prompt_of(one) for one in server.bodies if prompt_of(one).startswith("Query: ")]
 
 
-def first_results(run: RunFolder, arms: int = 3) -> set[tuple[str, str]]:
-    """(query, doc_id) of the first results of any arm."""
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    return {(texts[one["query_id"]], one["doc_id"]) for one in rows(run, "results") if one["rank"] <= arms}
-
-
-def test_the_first_results_are_judged(job: str, server: FakeServer, passages: dict[str, str]) -> None:
-    run = finished(prepared_work(job, [], None))
-    first = first_results(run)
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    assert sorted(asked(server)) == sorted({f"Query: {query}\n\nDocument:\n{passages[doc]}" for query, doc in first})
-    unread = {(query, doc) for query, doc in first if query == UNREADABLE and grade_of(query, passages[doc]) == 0}
-    judged = rows(run, "judgements")
-    found = {(texts[one["query_id"]], one["doc_id"]): one["grade"] for one in judged}
-    assert found == {(query, doc): grade_of(query, passages[doc]) for query, doc in first - unread}
-    assert {(one["kind"], one["model"], one["sample"]) for one in judged} == {("relevance", "judge-70b", 0)}
-    errors = [one for one in rows(run, "errors") if one["stage"] == "judge"]
-    assert len(errors) == len(unread)
-    assert all(one["reason"] == "unparsable" and one["message"].startswith("document '") for one in errors)
-    costs = [one for one in rows(run, "costs") if one["stage"] == "judge"]
-    assert sum(one["requests"] for one in costs) == len(asked(server))
-
-
 def means(run: RunFolder, of: list[dict[str, Any]], passages: dict[str, str]) -> list[float]:
     """nDCG@3, P@3 and Success@3 of results, a grade of 2 or 3 being relevant, over the queries that the judge has judged."""
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}

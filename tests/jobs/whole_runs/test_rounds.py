@@ -42,15 +42,6 @@ def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServe
     return small_job()
 
 
-def lists(run: RunFolder) -> dict[tuple[str, str, int], dict[str, float]]:
-    """Query, strategy and position -> doc_id -> score of its list."""
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    found: dict[tuple[str, str, int], dict[str, float]] = {}
-    for one in rows(run, "runs"):
-        found.setdefault((texts[one["query_id"]], one["strategy"], one["position"]), {})[one["doc_id"]] = one["score"]
-    return found
-
-
 def results(run: RunFolder, arm: str = "run") -> dict[str, list[str]]:
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
     found: dict[str, list[str]] = {}
@@ -63,30 +54,6 @@ def results(run: RunFolder, arm: str = "run") -> dict[str, list[str]]:
 def asked(server: FakeServer) -> Counter[str]:
     prompts = [one["messages"][-1]["content"] for one in server.bodies]
     return Counter(prompt.rpartition("Query: ")[2] for prompt in prompts if "Tried before" in prompt)
-
-
-@pytest.mark.slow
-def test_queries_with_a_low_best_score_have_a_round(job: str, server: FakeServer) -> None:
-    plain = finished(prepared_work(job, ["iterate=null", "name=plain"], None))
-    best = {query: max(lists(plain).get((query, "original", 1), {"": 0.0}).values()) for query in QUERIES}
-    low = {query for query in QUERIES if best[query] < BELOW}
-    assert low, best
-    assert low != set(QUERIES), best
-    run = finished(prepared_work(job, [], None))
-    assert asked(server) == Counter(low)
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    found = {texts[one["query_id"]]: one for one in rows(run, "rounds")}
-    assert found.keys() == low
-    before, after, searched = results(plain), results(run), lists(run)
-    for query, one in found.items():
-        assert one["text"] == REFINED[query]
-        assert one["best"] == (pytest.approx(best[query]) if best[query] else None)
-        assert set(after[query]) == set(before.get(query, [])) | searched[query, "iterate", 1].keys()
-        assert one["new"] == len(set(after[query]) - set(before.get(query, [])))
-    for query in set(QUERIES) - low:
-        assert after[query] == before[query]
-    assert {one["stage"] for one in rows(run, "costs")} >= {"iterate", "retrieve"}
-    assert not [one for one in rows(run, "errors") if one["stage"] == "iterate"]
 
 
 def overlap(query: str, texts: Sequence[str]) -> list[float]:
