@@ -17,6 +17,8 @@ import pytest
 
 from cluster.errors import ClusterError
 from cluster.storage import Storage, check_writable, open_storage
+from cluster.storage.prefetch import begin, prefetch
+from cluster.storage.whole_file import written
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -262,3 +264,75 @@ def test_a_file_system_whose_links_overwrite_is_refused(folder_storage: Storage,
     monkeypatch.setattr(os, "link", shutil.copyfile)
     with pytest.raises(ClusterError, match="overwrites what it was told to create only"):
         check_writable(storage, "output")
+
+
+# ---------------------------------------------------------------- files that a person asks for
+
+
+def test_a_file_is_there_once_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("before")
+    with written(str(path)) as file:
+        file.write_text("after")
+        assert path.read_text() == "before"
+    assert path.read_text() == "after"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("before")
+    with pytest.raises(UnicodeEncodeError), written(str(path)) as file:
+        file.write_text("after \ud800", encoding="utf-8")
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    with written(str(pipe)) as file:
+        file.write_text("a page")
+    reader.join(300)
+    assert read == ["a page"]
+    assert pipe.is_fifo()
+
+
+def test_a_folder_that_is_missing_is_an_error_with_the_path(tmp_path: Path) -> None:
+    path = str(tmp_path / "none" / "page.html")
+    with pytest.raises(FileNotFoundError) as refused, written(path):
+        pass
+    assert refused.value.filename == path
+
+
+# ---------------------------------------------------------------- calls ahead of their use
+
+
+def test_values_come_in_order_and_no_more_are_begun_than_asked() -> None:
+    begun: list[int] = []
+
+    def double(n: int) -> int:
+        begun.append(n)
+        time.sleep(0.01 * (n % 3))
+        return 2 * n
+
+    values = prefetch(double, range(10), 3)
+    assert next(values) == 0
+    while len(begun) < 3:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert len(begun) == 3
+    assert list(values) == [2 * n for n in range(1, 10)]
+
+
+def test_what_a_call_raises_is_raised_where_its_value_is_asked_for() -> None:
+    with pytest.raises(ZeroDivisionError):
+        begin(lambda: 1 // 0).result()
+
+
+def test_a_process_ends_while_calls_are_under_way() -> None:
+    code = "import time\nfrom cluster.storage.prefetch import begin\nbegin(time.sleep, 3600)\n"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=300, check=False).returncode == 0
