@@ -19,7 +19,7 @@ from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import NEW, QUERIES, Nights, kinds, log, results, totals
-from tests.support.jobs.report_runs import page
+from tests.support.jobs.run_folders import page
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer, Reply, completion, refusal

@@ -26,7 +26,7 @@ from jobs.runs.folder import RunFolder, open_run
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs import whole_runs
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
-from tests.support.jobs.report_runs import Query, RunMaker, query_id
+from tests.support.jobs.run_folders import Query, RunMaker, query_id
 
 Row = dict[str, Any]
 Night = Callable[..., Path]

@@ -26,7 +26,7 @@ from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
-from tests.support.jobs.report_runs import RunMaker
+from tests.support.jobs.run_folders import RunMaker
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.proxy import Proxy, Request

@@ -9,7 +9,7 @@ import pytest
 from cluster.costs import Totals
 from cluster.prices import Prices
 from jobs.measure.costs import ArmCost, arm_costs
-from tests.support.jobs.list_folders import arm, write_folder
+from tests.support.jobs.run_folders import arm, write_folder
 
 PRICES = Prices(
     cpu_worker_hour=36.0, device_hour=360.0, tokens={"writer": {"prompt": 10.0, "cached": 1.0, "completion": 100.0}}

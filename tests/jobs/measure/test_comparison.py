@@ -18,7 +18,7 @@ from jobs.measure.comparison import Comparison, compare
 from jobs.measure.significance import holm
 from jobs.pages.comparison import BEST, SECOND, comparison_table, comparison_values, marks
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.list_folders import Row, ablation, arm, ask
+from tests.support.jobs.run_folders import Row, ablation, arm, ask
 from tests.support.jobs.terminals import lines
 
 KEYS = 60

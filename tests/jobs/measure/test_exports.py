@@ -30,7 +30,7 @@ from jobs.pages.ablation import PER_QUERY, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.report_runs import Query, RunMaker, query_id
+from tests.support.jobs.run_folders import Query, RunMaker, query_id
 
 QUERIES = [
     Query("alpha \"one\", two", hits={("original", "bm25"): ["d1", "d2"], ("general", "bm25"): ["d3"]},

@@ -15,7 +15,7 @@ from jobs.measure import judged_rows
 from jobs.measure.comparison import compare
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
-from tests.support.jobs.list_folders import ablation, arm, ask
+from tests.support.jobs.run_folders import ablation, arm, ask
 
 QUERIES = [ask(f"q{n}", f"query number{n}", log_count=n + 1) for n in range(5)]
 GRADES = {f"Q{n}": {"a": 2, "b": 1, "c": 0} for n in range(5)}

@@ -22,7 +22,7 @@ from jobs.run.ablation import prepare_ablation
 from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, run_in_process
-from tests.support.jobs.report_runs import Query, RunMaker, query_id
+from tests.support.jobs.run_folders import Query, RunMaker, query_id
 from tests.support.jobs.terminals import printed
 from tests.support.jobs.whole_runs import rows
 

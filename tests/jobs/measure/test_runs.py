@@ -17,7 +17,7 @@ from jobs.config.config import Config
 from jobs.measure.evaluate import EVALUATION, Evaluation, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs, measured
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.report_runs import PRICES, RunMaker, frame_of
+from tests.support.jobs.run_folders import PRICES, RunMaker, frame_of
 
 FINGERPRINT = "0123456789ab"
 COSTS = {"rewrite": {"dmqr@writer": {"seconds": 10.0, "prompt_tokens": 1000.0, "completion_tokens": 100.0}}}

@@ -14,7 +14,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.slices import MOST_VALUES, NONE, OTHERS, script, thirds
 from jobs.pages.comparison import comparison_values
-from tests.support.jobs.list_folders import Row, ablation, arm, ask
+from tests.support.jobs.run_folders import Row, ablation, arm, ask
 
 ARMS = [arm("full"), arm("original")]
 

@@ -16,7 +16,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure import strategies as measured
 from jobs.measure.strategies import Funnel, Worth, funnel, worth
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.list_folders import Row, arm, list_row, query_ids, ranked, write_folder
+from tests.support.jobs.run_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
 A, B, C, D = query_ids(4)
 RERANK = {"kind": "bi_encoder", "encoder": {"model": "models/small"}, "keep": 10}

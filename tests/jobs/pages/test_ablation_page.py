@@ -22,9 +22,8 @@ from jobs.pages.ablation import MOST_ARMS, ComparedArms, ablation_report, pareto
 from jobs.pages.comparison import Comparisons
 from jobs.runs.saving import saved
 from jobs.terminal.formats import figure
-from tests.support.jobs.list_folders import Row, write_folder
-from tests.support.jobs.list_folders import arm as described
-from tests.support.jobs.report_runs import Page, frame_of, query_id
+from tests.support.jobs.run_folders import Page, Row, frame_of, query_id, write_folder
+from tests.support.jobs.run_folders import arm as described
 
 Floats = npt.NDArray[np.float64]
 KEYS = 60

@@ -15,7 +15,7 @@ from jobs.measure.diff.diff import diff, diff_values
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.sums import Selected, selected_by_type
-from tests.support.jobs.report_runs import Query, RunMaker
+from tests.support.jobs.run_folders import Query, RunMaker
 from tests.support.jobs.terminals import printed
 
 FUSION = "rag_fusion(n=3)"

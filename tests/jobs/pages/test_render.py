@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.pages.charts import Point, axis, gains, scatter
 from jobs.pages.render import Head, Interval, Marked, Section, Table, count, difference, interval, render, share
-from tests.support.jobs.report_runs import Page
+from tests.support.jobs.run_folders import Page
 from tests.support.jobs.terminals import lines
 
 TEXTS = st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs", "Cc"]), max_size=20)

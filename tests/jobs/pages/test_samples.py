@@ -16,7 +16,7 @@ from jobs.pages.measured import UNMEASURED, MeasuredRun, measured_run
 from jobs.pages.samples import SAMPLES, Sample, samples
 from jobs.runs.folder import RunFolder
 from jobs.tables import NOTES
-from tests.support.jobs.report_runs import QUERIES, Make, Query, Row, RunMaker, page, query_id, stored
+from tests.support.jobs.run_folders import QUERIES, Make, Query, Row, RunMaker, page, query_id, stored
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from jobs.terminal.tables import page_text
-from tests.support.jobs.report_runs import Make, Query, RunMaker, frame_of
+from tests.support.jobs.run_folders import Make, Query, RunMaker, frame_of
 from tests.support.jobs.terminals import printed
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]

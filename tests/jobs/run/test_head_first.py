@@ -14,7 +14,7 @@ from jobs.pages.summary import closing_table
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, prepared_job, prepared_work, run_in_process
-from tests.support.jobs.report_runs import page
+from tests.support.jobs.run_folders import page
 from tests.support.jobs.whole_runs import rows
 
 ASKED = dict(zip(QUERIES, (9, 1, 5, 1, 2, 1), strict=True))  # 19 in all

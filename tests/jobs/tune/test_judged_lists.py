@@ -17,7 +17,7 @@ from jobs.tune.judged_lists import gather
 from jobs.tune.search import Objective, equal_weights
 from retrievers.fusion import fuse
 from retrievers.retriever import SearchText
-from tests.support.jobs.report_runs import Query, RunMaker, query_id, stored
+from tests.support.jobs.run_folders import Query, RunMaker, query_id, stored
 from tests.support.jobs.tuned_runs import half, judged_run, names_of
 
 

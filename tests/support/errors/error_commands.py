@@ -19,7 +19,7 @@ from cluster.storage import open_storage
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from tests.support.errors.small_job import AFTERWARDS, JOB, Command, Patch, Spoil, failing, file, job, table, typed
-from tests.support.jobs.report_runs import RunMaker
+from tests.support.jobs.run_folders import RunMaker
 from tests.support.rewriters.fake_server import FakeServer
 
 INDEX = "retrieve.retrievers.bm25.index"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.report_runs import Query, RunMaker, query_id
+from tests.support.jobs.run_folders import Query, RunMaker, query_id
 
 LENGTH = 10  # of each list
 STRATEGIES = ("general", "keyword")

@@ -24,7 +24,7 @@ from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
-from tests.support.jobs.report_runs import PRICES, QUERIES, Query, RunMaker, query_id
+from tests.support.jobs.run_folders import PRICES, QUERIES, Query, RunMaker, query_id
 from tests.support.jobs.terminals import printed
 
 Side = Callable[..., RunFolder]

@@ -19,7 +19,7 @@ from jobs.measure.frame import Frame
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import p_words
-from tests.support.jobs.report_runs import Query, RunMaker, frame_of, query_id
+from tests.support.jobs.run_folders import Query, RunMaker, frame_of, query_id
 from tests.support.jobs.terminals import printed
 
 Side = Callable[..., RunFolder]
