@@ -171,7 +171,7 @@ def _asked_for(prepared: Prepared, start: int, store: StoreFiles, pool: Pool | N
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:
-    return [(one.arm, one.strategies) for one in work.answers if work.readings[work.searches[one.search].reading] is reading]
+    return [(one.arm, one.strategies) for one in work.answers if work.reading_of(one) is reading]
 
 
 def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:

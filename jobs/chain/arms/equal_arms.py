@@ -7,7 +7,7 @@ arms and those that are always there stay, say which earlier arm they are, and a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from jobs.chain.arms.arms import Arm
@@ -21,32 +21,23 @@ from rewriters.rewriter import Rewriting
 GENERATED = ("subsets", "samples", "grid")
 
 
-class DistinctArms:
-    """Sorts arms into those that are made and other names of these."""
-
-    def __init__(self) -> None:
-        self._first: dict[Hashable, str] = {}
-        self._arms: dict[str, Arm] = {}
-        self._now: dict[str, str] = {}  # an arm that is not made -> the one that it is
-
-    def add(self, arm: Arm, key: Hashable) -> bool:
-        """Returns whether an arm is made.
-
-        The key is that of `system`; None: of an oracle, which has no results of its own.
-        """
-        first = arm.name if key is None else self._first.setdefault(key, arm.name)
-        if first != arm.name and arm.family in GENERATED:
-            self._arms[first] = replace(self._arms[first], also=(*self._arms[first].also, arm.name))
-            self._now[arm.name] = first
-            return False
-        members = tuple(dict.fromkeys(self._now.get(name, name) for name in arm.members))
-        self._arms[arm.name] = replace(arm, same_as=None if first == arm.name else first, members=members)
-        return True
-
-    @property
-    def arms(self) -> tuple[Arm, ...]:
-        """Returns the arms that are made."""
-        return tuple(self._arms.values())
+def distinct_arms(arms: Sequence[Arm], systems: Mapping[str, Hashable]) -> tuple[Arm, ...]:
+    """Returns the arms that are made; `systems`: arm -> its `system`, but of oracles, which have no results of their own."""
+    first, other_names = dict[Hashable, str](), dict[str, list[str]]()
+    same = {name: first.setdefault(key, name) for name, key in systems.items()}
+    left_out = {arm.name: same[arm.name] for arm in arms if arm.family in GENERATED and same[arm.name] != arm.name}
+    for name, made in left_out.items():
+        other_names.setdefault(made, []).append(name)
+    return tuple(
+        replace(
+            arm,
+            also=tuple(other_names.get(arm.name, ())),
+            same_as=earlier if (earlier := same.get(arm.name, arm.name)) != arm.name else None,
+            members=tuple(dict.fromkeys(left_out.get(name, name) for name in arm.members)),
+        )
+        for arm in arms
+        if arm.name not in left_out
+    )
 
 
 def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:

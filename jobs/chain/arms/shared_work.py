@@ -18,16 +18,25 @@ from jobs.chain.cuts import Cuts
 from jobs.job.steps import stage_of
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
-    from jobs.chain.arms.gates import RewriteGate
     from jobs.chain.arms.tasks import LlmTask
     from jobs.config.settings import WebSearchSettings
     from retrievers.settings import FuseSettings
+    from rewriters.gate import GateSettings
     from rewriters.rewriter import Rewriting
     from rewriters.steps.settings import GradeSettings
 
 
 _OF_TASKS = {"engine", "prompt", "variables", "decoding", "question", "strips", "search"}
 """Settings that tasks and search engines have the content of."""
+
+
+@dataclass(frozen=True)
+class RewriteGate:
+    """A gate of arms, by which the originals are searched before rewriting."""
+
+    settings: GateSettings
+    retriever: str
+    """Key of `SharedWork.retrievers`."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +172,10 @@ class SharedWork:
         """Returns the answer of a job of one arm, whose counts, flags and notes need no arm's name; None: there are several."""
         return self.answers[0] if len(self.answers) == 1 else None
 
+    def reading_of(self, answer: Answer) -> Reading:
+        """Returns the texts that an arm searches."""
+        return self.readings[self.searches[answer.search].reading]
+
     def doing(self, stage: str) -> dict[int, Answer]:
         """Returns the arms with a stage after retrieval, as in costs, by index."""
         found = enumerate(self.answers)
@@ -178,7 +191,7 @@ class SharedWork:
     def texts_of(self, number: int, rewrites: Iterable[Mapping[str, Any]]) -> list[str]:
         """Returns the texts that an answer, by its index, has of the rewrites of a query."""
         answer = self.answers[number]
-        reading = self.readings[self.searches[answer.search].reading]
+        reading = self.reading_of(answer)
         return [
             one["text"] for one in rewrites
             if reading.engines and one["arm"] == reading.name and one["strategy"] in answer.strategies

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.gates import RewriteGate
-from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.shared_work import RewriteGate, SharedWork
 from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import arms_of
-from jobs.chain.arms.compile import _Facts
+from jobs.chain.arms.checks import ArmChecks
 from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, engines_of, pooled_config, pools_of_arms
 from jobs.config.config import Config
 from jobs.job.pools import with_precisions
@@ -61,8 +61,8 @@ def test_all_arms_rerank_in_the_precision_of_the_workers_that_they_share(
     arms = arms_of(config)
     assert {one.name for one in arms} == {"full", "original", "general", "keyword"}
     assert with_precisions(next(one.config for one in arms if one.name == "original")).rerank.dtype == "float16"
-    made = _Facts(requested=pools_of_arms(config, arms))
-    assert {made.config(one.config).rerank.dtype for one in arms} == {"float32"}
+    checks = ArmChecks(pools_of_arms(config, arms))
+    assert {checks.with_precisions(one.config).rerank.dtype for one in arms} == {"float32"}
 
 
 OWN = {"kind": "vllm", "model": "org/own"}

@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.chain.arms.arms import arms_of
-from jobs.chain.arms.compile import _Lists
+from jobs.chain.arms.checks import CheckedArm
+from jobs.chain.arms.compile import ArmLists
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.job.steps import ReadySteps
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
+from rewriters.rewriter import Rewriting
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 
@@ -115,23 +118,14 @@ def test_the_baseline_may_be_named_by_a_grid_point_that_is_another_arm(make: Mak
     assert noted(ablation)["full"]["also"] == ["k=7", "k=60"]
 
 
-class Facts:
-    """What a compiler knows of indexes that are not there."""
-
-    def indexes(self, config: Config) -> dict[str, dict[str, Any]]:
-        return {name: {"kind": one.kind, "index": one.index} for name, one in config.retrieve.retrievers.items()}
-
-    def state(self, searched: object) -> None:
-        return None
-
-
 def test_a_deeper_arm_changes_no_approximate_list_of_another(values: dict[str, Any]) -> None:
     dense = {"kind": "elastic", "index": "d", "encoder": {"kind": "openai", "model": "m", "base_url": "http://none"}}
     values["retrieve"] = {"depth": 30, "retrievers": {"dense": dense, "bm25": {"kind": "elastic", "index": "b"}}}
     arms = arms_of(Config.model_validate(values | {"ablate": {"arms": {"deep": {"retrieve.depth": 300}}}}))
-    lists = _Lists(Facts(), [(arm, arm.config) for arm in arms])  # type: ignore[arg-type]
-    places = {arm.name: lists.search(arm.config, 0, Cuts()) for arm in arms}
-    found = {name: list(lists.searches.values())[place] for name, place in places.items()}
+    indexes = {name: {"kind": "elastic", "index": name} for name in ("dense", "bm25")}
+    checked = {arm.name: CheckedArm(arm.config, indexes, None, Rewriting(()), {}, {}, ReadySteps()) for arm in arms}
+    lists = ArmLists(checked.values(), lambda index: None)
+    found = {name: lists.searches[lists.search(arm, 0, Cuts())] for name, arm in checked.items()}
     of = {
         name: {retriever: lists.retrievers[key].depth for retriever, key in one.retrievers.items()}
         for name, one in found.items()
