@@ -14,7 +14,7 @@ from cluster.run.session import chosen_address
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
-from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, arm_steps, rewriting_pool
+from jobs.chain.arms.pools import arm_pools, arm_rerankers, rewriting_pool
 from jobs.chain.arms.requests import opened_together
 from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
@@ -58,8 +58,7 @@ class Job:
     @property
     def pools(self) -> dict[str, PoolRequest]:
         """Returns the pools that the job requests."""
-        rewriting = list(self._rewriting_engines.values())
-        return arm_pools(self.pooled, rewriting, self.rerankers, arm_steps(self.compiled.arms), arm_gating(self.compiled.arms))
+        return arm_pools(self.pooled, self.compiled.arms, list(self._rewriting_engines.values()))
 
     @property
     def engines(self) -> dict[str, list[EngineSettings]]:

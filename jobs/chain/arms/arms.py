@@ -133,33 +133,29 @@ class _Maker:
         self.arms[name] = Arm(name, family, config, dict(changes), sample)
 
     def add_run(self, name: str, path: str) -> None:
-        """Adds an arm of the lists of a run file; texts of documents, for a judge, are those of the config's own indexes."""
-        where = f"ablate.runs.{name}"
-        if name in self.arms:
-            raise ConfigError("config-value", f"{where}: an arm of that name is there already; take another name")
-        retriever = re.sub(r"[^\w-]", "_", name)  # a dot would part keys
+        """Adds an arm whose results are the lists of a run file: nothing cuts, weighs or orders them anew.
+
+        Texts of documents, for a judge, are those of the config's own indexes.
+        """
+        where, retriever = f"ablate.runs.{name}", re.sub(r"[^\w-]", "_", name)  # a dot would part keys
+        self._check_new(where, name)
         if retriever in self.config.retrieve.retrievers:
             raise ConfigError("config-value", f"{where}: a retriever is called {retriever!r}; take another name")
-        self.add(name, "arms", {**self._of_run(retriever, path), **_without_steps(self._values)}, where="ablate.runs")
-
-    def _of_run(self, retriever: str, path: str) -> dict[str, Any]:
-        """Returns the changes by which the lists of a file are the results: nothing cuts, weighs or orders them anew."""
         depth = max(self.config.ablate.keep or 0, deepest_rank(self.config.evaluate.measures))
         lists = {f"retrieve.retrievers.{retriever}": {"kind": "trec", "path": path}, "retrieve.routes": {BASELINE: [retriever]}}
         fuse = {"method": "rrf", "depth": depth, "keep": depth, "weights": {}, "retriever_weights": {}, "redundancy": "none",
                 "duplicates": "keep", "original_floor": None}  # fmt: skip
-        changes = {"rewrite.strategies": [], "rerank": {"kind": "none"}, **lists}
+        changes: dict[str, Any] = {"rewrite.strategies": [], "rerank": {"kind": "none"}, **lists}
         changes |= {"retrieve.depth": depth} if depth > self.config.retrieve.depth else {}
-        now = self.config.fuse.model_dump()
-        return changes | {f"fuse.{key}": value for key, value in fuse.items() if now[key] != value}
+        changes |= {f"fuse.{key}": value for key, value in fuse.items() if self._values["fuse"][key] != value}
+        changes |= {step: None for step in STEPS if self._values[step] is not None}
+        changes |= {"rewrite.gate": None} if self._values["rewrite"]["gate"] is not None else {}
+        self.add(name, "arms", changes, where="ablate.runs")
 
     def add_named(self, name: str, changes: Mapping[str, Any]) -> None:
         """Adds an arm that the config names; an oracle brings the arms of which it chooses."""
         where = f"ablate.arms.{name}"
-        if name in self.arms:
-            raise ConfigError(
-                "config-value", f"{where}: an arm of that name is always there, or made already; take another name"
-            )
+        self._check_new(where, name)
         select = changes.get("rewrite.select")
         if not (isinstance(select, Mapping) and select.get("kind") == "oracle_k"):
             self.add(name, "arms", changes, where="ablate.arms")
@@ -174,6 +170,10 @@ class _Maker:
             members.append(self.subset_name(chosen, original=True))
             self.add(members[-1], "subsets", self.subset(chosen, original=True))
         self.arms[name] = Arm(name, "arms", self.config, dict(changes), members=tuple(members), k=k)
+
+    def _check_new(self, where: str, name: str) -> None:
+        if name in self.arms:
+            raise ConfigError("config-value", f"{where}: an arm of that name is there already; take another name")
 
     def always(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields names and changes of the arms that are always there."""
@@ -221,13 +221,6 @@ class _Maker:
             return Config.model_validate(values, context=REQUIRED)
         except ValidationError as error:
             raise ConfigError(*problem(where, error)) from error
-
-
-def _without_steps(values: Mapping[str, Any]) -> dict[str, None]:
-    """Returns the changes by which an arm has no LLM after retrieval, and no gate before it."""
-    found = {step: values[step] for step in STEPS}
-    found["rewrite.gate"] = values["rewrite"]["gate"]
-    return dict.fromkeys(key for key, value in found.items() if value is not None)
 
 
 def _without_others(values: dict[str, Any], entries: Any, pool: Sequence[Any], where: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import STEPS, Arm
 from jobs.chain.arms.opened import digest
 from jobs.config.config import Config
-from jobs.job.devices import distinct
 from jobs.job.indexes import text_settings
 from jobs.job.pools import opened_engines, requested_pools, rerankers_of, searched_first, step_engines
 from retrievers.kinds import RetrieverSettings
@@ -19,7 +21,7 @@ from rewriters.engines.settings import EngineSettings
 ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight
 CANDIDATES = 50
 LEAST_SHARD = 20
-_STEPS = (*STEPS, "judge")  # as the chain has them
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES) -> Config:
@@ -51,57 +53,48 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     )
 
 
-def engines_of(arms: Iterable[Arm]) -> list[list[EngineSettings]]:
-    """Returns, of each common engine of the arms, the engines that its workers open, as the config names them."""
-    found: dict[str, list[EngineSettings]] = {}
-    for arm in arms:
-        if arm.config.rewrite.planned and (common := arm.config.rewrite.engine) is not None:
-            of = found.setdefault(digest(common.model_dump()), [])
-            of += opened_engines(arm.config)
-    return [list(distinct(of).values()) for of in found.values()]
-
-
 def arm_rerankers(arms: Iterable[Arm]) -> list[RerankerSettings]:
     """Returns the rerankers of the arms, each once: each reranking worker has them all."""
-    rerankers = [one for arm in arms if not arm.members for one in rerankers_of(arm.config)]
-    return list({digest(one.model_dump()): one for one in rerankers}.values())
-
-
-def arm_gating(arms: Iterable[Arm]) -> list[RetrieverSettings]:
-    """Returns the retrievers that arms search before they rewrite, each once: each worker of the gate has them all."""
-    found = [one for arm in arms if not arm.members for one in searched_first(arm.config)]
-    return list({digest(one.model_dump()): one for one in found}.values())
-
-
-def arm_steps(arms: Iterable[Arm]) -> dict[str, list[EngineSettings]]:
-    """Returns step -> the engines that do it, as the config names them, each once: each of its workers has them all."""
-    found: dict[str, dict[str, EngineSettings]] = {}
-    for arm in arms:
-        for step, engines in step_engines(arm.config).items() if not arm.members else ():
-            found.setdefault(step, {}).update({digest(one.model_dump()): one for one in engines})
-    return {step: list(found[step].values()) for step in _STEPS if step in found}
+    return _distinct(one for arm in arms if not arm.members for one in rerankers_of(arm.config))
 
 
 def arm_pools(
-    pooled: Config,
-    engines: Sequence[Sequence[EngineSettings]],
-    rerankers: Sequence[RerankerSettings],
-    asking: Mapping[str, Sequence[EngineSettings]] | None = None,
-    gating: Sequence[RetrieverSettings] = (),
+    pooled: Config, arms: Sequence[Arm], engines: Sequence[Sequence[EngineSettings]] | None = None
 ) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further common engine, as a run with that engine has it.
 
-    `engines` are those that the workers of each common engine open; `pooled` is by `pooled_config`.
+    Args:
+        pooled: By `pooled_config`.
+        arms: Each of whose retrievers of gates and engines of steps every worker of these stages has.
+        engines: Of each common engine, those that its workers open; None: as the configs name them.
     """
-    pools = requested_pools(pooled, rerankers, asking or {}, next(iter(engines), ()), gating)
+    configs = [arm.config for arm in arms if not arm.members]
+    if engines is None:
+        opened: dict[str, list[EngineSettings]] = {}
+        for one in configs:
+            if one.rewrite.planned and one.rewrite.engine is not None:
+                opened.setdefault(one.rewrite.engine.model_dump_json(), []).extend(opened_engines(one))
+        engines = [_distinct(of) for of in opened.values()]
+    of_steps = [step_engines(one) for one in configs]
+    asking = {
+        step: _distinct(one for of in of_steps for one in of.get(step, ()))
+        for step in (*STEPS, "judge")
+        if any(step in of for of in of_steps)
+    }
+    gating, rerankers = _distinct(one for of in configs for one in searched_first(of)), arm_rerankers(arms)
+    pools = requested_pools(pooled, rerankers, asking, next(iter(engines), ()), gating)
     for number, of in enumerate(engines[1:], start=2):
-        pools[rewriting_pool(number)] = requested_pools(pooled, rerankers, asking or {}, of, gating)["rewrite"]
+        pools[rewriting_pool(number)] = requested_pools(pooled, rerankers, asking, of, gating)["rewrite"]
     return pools
+
+
+def _distinct(settings: Iterable[Model]) -> list[Model]:
+    return list({one.model_dump_json(): one for one in settings}.values())
 
 
 def pools_of_arms(config: Config, arms: Sequence[Arm]) -> dict[str, PoolRequest]:
     """Returns the pools that an ablation requests, before its arms are compiled."""
-    return arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms), arm_steps(arms), arm_gating(arms))
+    return arm_pools(pooled_config(config, arms), arms)
 
 
 def rewriting_pool(number: int) -> str:

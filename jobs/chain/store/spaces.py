@@ -8,7 +8,6 @@ from typing import Any
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.store.files import Space
 from jobs.config.config import Config
-from retrievers.kinds import RetrieverSettings
 
 
 def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, Any]]:
@@ -27,8 +26,12 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
             if config.retrieve.store is not False:
                 found[Space("web", retriever.space)] = {"retriever": retriever.name, "web": dict(retriever.identity)}
             continue
-        unknown = any("unknown" in state for state in retriever.states.values())  # nobody could tell that a list is still right
-        if unknown or not _keeps(config.retrieve.store, retriever.name, retriever.settings):
+        if any("unknown" in state for state in retriever.states.values()):  # nobody could tell that a list is still right
+            continue
+        only_lexical = all(one.is_lexical for one in retriever.settings.indexed(retriever.name).values())
+        if not (
+            not only_lexical if config.retrieve.store is None else config.retrieve.store
+        ):  # lists of a local BM25 are cheap
             continue
         about = {"retriever": retriever.name, "index": dict(retriever.identity), "depth": retriever.depth}
         found[Space("lists", retriever.space)] = about
@@ -39,10 +42,3 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
     for reranker in work.rerankers:
         found[Space("scores", reranker.space)] = {"reranker": dict(reranker.identity)}
     return found
-
-
-def _keeps(told: bool | None, name: str, settings: RetrieverSettings) -> bool:
-    """Returns whether the lists of a retriever are kept; by default all but those of a local BM25 index."""
-    if told is not None:
-        return told
-    return not all(one.is_lexical for one in settings.indexed(name).values())

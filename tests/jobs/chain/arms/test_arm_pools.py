@@ -9,7 +9,7 @@ import pytest
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import arms_of
 from jobs.chain.arms.checks import ArmChecks
-from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, engines_of, pooled_config, pools_of_arms
+from jobs.chain.arms.pools import pools_of_arms
 from jobs.config.config import Config
 from jobs.job.pools import with_precisions
 
@@ -21,8 +21,7 @@ SERVED = {"kind": "openai", "model": "m", "base_url": "http://llm:8000/v1"}
 def pools(values: dict[str, Any], engine: dict[str, Any], arms: dict[str, Any], **cluster: Any) -> dict[str, PoolRequest]:
     values["rewrite"] = values.get("rewrite", {}) | {"engine": engine}
     config = Config.model_validate(values | {"ablate": {"arms": arms}, "cluster": cluster})
-    found = arms_of(config)
-    return arm_pools(pooled_config(config, found), engines_of(found), arm_rerankers(found), gating=arm_gating(found))
+    return pools_of_arms(config, arms_of(config))
 
 
 def test_an_engine_has_the_gpus_that_it_spans_whichever_engine_is_the_first(values: dict[str, Any]) -> None:
