@@ -88,18 +88,6 @@ class OpenedBy:
         return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property
-    def first(self) -> str:
-        """Returns what tells the first documents of its lists from others: a deeper list begins as a shorter one does."""
-        known: dict[str, Any] = {"scores": self.scores, "states": dict(self.states), "texts": self.texts}
-        return digest(known | {"versions": [ANALYZE_VERSION, JOINED_VERSION]})
-
-    @property
-    def scores(self) -> str:
-        """Returns what tells its scores from those of other retrievers, also in a later start of the job."""
-        depth = self.depth if self.settings.is_approximate else None
-        return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": depth})
-
-    @property
     def texts(self) -> str:
         """Returns what tells the texts of its documents from those of other indexes."""
         if not self.searched:  # pages of the web bring theirs with them
