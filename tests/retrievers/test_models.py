@@ -1,9 +1,13 @@
+"""Models: what identifies them, what is fetched of a hub, and that code planted beside data and weights does not run."""
+
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from huggingface_hub.utils import filter_repo_objects
 
@@ -11,9 +15,12 @@ from cluster.errors import RetrieverError
 from retrievers import models
 from retrievers.encoder import Encoder, encoder_dim, encoder_identity
 from retrievers.models import at_commit, bytes_to_fetch, description, model_identity, resolve_model
-from retrievers.retriever import SearchText
-from retrievers.settings import EncoderSettings
+from retrievers.reranker import open_reranker
+from retrievers.retriever import SearchText, open_retriever
+from retrievers.settings import EncoderSettings, RerankSettings
+from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.tiny_encoders import make_encoder
+from tests.support.retrievers.tiny_reranker import make_reranker
 
 
 def folder_of_a_model(path: Path, weights: bytes = b"weights") -> Path:
@@ -163,3 +170,39 @@ def test_code_counts_where_it_is_trusted(tmp_path: Path) -> None:
     plain, trusted = model_identity(folder), model_identity(folder, code=True)
     (tmp_path / "model" / "modeling.py").write_text("first = 1")
     assert model_identity(folder) == plain == trusted != model_identity(folder, code=True)
+
+
+class Planted:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns what unpickling calls."""
+        return (Path.touch, (self.mark,))
+
+
+@pytest.mark.parametrize("name", ["bm25", "dense"])
+def test_arrays_of_an_index(name: str, both_index: Path, encoder_block: dict[str, Any], tmp_path: Path) -> None:
+    index, mark = tmp_path / "index", tmp_path / "mark"
+    shutil.copytree(both_index, index)
+    arrays = [path for path in index.rglob("*.npy") if ("vector" in path.name) == (name == "dense")]
+    assert arrays
+    for path in arrays:
+        np.save(path, np.array([Planted(mark)], dtype=object), allow_pickle=True)
+    field = {"encoder": encoder_block} if name == "dense" else {"analyzer": "english"}
+    with pytest.raises(RetrieverError, match="build it again"):
+        open_retriever(name, typed({"kind": "local", "index": str(index), **field}))
+    assert not mark.exists()
+
+
+def test_weights_of_a_model(tmp_path: Path) -> None:
+    import torch
+
+    folder, mark = make_reranker(tmp_path / "model", ["a few words for a vocabulary"]), tmp_path / "mark"
+    (folder / "model.safetensors").unlink()
+    torch.save({"classifier.weight": Planted(mark)}, folder / "pytorch_model.bin")
+    with pytest.raises(RetrieverError, match="cannot be loaded"):
+        open_reranker(RerankSettings(kind="cross_encoder", model=str(folder), max_length=64))
+    assert not mark.exists()

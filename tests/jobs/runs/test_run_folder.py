@@ -1,17 +1,28 @@
-"""Finding runs: by their own folder, by its name, and after its output was moved. Damaged ones: tests/test_catalogue.py."""
+"""Finding runs by folder and name; the tally of their manifests; counts of kinds, of each arm its own."""
 
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections import Counter
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cluster.run.shards import Manifest, Plan, commit, put_plan
+from cluster.costs import QUANTITIES, Totals, work_seconds
+from cluster.run.shards import File, Manifest, Plan, commit, put_plan, read_manifest
 from cluster.storage import Storage, open_storage
+from cluster.storage.files import FileStorage
+from jobs import counts
 from jobs.config.config import Config
+from jobs.counts import CountKey, FlaggedTexts, RungTexts, Work, arm_key, by_arm, counts_of
 from jobs.runs.folder import find_runs, open_run
+from jobs.runs.tally import kept, summed
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 
 
 @pytest.fixture
@@ -68,3 +79,116 @@ def test_a_run_without_a_record_yet_is_one_by_its_name(tmp_path: Path) -> None:
     output.put("night-ba9876543210/run.json", b"cut o")
     assert list(find_runs(output, "night")) == [("night-0123456789ab", {}), ("night-ba9876543210", {})]
     assert list(find_runs(output)) == []
+
+
+COMPONENTS = {"rewrite": ("dmqr@model", "general@model"), "retrieve": ("bm25@", "dense@encoder"), "rerank": ("rerank@model",)}
+STAGES = ("read", "rewrite", "retrieve", "fuse", "rerank", "order", "write")
+TABLES = ("rewrites", "results", "tails", "costs", "scores")
+
+
+def manifest(shard: int, start: int = 1) -> Manifest:
+    """One of a run with two requests, two retrievers and a reranker, as it is read from its JSON."""
+    quantities = {"seconds": 0.5 + shard, "device_seconds": 0.125, **dict.fromkeys(QUANTITIES, 1000 + shard)}
+    costs: Totals = {stage: {name: dict(quantities) for name in of} for stage, of in COMPONENTS.items()}
+    costs["rewrite"]["start_up@"] = {"seconds": 9.0}
+    made = Manifest(
+        shard,
+        start,
+        {name: [File(f"{name}/shard-{shard:06d}-0123456789ab.parquet", 1000, 12345)] for name in TABLES},
+        {f"count/{number}": 1000 + number + shard for number in range(26)},
+        costs,
+        dict.fromkeys(STAGES, 0.25),
+        {str(start): {stage: {"attributed": 1.5, "start_up": 0.5} for stage in COMPONENTS}},
+        {stage: {"put": 3.0, "get": 1.0} for stage in ("read", "write")},
+        {"rerank/failed": [f"{shard:032x}"]},
+    )
+    return read_manifest(json.dumps(asdict(made)))
+
+
+def test_what_is_kept_is_what_the_manifests_say() -> None:
+    manifests = [manifest(number, start=1 + number % 2) for number in range(5)]
+    shards, tally = kept(manifests)
+    assert [(one.shard, one.files, one.counts) for one in shards] == [(one.shard, one.files, one.counts) for one in manifests]
+    assert [one.work_seconds for one in shards] == [work_seconds(one.spent) for one in manifests]
+    assert tally == summed(manifests)
+    assert tally.counts == sum((Counter(one.counts) for one in manifests), Counter())
+    assert tally.starts == {1, 2}
+    assert tally.by_start[2]["rewrite"] == {"attributed": 2 * 1.5 + 2 * 0.25, "start_up": 2 * 0.5}
+
+
+@pytest.mark.slow
+def test_a_shard_of_an_opened_run_takes_little_memory() -> None:
+    few, many = 50, 550
+    kept(manifest(number) for number in range(few))  # imports, and names that all shards share
+
+    def held(count: int) -> int:
+        before = tracemalloc.get_traced_memory()[0]
+        found = kept(manifest(number) for number in range(count))
+        return tracemalloc.get_traced_memory()[0] - before + 0 * len(found)
+
+    tracemalloc.start()
+    try:
+        of_few, of_many = held(few), held(many)
+    finally:
+        tracemalloc.stop()
+    assert (of_many - of_few) / (many - few) < 6000  # bytes: a hundred thousand in 600 MB
+
+
+def test_a_run_is_closed_by_one_reading_of_its_manifests(bm25_job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = prepared_job(bm25_job, "rewrite.strategies=[]")
+    read: Counter[str] = Counter()
+    get = FileStorage.get
+
+    def counted(storage: FileStorage, key: str) -> bytes | None:
+        read[key] += key.startswith("commits/")
+        return get(storage, key)
+
+    monkeypatch.setattr(FileStorage, "get", counted)
+    run_in_process(job)
+    assert +read == {"commits/000000.json": 1, "commits/000001.json": 1}
+
+
+KINDS = [one for one in vars(counts).values() if isinstance(one, type) and issubclass(one, CountKey) and one is not CountKey]
+PARSED = [one for one in KINDS if one is not counts.SelectedQueries]
+NAMES = st.text(st.sampled_from("ab/(=1, )"), max_size=8)
+PLAIN = st.text(st.sampled_from("ab_"), max_size=4)
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> CountKey:
+    kind = draw(st.sampled_from(PARSED))
+    values: list[Any] = []
+    for place, field in enumerate(fields(kind)):
+        values.append(draw(st.integers(0, 99) if field.type == "int" else NAMES if place == kind.WIDE else PLAIN))
+    if kind is Work:
+        values[0] = draw(st.sampled_from(list(counts.QUANTITIES)))
+    return kind(*values)
+
+
+@given(keys())
+def test_a_key_is_read_back_as_it_was_and_by_no_other_kind(of: CountKey) -> None:
+    assert type(of).parse(of.key) == of
+    assert [kind for kind in PARSED if kind.parse(of.key) is not None] == [type(of)]
+
+
+@given(st.dictionaries(NAMES, st.dictionaries(keys(), st.integers(1, 9), max_size=3), max_size=3))
+def test_each_arm_has_its_own_counts(arms: dict[str, dict[CountKey, int]]) -> None:
+    # an arm "a" may count what an arm "a/requests" seems to: such names are told apart by no stored key
+    apart = not any(other.startswith(f"{one}/") for one in arms for other in arms)
+    stored = {arm_key(arm, of.key): n for arm, own in arms.items() for of, n in own.items()}
+    found = by_arm(stored | {"queries": 7}, arms)
+    assert sum(map(Counter.total, found.values())) == sum(stored.values())
+    if apart:
+        assert found == {arm: {of.key: n for of, n in own.items()} for arm, own in arms.items()}
+
+
+def test_the_stored_keys_are_what_they_were() -> None:
+    assert FlaggedTexts("a(x=1/2)", "drift").key == "guard/a(x=1/2)/drift"
+    assert arm_key("a/b", Work("pairs", "cross_encoder@org/model").key) == "arm/a/b/pairs/cross_encoder@org/model"
+    assert counts.ErrorCount("retrieve", "", "failed").key == "error/retrieve//failed"
+    assert dict(counts_of({"rung/a/b/json": 2, "rung": 1, "queries": 3}, RungTexts)) == {RungTexts("a/b", "json"): 2}
+
+
+@pytest.mark.parametrize("key", ["queries", "guard/x", "guarded/a/b", "arm/a/guard/b/c", "requests"])
+def test_other_keys_are_of_no_kind(key: str) -> None:
+    assert not [kind for kind in PARSED if kind.parse(key) is not None]
