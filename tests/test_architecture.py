@@ -52,7 +52,7 @@ FLOORS = (
 )
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
 CHAIN_FLOORS = (
-    ("arms",), ("store",), ("steps", "web", "counts", "users", "lists", "engines"), ("paid_before",),
+    ("arms",), ("store",), ("worker",), ("steps", "web", "counts", "users", "lists", "engines"), ("paid_before",),
     ("block", "searches"), ("stages",), ("pipeline",),
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cluster.costs import TOKENS, BusyTime, Totals, add_totals, by_tier, entry
-from cluster.prices import Prices
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import open_storage
 from jobs.chain.allowance import Allowance, Grant
@@ -21,7 +20,8 @@ from jobs.chain.arms.requests import made_with, request_key
 from jobs.chain.completions import REUSED, CompletionRecord, Completions
 from jobs.chain.journal import JournalKeeper, Key
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
-from jobs.chain.store.files import Space, StoreFiles
+from jobs.chain.store.files import Space
+from jobs.chain.worker import WorkerJob
 from jobs.job.devices import on_devices
 from jobs.job.engine import open_worker_engine
 from jobs.tables import LOST
@@ -31,29 +31,10 @@ from rewriters.retries import tries_so_far
 HEARTBEAT_SECONDS = 1.0  # between two progress reports of a shard
 
 
-@dataclass(frozen=True)
-class AskedFor:
-    """The job for which a worker asks LLMs.
-
-    Attributes:
-        run: The job's folder.
-        store: Has completions of other jobs.
-        start: The number of this start of the job, from 1.
-        gpus: The number of accelerators of the worker.
-        prices: Of the job, if it has a budget.
-        engines: What answers: in a plan the store alone. None: `Engines`.
-    """
-
-    run: str
-    store: StoreFiles
-    start: int
-    gpus: float = 0.0
-    prices: Prices | None = None
-    engines: Callable[..., Engines] | None = None
-
-    def open(self, stage: str, engines: Iterable[AnsweredBy], most_tokens: int = 0) -> Engines:
-        """Returns the engines of a worker."""
-        return (self.engines or Engines)(stage, engines, self, most_tokens)
+def open_engines(job: WorkerJob, stage: str, engines: Iterable[AnsweredBy], most_tokens: int = 0) -> Engines:
+    """Returns the open engines of a worker; see `Engines`."""
+    opened: Engines = (job.engines or Engines)(stage, engines, job, most_tokens)
+    return opened
 
 
 class Sends:
@@ -99,7 +80,7 @@ class Sends:
 class Engines:
     """The engines of a worker, with the journals of its shards and the money that it may spend."""
 
-    def __init__(self, stage: str, engines: Iterable[AnsweredBy], job: AskedFor, most_tokens: int = 0) -> None:
+    def __init__(self, stage: str, engines: Iterable[AnsweredBy], job: WorkerJob, most_tokens: int = 0) -> None:
         """Starts the engines.
 
         Args:

@@ -191,14 +191,11 @@ class _Look:
     def _looking(self, stage: Stage, queries: PlannedQueries) -> Stage:
         """Returns a stage with a worker that looks."""
         settings, worker, seen = dict(stage.settings), stage.worker, self._found.seen
-        if worker is Read:
-            settings["run"] = queries.storage.root
-        elif isinstance(worker, type) and issubclass(worker, _ASKING):
-            settings["job"] = replace(settings["job"], engines=partial(StoredAnswers, seen), prices=None)
-        elif worker in _LOOKING:
+        work = replace(settings["job"].work, keep_lists=False)
+        job = replace(settings["job"], work=work, engines=partial(StoredAnswers, seen), prices=None)
+        settings["job"] = replace(job, run=queries.storage.root) if worker is Read else job
+        if worker in _LOOKING:
             settings["seen"] = seen
-        if worker is Retrieve:
-            settings["work"] = replace(settings["work"], keep_lists=False)
         return replace(stage, worker=_LOOKING.get(worker, worker), settings=settings)
 
     def at(self, shard: Shard, most: int, follow: int) -> None:

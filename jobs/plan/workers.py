@@ -30,6 +30,7 @@ from jobs.chain.stages.fuse import Texts
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
+from jobs.chain.worker import WorkerJob
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
 from jobs.tables import unnested
@@ -174,9 +175,9 @@ def _opened(one: OpenedBy, device: str, seen: Seen) -> Retriever:
 class LookingGate(Gating):
     """The gate; queries whose list is missing are unknown."""
 
-    def __init__(self, seen: Seen, **settings: Any) -> None:
+    def __init__(self, seen: Seen, job: WorkerJob) -> None:
         self._seen, self.opened = seen, partial(_opened, seen=seen)
-        super().__init__(**settings)
+        super().__init__(job)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say by stored lists."""
@@ -189,11 +190,11 @@ class LookingGate(Gating):
 class LookingRetrieve(Retrieve):
     """The retrieval stage; queries with a list or a vector that is missing are unknown."""
 
-    def __init__(self, seen: Seen, **settings: Any) -> None:
+    def __init__(self, seen: Seen, job: WorkerJob) -> None:
         self._seen, self.opened = seen, partial(_opened, seen=seen)
         self._query_ids: list[str] = []
         self._asked: list[tuple[str, Wanted]] = []
-        super().__init__(**settings)
+        super().__init__(job)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the lists that are stored."""
@@ -242,9 +243,9 @@ class _NotScored:
 class LookingScore(Score):
     """The scoring stage; queries with a pair that is missing are unknown."""
 
-    def __init__(self, seen: Seen, **settings: Any) -> None:
+    def __init__(self, seen: Seen, job: WorkerJob) -> None:
         self._seen = seen
-        super().__init__(**settings)
+        super().__init__(job)
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
         """Returns a reranker that scores nothing."""

@@ -89,10 +89,8 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
 
     def _traced(self, stage: Stage) -> Stage:
         """Returns a stage that notes its requests to LLMs."""
-        if "job" not in stage.settings:
-            return stage
-        asked_for = replace(stage.settings["job"], engines=partial(TracedEngines, self._requests))
-        return replace(stage, settings={**stage.settings, "job": asked_for})
+        job = replace(stage.settings["job"], engines=partial(TracedEngines, self._requests))
+        return replace(stage, settings={**stage.settings, "job": job})
 
     def __exit__(self, *_: object) -> None:
         """Closes the workers and removes the temporary folder."""

@@ -138,13 +138,11 @@ def stage(task: Task) -> Done:
     """The rewriting stage as a run has it: shards through Ray Data, or threads, to a worker."""
     from jobs.chain.arms.arms import RUN
     from jobs.chain.arms.opened import AnsweredBy
-    from jobs.chain.arms.requests import called
     from jobs.chain.arms.shared_work import Reading
-    from jobs.chain.engines import AskedFor
-    from jobs.chain.stages.rewrite import Rewrite, ToRead
-    from jobs.chain.store.files import NO_STORE
+    from jobs.chain.stages.rewrite import Rewrite
     from jobs.job.engine import blocks_in_flight
     from jobs.tables import QUERIES
+    from tests.support.jobs.workers import rewriting_job
 
     shards = pa.schema([("shard", pa.int32()), ("seed", pa.int32()), ("rows", pa.int32())])
     counted = ("completion_tokens", "prompt_tokens", "cached_tokens")
@@ -183,8 +181,7 @@ def stage(task: Task) -> Done:
     located = LocatedVllmSettings(kind="vllm", model="tiny", weights=task.model, args=task.engine)
     engine, rewriting = AnsweredBy(located, {"model": "tiny"}), task.rewriting
     reading = Reading(RUN, rewriting, rewriting, 0, {"": engine})
-    readings = [ToRead(reading, called([reading])[0], [(RUN, frozenset(strategy.name for strategy in rewriting.pool))])]
-    settings = {"readings": readings, "job": AskedFor(run, NO_STORE, 1), "counts_needs": False}
+    settings = {"job": rewriting_job(reading, run), "engine": engine.key}
     chain = [
         Stage("ask", Ask, {}),
         Stage("rewrite", Timed, settings, pool=Pool(1, 1, 0), concurrent_blocks=blocks_in_flight(located, SHARD)),

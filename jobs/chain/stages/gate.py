@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.shared_work import RewriteGate, SharedWork
 from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
 from jobs.chain.store.facts import Searched
-from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import GATED, HITS, KNOWN
+from jobs.chain.worker import WorkerJob
 from jobs.counts import GATE_STAGE
 from jobs.tables import HIT, nested, unnested, with_appended, with_columns
 from retrievers.hybrid.retriever import search_shares
@@ -34,11 +33,12 @@ class Gating:
     ADDS = pa.schema([("gated", pa.list_(GATED)), ("known", pa.list_(KNOWN))])
     opened = staticmethod(opened_retriever)
 
-    def __init__(self, work: SharedWork, gates: Mapping[int, RewriteGate], device: str, store: StoreFiles) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         """Opens the retrievers that are searched; raises RetrieverError where an index is missing or was replaced."""
-        self._work, self._gates, self._store = work, gates, store
-        opened = {gate.retriever: work.retrievers[gate.retriever] for gate in gates.values()}
-        self._retrievers: dict[str, Retriever] = {key: self.opened(one, device) for key, one in opened.items()}
+        self._work, self._store = job.work, job.store
+        self._gates = {number: one.gate for number, one in enumerate(job.work.readings) if one.gate is not None}
+        searched = {gate.retriever: job.work.retrievers[gate.retriever] for gate in self._gates.values()}
+        self._retrievers: dict[str, Retriever] = {key: self.opened(one, job.device) for key, one in searched.items()}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.storage import open_storage
+from jobs.chain.worker import WorkerJob
 from jobs.tables import ELAPSED, QUERIES, SHARD
 
 _COLUMNS = ("query_id", "query", "log_count", "context", "values")  # the last two only where the config asks for them
@@ -19,8 +20,8 @@ class Read:
     NEEDS = tuple(SHARD.names)
     GIVES = QUERIES
 
-    def __init__(self, run: str) -> None:
-        self._storage = open_storage(run)
+    def __init__(self, job: WorkerJob) -> None:
+        self._storage = open_storage(job.run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the QUERIES of one row of SHARD."""

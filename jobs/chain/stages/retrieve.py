@@ -31,8 +31,9 @@ from jobs.chain.stages.gate import known_lists
 from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.store.facts import Searched, StoredVectors
-from jobs.chain.store.files import Space, StoreFiles
+from jobs.chain.store.files import Space
 from jobs.chain.tables import BEST, DOCUMENT, FUSED
+from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import FILE, ORIGINAL, WEB_PAGE, with_appended, with_columns, without_columns
 from retrievers.joined import search_vectors
@@ -60,10 +61,11 @@ class Retrieve:
     opened = staticmethod(opened_retriever)
     DROPS = ("gated", "known")  # where there is a gate
 
-    def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         """Opens the retrievers; raises RetrieverError where an index is missing or was replaced."""
-        self._work, self._store, self._storage = work, store, open_storage(run)
-        self.retrieval = Retrieval(work.retrievers, self._storage, store, device, self.opened)
+        work = job.work
+        self._work, self._store, self._storage = work, job.store, open_storage(job.run)
+        self.retrieval = Retrieval(work.retrievers, self._storage, job.store, job.device, self.opened)
         self.close = self.retrieval.close
         dropping = {one.documents for one in work.answers if one.drops}
         self._indexed = {key: self._indexed_texts(key) for key in dropping}

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer, opened
-from jobs.chain.arms.shared_work import Reading
+from jobs.chain.arms.requests import SAMPLES_APART, as_made, called, longest_answer, opened
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.block import Ask, LlmBlock, Step
-from jobs.chain.engines import AskedFor
+from jobs.chain.engines import open_engines
 from jobs.chain.journal import Key
 from jobs.chain.stages.gate import gated_rows
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
+from jobs.chain.worker import WorkerJob
 from jobs.counts import GateQueries
 from jobs.tables import with_appended
 from rewriters.classifier import REQUEST_NAME
@@ -30,22 +31,6 @@ from rewriters.rewriter import Rewriter
 from rewriters.selection import Choice
 
 _NO_MASK = Mask(())  # the rewriter puts back what it masks
-
-
-class ToRead(NamedTuple):
-    """A reading, with its arms.
-
-    Attributes:
-        reading: The reading.
-        called: Name and hash of the prompt of its requests -> what they are called in costs.
-        arms: Its arms with their strategies.
-        number: Its index in `SharedWork.readings`.
-    """
-
-    reading: Reading
-    called: Mapping[tuple[str, str], str]
-    arms: Sequence[tuple[str, frozenset[str]]]
-    number: int = 0
 
 
 class _Read(NamedTuple):
@@ -72,11 +57,17 @@ class Rewrite:
         ]
     )
 
-    def __init__(self, readings: Sequence[ToRead], job: AskedFor, counts_needs: bool = True) -> None:
-        self._readings, self._several = [_Reader(one) for one in readings], counts_needs
-        engines = [engine for one in readings for engine in opened(one.reading)]
-        most = max((longest_answer(one.reading.asked) for one in readings), default=0)
-        self._engines = job.open("rewrite", engines, most)
+    def __init__(self, job: WorkerJob, engine: str | None = None) -> None:
+        """Opens the engines of the readings whose common engine has the key `engine`."""
+        self._work, names = job.work, called(job.work.readings)
+        self._readings = [
+            _Reader(number, names[number], job.work)
+            for number, one in enumerate(job.work.readings)
+            if one.engines and one.engines[""].key == engine
+        ]
+        engines = [engine for one in self._readings for engine in opened(one.reading)]
+        most = max((longest_answer(one.reading.asked) for one in self._readings), default=0)
+        self._engines = open_engines(job, "rewrite", engines, most)
         self.start_up = self._engines.start_up
 
     def close(self) -> None:
@@ -85,16 +76,16 @@ class Rewrite:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the texts of all readings, errors and costs."""
-        arms = [[arm for arm, _ in one.of.arms] for one in self._readings]
-        block, gates = LlmBlock(table, "rewrite", "requests", self._engines, arms, self._several), gated_rows(table)
-        gated = [[gates.get((one.of.number, row)) for row in range(len(block.queries))] for one in self._readings]
+        arms = [[arm for arm, _ in one.arms] for one in self._readings]
+        block, gates = LlmBlock(table, "rewrite", "requests", self._engines, arms, self._work.only is None), gated_rows(table)
+        gated = [[gates.get((one.number, row)) for row in range(len(block.queries))] for one in self._readings]
         steps = {
             place: one.rewrite(block, self._engines.key, of)
             for place, (one, of) in enumerate(zip(self._readings, gated, strict=True))
         }
         texts, selections, guarded, nothing = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(4))
         for place, read in block.run(steps).items():
-            of = self._readings[place].of
+            of = self._readings[place]
             names, arm = {name: called for (name, _), called in of.called.items()}, {"arm": of.reading.name}
             for row, (written, failures) in enumerate(read):
                 texts[row] += [vars(one) | arm for one in written.rewrites]
@@ -117,11 +108,15 @@ class Rewrite:
 
 
 class _Reader:
-    """A reading, with what chooses, asks and reads."""
+    """A reading, by its index, with what chooses, asks and reads, and with its arms and their strategies.
 
-    def __init__(self, of: ToRead) -> None:
-        self.of = of
-        self._chooser, self._rewriter = Rewriter(of.reading.rewriting), Rewriter(of.reading.asked)
+    `names`: name and hash of the prompt of its requests -> what they are called in costs.
+    """
+
+    def __init__(self, number: int, names: Mapping[tuple[str, str], str], work: SharedWork) -> None:
+        self.number, self.called, self.reading = number, names, work.readings[number]
+        self.arms = [(one.arm, one.strategies) for one in work.answers if work.searches[one.search].reading == number]
+        self._chooser, self._rewriter = Rewriter(self.reading.rewriting), Rewriter(self.reading.asked)
         self._users = cache(lambda texts: self._needs(dict(texts)))
 
     def rewrite(self, block: LlmBlock, key: Callable[[Request], Key], gated: Sequence[Gated | None]) -> Step[list[_Read]]:
@@ -134,9 +129,9 @@ class _Reader:
         """
 
         def asked(row: int, request: Request, arms: Collection[str] | None) -> Ask:
-            return Ask(row, request, key(request), self.of.called[request.name, request.prompt_hash], _NO_MASK, arms=arms)
+            return Ask(row, request, key(request), self.called[request.name, request.prompt_hash], _NO_MASK, arms=arms)
 
-        reading, sure = self.of.reading, [one is not None and one.sure for one in gated]
+        reading, sure = self.reading, [one is not None and one.sure for one in gated]
         open_queries = [(row, query) for row, query in enumerate(block.queries) if not sure[row]]
         questions = [(row, request) for row, query in open_queries if (request := self._chooser.question(query)) is not None]
         asks = [asked(row, as_made(reading, request), None) for row, request in questions]
@@ -176,7 +171,7 @@ class _Reader:
     def _needs(self, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:
         """Returns the arms that need an answer where these texts are chosen, by name and sample of the request."""
         found: dict[tuple[str, int], set[str]] = {}
-        for arm, strategies in self.of.arms:
+        for arm, strategies in self.arms:
             own = Choice({name: most for name, most in texts.items() if name in strategies})
             for name, samples in self._rewriter.samples(own).items():
                 for sample in range(samples):

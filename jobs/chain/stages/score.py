@@ -14,15 +14,15 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.opened import ScoredBy
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import with_counts
 from jobs.chain.fill import fill
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
-from jobs.chain.store.files import Space, StoreFiles
+from jobs.chain.store.files import Space
 from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.users import Users
+from jobs.chain.worker import WorkerJob
 from jobs.tables import with_appended, with_columns
 from retrievers.ranking import ranks
 from retrievers.reranker import Reranker, open_reranker
@@ -51,16 +51,17 @@ class Score:
     NEEDS = ("query_id", "query", "documents", "web", "fused", "counts")
     ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
 
-    def __init__(self, work: SharedWork, device: str, store: StoreFiles) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         """Opens the rerankers and the documents; raises RetrieverError where a model or an index is missing or was replaced."""
+        work = job.work
         opened: dict[str, Reranker] = {}  # rerankers over other documents share a model
         for one in work.rerankers:
             if one.settings.model_dump_json() not in opened:
-                opened[one.settings.model_dump_json()] = self.opened(one, device)
+                opened[one.settings.model_dump_json()] = self.opened(one, job.device)
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in work.rerankers]
         stores = dict.fromkeys(one.documents for one in work.rerankers)
         self._documents = {key: planned_documents(work.retrievers[key]) for key in stores}
-        self._store, self._work = store, work
+        self._store, self._work = job.store, work
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
         """Returns an open reranker."""

@@ -18,7 +18,6 @@ from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.stored_rows import (
@@ -33,6 +32,7 @@ from jobs.chain.stages.stored_rows import (
     with_no_hits,
 )
 from jobs.chain.tables import ARM_STORED
+from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import COMMITTED, ELAPSED, STORED, unnested
 
@@ -46,10 +46,10 @@ class Write:
              "web", "counts", "costs", "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
-    def __init__(self, work: SharedWork, run: str, start: int) -> None:
-        self._work, self._start = work, start
-        self._schemas = ARM_STORED if work.only is None else STORED
-        self._storage = open_storage(run)
+    def __init__(self, job: WorkerJob) -> None:
+        self._work, self._start = job.work, job.start
+        self._schemas = ARM_STORED if job.work.only is None else STORED
+        self._storage = open_storage(job.run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Writes and commits the shard; returns one row of COMMITTED."""

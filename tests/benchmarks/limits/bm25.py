@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import Stemmer
 
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.store.files import NO_STORE
+from jobs.chain.worker import WorkerJob
 from limits.recorded_blocks import DEPTH, bm25_index, documents, rewritten_block, texts_of, work_of
 from limits.rounds import Row, Spent, alternated, timed
 from retrievers.corpora.corpus import joined
@@ -30,7 +30,7 @@ def measure(quick: bool) -> list[Row]:
 
     def opened() -> Retrieve:
         # Anew for each round: it keeps the terms of words that it has seen, and the bare loop stems in every round.
-        return Retrieve(work_of({"bm25": bm25_index()}), "cpu", "none", NO_STORE)
+        return Retrieve(WorkerJob(work_of({"bm25": bm25_index()}), "none"))
 
     def search() -> Spent:
         (one,) = opened()._retrievers.values()

@@ -27,7 +27,7 @@ from recorded_sets import ENCODER, shared
 
 from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.store.files import NO_STORE
+from jobs.chain.worker import WorkerJob
 from limits.rounds import Row, Unmeasured, interleaved
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic import search as elastic_search
@@ -132,7 +132,7 @@ def contests(searches: int) -> list[Contest]:
     block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS}}
     settings = typed(block["bm25"])
     opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}
-    stage = Retrieve(replace(job_work(block), retrievers=opened, keep_lists=False), "cpu", "none", NO_STORE)
+    stage = Retrieve(WorkerJob(replace(job_work(block), retrievers=opened, keep_lists=False), "none"))
     tables = query_blocks(texts)
     bodies, index, filter_path = captured(stage._retrievers["bm25"], [SearchText(text) for text in texts])
     bare = bare_loop(bodies, index, filter_path, BATCH, THREADS)

@@ -26,6 +26,7 @@ from jobs.chain.searches import BlockSearches, RoutedSearch
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.write import Write
 from jobs.chain.store.files import NO_STORE
+from jobs.chain.worker import WorkerJob
 from limits.recorded_blocks import DEPTH, bm25_index, rewritten_block, work_of
 from limits.rounds import Row, interleaved
 
@@ -73,7 +74,7 @@ def shard(block: pa.Table) -> pa.Table:
 def of_last_stage(folder: Path, work: SharedWork, block: pa.Table) -> dict[str, Any]:
     """Ours and the bare loop; each call of ours commits another shard."""
     run, numbers = folder / "run", itertools.count()
-    worker, place = Write(work, str(run), 1), block.schema.get_field_index("shard")
+    worker, place = Write(WorkerJob(work, str(run))), block.schema.get_field_index("shard")
     kind = block.schema.field(place)
 
     def ours() -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from cluster.run.meter import check_border
 from jobs.chain.stages.read import Read
+from jobs.chain.worker import WorkerJob
 from jobs.tables import OPTIONAL_QUERIES, QUERIES, SHARD, STORED
+from tests.support.jobs.workers import job
 
 ROWS = [{"query_id": f"id{n}", "query": f"q {n} 東京", "log_count": n + 1} for n in range(5)]
 
@@ -22,7 +24,7 @@ def planned(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> Read
     (folder / "queries").mkdir()
     table = pa.Table.from_pylist(rows, schema)
     pq.write_table(table, folder / "queries" / "plan-x.parquet", row_group_size=2, store_schema=False)
-    return Read(str(folder))
+    return Read(WorkerJob(job(), str(folder)))
 
 
 def shard(row_group: int) -> pa.Table:

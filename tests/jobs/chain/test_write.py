@@ -19,6 +19,7 @@ from cluster.costs import START_UP, entry
 from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
 from jobs.chain.stages.write import Write
+from jobs.chain.worker import WorkerJob
 from jobs.tables import COMMITTED, ELAPSED, STORED
 from tests.support.jobs.workers import fused, job, scored
 
@@ -121,7 +122,7 @@ def write(folder: Path, table: pa.Table, start: int = 3, *, reranked: bool = Tru
     """The answer of a worker of a run with two strategies planned."""
     rerank = {"kind": "server", "base_url": "http://none", "model": "m", "combine": "replace"} if reranked else {"kind": "none"}
     work = job(rerank=rerank, rewrite={"strategies": ["core_content", "keyword"]})
-    (answer,) = Write(replace(work, keep_candidates=keep_candidates), str(folder), start)(table).to_pylist()
+    (answer,) = Write(WorkerJob(replace(work, keep_candidates=keep_candidates), str(folder), start=start))(table).to_pylist()
     return dict(answer)
 
 

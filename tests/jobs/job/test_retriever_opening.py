@@ -147,15 +147,12 @@ def test_never_more_requests_at_once_than_the_job_may_have(
             config, "c", [], LogColumns("q"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "run"
         )  # fmt: skip
         pools = dict.fromkeys(requested_pools(config), Pool(2, 1, 0))
-        chain = stages(prepared, one_arm(config), config, pools, rerankers_of(config), 1, NO_STORE)
-        line = {stage.name: stage for stage in chain}
-        (searched,) = line["retrieve"].settings["work"].retrievers.values()
-        scoring = line["score"].settings
-        (reranker,) = scoring["rerankers"]
+        of_workers = stages(prepared, one_arm(config), config, pools, rerankers_of(config), 1, NO_STORE)[0].settings["job"].work
+        (searched,), (reranker,) = of_workers.retrievers.values(), of_workers.rerankers
         work: list[Callable[[], object]] = []
         for _ in range(2):
             searching = open_retriever("bm25", searched.settings)
-            reading = planned_documents(scoring["indexes"][reranker.documents])
+            reading = planned_documents(of_workers.retrievers[reranker.documents])
             work += [partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10), partial(reading.texts, ids)]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda one: one(), work))

@@ -20,8 +20,8 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.stage import reporting_to
 from jobs.chain.allowance import Allowance
 from jobs.chain.arms.opened import AnsweredBy
-from jobs.chain.engines import AskedFor
-from jobs.chain.store.files import NO_STORE
+from jobs.chain.engines import open_engines
+from jobs.chain.worker import WorkerJob
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
@@ -33,6 +33,7 @@ from rewriters.engines.settings import AnthropicSettings, OpenaiSettings
 from rewriters.retries import FIRST_TRY
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
+from tests.support.jobs.workers import job
 from tests.support.rewriters.fake_server import FAULTS, Body, FakeServer, Reply, completion
 
 TOKENS = 100
@@ -279,7 +280,7 @@ def test_money_is_granted_before_it_is_spent_whatever_fails(tmp_path: Path, seed
         }
         with reporting_to(lambda _share, _spent: None, reserve):
             asked = {name: AnsweredBy(one, {"model": name}) for name, one in settings.items()}
-            engines = AskedFor(str(tmp_path), NO_STORE, 1, prices=prices).open("rewrite", asked.values(), 4 * TOKENS)
+            engines = open_engines(WorkerJob(job(), str(tmp_path), prices=prices), "rewrite", asked.values(), 4 * TOKENS)
         ended: list[str] = []
 
         def block(shard: int, *order: str) -> None:

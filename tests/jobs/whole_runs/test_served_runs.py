@@ -165,8 +165,7 @@ def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, r
     assert ablation.pools["rerank"].can_use_gpu
     pools = {"retrieve": Pool(2, 1, 0), "rerank": Pool(4, 1, 0)}
     ablation.check(pools)
-    stages = {stage.name: stage for stage in ablation.stages(pools, 1, NO_STORE)}
-    found = [one.settings for one in stages["score"].settings["rerankers"]]
+    found = [one.settings for one in ablation.stages(pools, 1, NO_STORE)[0].settings["job"].work.rerankers]
     assert [one.max_in_flight for one in found if one.kind == "server"] == [2, 1]
     encoders = [one.encoder for one in found if one.kind == "bi_encoder"]
     assert [getattr(one, "max_in_flight", None) for one in encoders] == [None, 1]  # 8, by the workers of both pools

@@ -23,6 +23,7 @@ from jobs.chain.stages.candidates import BlockCandidates, candidate_columns
 from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.fuse import SearchLists, fusion_notes
 from jobs.chain.stages.write import Write
+from jobs.chain.worker import WorkerJob
 from jobs.config.config import Config
 from jobs.measure.frame import Frame
 from jobs.measure.measures import MEASURES
@@ -132,7 +133,7 @@ class RunMaker:
         rows = [self._row(n, query, n // shard_size, config) for n, query in enumerate(queries)]
         plan = self._plan(queries, shard_size, rejected or [])
         work = one_arm(config, combine="replace")
-        worker = Write(work, self.storage.root, 1)
+        worker = Write(WorkerJob(work, self.storage.root))
         for shard in plan.shards[:commit]:
             mine = [row for row in rows if row["shard"] == shard.number]
             if keep_runs:

@@ -15,16 +15,14 @@ import pyarrow.parquet as pq
 
 from jobs.chain.arms.arms import RUN
 from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
-from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.cuts import Cuts
-from jobs.chain.engines import AskedFor
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.fuse import SearchLists
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.stages.rewrite import Rewrite, ToRead
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.chain.stages.score import Score
-from jobs.chain.store.files import NO_STORE
+from jobs.chain.worker import WorkerJob
 from jobs.config.config import Config
 from jobs.tables import STORED
 from retrievers.retriever import retriever_identity
@@ -62,9 +60,13 @@ def rewriter(engine: EngineSettings, rewriting: Rewriting, run: Path, start: int
     """A rewriting worker; all common engines are the same one to it, all of a strategy, too."""
     engines = {"": AnsweredBy(engine, {"model": "common"})}
     engines |= {one.name: AnsweredBy(one.engine, {"model": one.name}) for one in rewriting.pool if one.engine is not None}
-    reading = Reading(RUN, rewriting, rewriting, 0, engines)
-    arms = [(RUN, frozenset(one.name for one in rewriting.pool))]
-    return Rewrite([ToRead(reading, called([reading])[0], arms)], AskedFor(str(run), NO_STORE, start), counts_needs=False)
+    return Rewrite(rewriting_job(Reading(RUN, rewriting, rewriting, 0, engines), run, start), engines[""].key)
+
+
+def rewriting_job(reading: Reading, run: Path | str, start: int = 1) -> WorkerJob:
+    """A job of one arm that needs all texts of a reading."""
+    answer = replace(job().answers[0], strategies=frozenset(one.name for one in reading.rewriting.pool))
+    return WorkerJob(replace(job(), readings=(reading,), answers=(answer,)), str(run), start=start)
 
 
 def retriever(
@@ -85,9 +87,8 @@ def retriever(
         for name, one in retrievers.items()
     }  # fmt: skip
     rewriting = Rewriting(load_pool(strategies))
-    reading = Reading(RUN, rewriting, rewriting, 0, {"": AnsweredBy(None, {})})  # type: ignore[arg-type]
-    work = replace(work, retrievers=opened, readings=(reading,), keep_lists=run is not None)
-    return Watched(work, "cpu", str(run or "none"), NO_STORE)
+    readings = (Reading(RUN, rewriting, rewriting, 0, {"": AnsweredBy(None, {})}),)  # type: ignore[arg-type]
+    return Watched(WorkerJob(replace(work, retrievers=opened, readings=readings, keep_lists=run is not None), str(run)))
 
 
 class Watched(Retrieve):
@@ -104,8 +105,7 @@ class Watched(Retrieve):
         result = self(table)
         found, (lists,) = plain(result), self.lists
         of, cosines = lists._lists, lists._similarity
-        for row in found:
-            row["runs"] = []
+        found = [row | {"runs": []} for row in found]
         columns = (of.query, of.strategy.to_pylist(), of.position, of.retriever.to_pylist(), of.text, of.weight)
         hits = list(zip(of.doc_ids.to_pylist(), of.scores.tolist(), strict=True))
         bounds = zip(of.offsets[:-1], of.offsets[1:], strict=True)
@@ -122,10 +122,9 @@ class Watched(Retrieve):
 
 def scorer(settings: RerankSettings, documents: Block, corpus: str | None = None) -> Score:
     """A scoring worker over the documents of a real index."""
-    index = typed(documents)
     scored_by = ScoredBy(settings, {"kind": settings.kind}, "documents", "")
-    documents_of = {"documents": OpenedBy("bm25", index, {"corpus": corpus}, 10)}
-    return Score(replace(reranked("blend"), rerankers=(scored_by,), retrievers=documents_of), "cpu", NO_STORE)
+    documents_of = {"documents": OpenedBy("bm25", typed(documents), {"corpus": corpus}, 10)}
+    return Score(WorkerJob(replace(reranked("blend"), rerankers=(scored_by,), retrievers=documents_of), "none"))
 
 
 def reranked(combine: str) -> SharedWork:

@@ -7,14 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import LlmBlock, Step
-from jobs.chain.engines import AskedFor
 from jobs.chain.stages.llm.first_results import Rows, ShownResults, corrected_results
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.contexts import citations, context_of, token_counter
 from jobs.chain.tables import ARM_ANSWER
+from jobs.chain.worker import WorkerJob
 from jobs.tables import WRONG_CITATION
 from rewriters.guards.mask import unmasked
 
@@ -29,8 +28,8 @@ class Generate(LlmStage):
     NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])
 
-    def __init__(self, work: SharedWork, job: AskedFor) -> None:
-        super().__init__(work, job)
+    def __init__(self, job: WorkerJob) -> None:
+        super().__init__(job)
         self._tasks = {number: arm.tasks["answer"] for number, arm in self._arms.items()}
         self._counters = {number: token_counter(of) for number, of in self._tasks.items()}
 

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.chain.arms.shared_work import Answer, SharedWork
+from jobs.chain.arms.shared_work import Answer
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import Ask, LlmBlock, Reply, Step
-from jobs.chain.engines import AskedFor
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
+from jobs.chain.worker import WorkerJob
 from jobs.config.settings import WebSearchSettings
 from jobs.counts import GradedDocuments
 from jobs.job.steps import ANSWER_KEYS
@@ -49,8 +49,8 @@ class Grade(LlmStage):
     NEEDS = ("shard", "query_id", "query", "context", "values", "rewrites", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("grades", pa.list_(ARM_GRADE)), ("corrections", pa.list_(ARM_CORRECTION)), ("asked", pa.list_(ASKED))])
 
-    def __init__(self, work: SharedWork, job: AskedFor) -> None:
-        super().__init__(work, job)
+    def __init__(self, job: WorkerJob) -> None:
+        super().__init__(job)
         self._grading = {number: arm.grade for number, arm in self._arms.items() if arm.grade is not None}
 
     def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:

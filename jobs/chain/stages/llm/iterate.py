@@ -20,7 +20,6 @@ from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import LlmBlock, Step
-from jobs.chain.engines import AskedFor
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch
@@ -36,6 +35,7 @@ from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.steps.contexts import FoundText, TokensOf, context_of, token_counter
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_ROUND, ASKED
+from jobs.chain.worker import WorkerJob
 from jobs.counts import RoundQueries
 from jobs.job.steps import LABEL_GRADES
 from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY, with_appended
@@ -184,17 +184,18 @@ class Iterate(LlmStage):
     ADDS = pa.schema([("rounds", pa.list_(ARM_ROUND)), ("asked_in_rounds", pa.list_(ASKED))])
     DROPS = ("best",)
 
-    def __init__(self, work: SharedWork, device: str, job: AskedFor) -> None:
-        super().__init__(work, job)
+    def __init__(self, job: WorkerJob) -> None:
+        super().__init__(job)
+        work = job.work
         self._storage = open_storage(job.run)
         self._counters = {number: token_counter(arm.tasks["iterate"]) for number, arm in self._arms.items()}
         searches = [work.searches[arm.search] for arm in self._arms.values()]
         keys = {search.retrievers[name] for search in searches for name in search.route(ITERATE)}
         searched = {key: one for key, one in work.retrievers.items() if key in keys}
-        self._retrieval = Retrieval(searched, self._storage, job.store, device)
+        self._retrieval = Retrieval(searched, self._storage, job.store, job.device)
         dropping = {arm.documents for arm in self._arms.values() if arm.drops}
         self._texts = {key: partial(self._documents[key].texts, alive=heartbeat) for key in dropping}
-        self._score = Score(work, device, job.store) if work.rerankers else None
+        self._score = Score(job) if work.rerankers else None
         self._searching = threading.Lock()  # several blocks are under way in a worker, and tokenizers bear one thread at a time
 
     def close(self) -> None:
@@ -269,7 +270,9 @@ class Iterate(LlmStage):
                 of.note_lists(fused.best())
                 candidates = fused.fuse(of.answer, self._texts).candidates
                 of.rankings.append(BlockCandidates(fused.hits.doc_ids, fused.pages, {at: candidates}))
-                texts_of = self._texts[of.answer.documents] if of.answer.drops else None  # other arms may drop what this one keeps
+                texts_of = (
+                    self._texts[of.answer.documents] if of.answer.drops else None
+                )  # other arms may drop what this one keeps
                 parts.append(merged(of.rankings, table.num_rows, of.answer, of.rounds, texts_of))
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, of.answer.retrieved)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import ACCURACY, CRITERIA, RELEVANCE, LlmTask
 from jobs.chain.block import Ask, LlmBlock, Step
-from jobs.chain.engines import AskedFor
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
+from jobs.chain.worker import WorkerJob
 from jobs.counts import WITHOUT_GOLD
 from jobs.job.steps import GRADE_KEYS
 from jobs.llm_tables import JUDGEMENT
@@ -49,11 +47,11 @@ class Judge(LlmStage):
     NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "web", "counts")
     ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
 
-    def __init__(self, work: SharedWork, job: AskedFor, gold: Gold = MappingProxyType({})) -> None:
-        self._gold, self._tasks = gold, {one.kind: one for one in work.tasks(self.STAGE)}
+    def __init__(self, job: WorkerJob) -> None:
+        self._gold, self._tasks = job.gold, {one.kind: one for one in job.work.tasks(self.STAGE)}
         settings = self._tasks[RELEVANCE].settings if RELEVANCE in self._tasks else None
         self._relevance = settings if isinstance(settings, RelevanceSettings) else None
-        super().__init__(work, job)
+        super().__init__(job)
 
     def shown(self) -> Iterable[int]:
         """Returns the arms of which documents are shown, by index."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.block import LlmBlock
-from jobs.chain.engines import AskedFor
+from jobs.chain.engines import open_engines
 from jobs.chain.stages.documents import documents_of
+from jobs.chain.worker import WorkerJob
 from jobs.tables import with_columns
 
 
@@ -22,11 +22,12 @@ class LlmStage(ABC):
     QUANTITY: ClassVar[str]
     ADDS: ClassVar[pa.Schema]
 
-    def __init__(self, work: SharedWork, job: AskedFor) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         """Opens the engines, and the documents of the arms of which they are shown some."""
+        work = job.work
         self._work, self._arms, tasks = work, work.doing(self.STAGE), work.tasks(self.STAGE)
         most = max((int(task.decoding.get("max_tokens", 0)) for task in tasks), default=0)
-        self._engines = job.open(self.STAGE, [task.engine for task in tasks], most)
+        self._engines = open_engines(job, self.STAGE, [task.engine for task in tasks], most)
         self.start_up = self._engines.start_up
         self._documents = documents_of(work, self.shown())
 

@@ -12,16 +12,15 @@ from cluster.run.shards import write_table
 from cluster.run.stage import shard_of, stopping
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import OpenedBy
-from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import with_counts
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.searches import Wanted, charge
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
-from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.users import request_counts
 from jobs.chain.web.searches import WebSearches
+from jobs.chain.worker import WorkerJob
 from jobs.job.steps import open_search_engine
 from jobs.tables import STORED, with_appended
 from retrievers.retriever import SearchText
@@ -33,12 +32,12 @@ class SearchWeb:
     NEEDS = ("shard", "query_id", "grades", "corrections", "stored", "counts")
     ADDS = pa.schema([])
 
-    def __init__(self, work: SharedWork, run: str, store: StoreFiles) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         """Opens the search engines; raises RetrieverError where an address or a key is missing."""
-        self._work, self._store, self._storage = work, store, open_storage(run)
+        self._work, self._store, self._storage = job.work, job.store, open_storage(job.run)
         self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
             number: (arm.web_search, arm.web.documents)
-            for number, arm in enumerate(work.answers)
+            for number, arm in enumerate(job.work.answers)
             if arm.web_search is not None and arm.web is not None
         }
         self._opened = {one.space: (one, open_search_engine(one.settings)) for one, _ in self._search.values()}
