@@ -76,7 +76,7 @@ def work_of(work: SharedWork) -> QueryWork:
     found = QueryWork()
     requests: dict[Key, tuple[str, Request]] = {}
     for reading, names in zip(work.readings, called(work.readings), strict=True):
-        for request in most_requests(reading.rewriting, reading.asked):
+        for request in most_requests(reading):
             name = names[request.name, request.prompt_hash]
             requests.setdefault(key_in_reading(reading, request), (name, as_made(reading, request)))
     engines = {engine.key: engine for reading in work.readings for engine in reading.engines.values()}

@@ -12,7 +12,7 @@ from jobs.chain.arms.equal_arms import distinct_arms, system
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.shared_work import Answer, RewriteGate, Search, SharedWork
-from jobs.chain.arms.tasks import TaskNames, judge_tasks
+from jobs.chain.arms.tasks import arm_tasks, judge_tasks
 from jobs.chain.arms.texts import ArmTexts, rewriting_identity
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
@@ -41,11 +41,6 @@ class Compiled:
         arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members), list(one.also)] for one in self.arms]
         kept = [[answer.keep, answer.looked] for answer in self.work.answers]
         return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
-
-    def rewrites_of(self, arm: str) -> str | None:
-        """Returns the arm under which the texts of an arm are stored; None: it has none, as the original and oracles."""
-        readings = [self.work.reading_of(one) for one in self.work.answers if one.arm == arm]
-        return next((one.name for one in readings if one.engines), None)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -81,7 +76,7 @@ def compile_run(prepared: Prepared) -> Compiled:
 def _compiled(
     arms: Sequence[Arm], checked: Mapping[str, CheckedArm], state: Callable[[SearchedIndex], Any], keep: int, *, sources: bool
 ) -> Compiled:
-    first, names = checked[arms[0].name], TaskNames()
+    first, names = checked[arms[0].name], dict[str, str]()
     texts, lists = ArmTexts(first), ArmLists(checked.values(), state)
     judged, rerankers = judge_tasks(first.config, first.steps), dict[str, ScoredBy]()
     answers, parts, systems = [], {}, dict[str, Hashable]()
@@ -113,7 +108,7 @@ def _compiled(
             min(looked, cut_from(config, cuts)),
             config.fuse.keep,
             config.retrieve.depth,
-            names.tasks(config, known.steps, arm.name) | judged,
+            arm_tasks(config, known.steps, arm.name, names) | judged,
             config.grade,
             config.web,
             _web_search(known),

@@ -19,6 +19,8 @@ from retrievers.lists import BESIDE
 from rewriters.rewriter import Rewriting
 
 GENERATED = ("subsets", "samples", "grid")
+_OF_TASKS = {"engine", "prompt", "variables", "decoding", "question", "strips", "search"}
+"""Settings of grading and of the web that tasks and search engines have the content of."""
 
 
 def distinct_arms(arms: Sequence[Arm], systems: Mapping[str, Hashable]) -> tuple[Arm, ...]:
@@ -59,4 +61,7 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     documents = answer.documents if fuse.duplicates == "drop" else None
     reranked = (answer.reranker, answer.combine) if answer.reranker is not None else None
     ordered = answer.search, answer.strategies, fusion, documents, reranked
-    return *ordered, answer.keep, answer.looked, answer.steps_key
+    steps = [None if one is None else one.model_dump(exclude=_OF_TASKS) for one in (answer.grade, answer.web)]
+    asked = {section: task.key for section, task in answer.tasks.items()}
+    by_llm = digest([asked, steps, answer.web_search and answer.web_search.space])
+    return *ordered, answer.keep, answer.looked, by_llm

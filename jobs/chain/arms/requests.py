@@ -15,7 +15,7 @@ from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAll
 
-_ALL, _QUERY = SelectAll(kind="all"), Query("", "")
+_QUERY = Query("", "")
 SAMPLES_APART = 1_000  # between the numbers of one arm's samples and those of the next: a strategy has fewer
 
 
@@ -49,30 +49,19 @@ def key_in_reading(reading: Reading, request: Request) -> Key:
     return request_key(made, made_with(made, reading.engines[request.engine].space))
 
 
-def most_requests(rewriting: Rewriting, asked: Rewriting | None = None, query: Query = _QUERY) -> list[Request]:
-    """Returns the requests that are made for a query at most, beside further tries.
-
-    Args:
-        rewriting: How strategies are chosen.
-        asked: What requests are made of, where that is more.
-        query: That they are of; by default an empty one.
-    """
-    asked = asked or rewriting
+def most_requests(reading: Reading) -> list[Request]:
+    """Returns the requests that a reading makes for a query at most, here an empty one, beside further tries."""
+    asked = reading.asked
     if not asked.pool:
         return []
-    whole = asked if asked.select.in_request else replace(asked, select=_ALL, rules=None)
-    question = Rewriter(rewriting).question(query) if rewriting.select.typed_by else None
-    return [*Rewriter(whole).requests(query), *filter(None, [question])]
-
-
-def asked_at_most(reading: Reading) -> list[Key]:
-    """Returns the keys of the requests that a reading makes for a query at most."""
-    return [key_in_reading(reading, one) for one in most_requests(reading.rewriting, reading.asked)]
+    whole = asked if asked.select.in_request else replace(asked, select=SelectAll(kind="all"), rules=None)
+    question = Rewriter(reading.rewriting).question(_QUERY) if reading.rewriting.select.typed_by else None
+    return [*Rewriter(whole).requests(_QUERY), *filter(None, [question])]
 
 
 def opened(reading: Reading) -> list[AnsweredBy]:
     """Returns the engines that requests of a reading go to, the common one first, if any goes to it."""
-    names = {one.engine for one in most_requests(reading.rewriting, reading.asked)}
+    names = {one.engine for one in most_requests(reading)}
     return [engine for name, engine in reading.engines.items() if name in names]
 
 
@@ -102,7 +91,7 @@ def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
     found: list[dict[tuple[str, str], str]] = []
     for reading in readings:
         names: dict[tuple[str, str], str] = {}
-        for request in most_requests(reading.rewriting, reading.asked):
+        for request in most_requests(reading):
             if (request.name, request.prompt_hash) in names:
                 continue  # a further sample, of another seed; repeats of an arm, with seeds of their own, share its names, too
             of_name = known.setdefault(request.name, {})

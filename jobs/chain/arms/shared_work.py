@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy, digest
+from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.cuts import Cuts
 from jobs.job.steps import stage_of
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:  # workers of most stages need no more than what they are give
     from rewriters.gate import GateSettings
     from rewriters.rewriter import Rewriting
     from rewriters.steps.settings import GradeSettings
-
-
-_OF_TASKS = {"engine", "prompt", "variables", "decoding", "question", "strips", "search"}
-"""Settings that tasks and search engines have the content of."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +87,6 @@ class Search:
         """Returns the names of the retrievers that search a strategy's texts."""
         return self.routes.get(strategy, list(self.retrievers))
 
-    @property
-    def dense_key(self) -> str | None:
-        """Returns the key of the retriever that compares texts by cosines; None: there is none."""
-        return None if self.dense is None else self.retrievers[self.dense]
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -138,13 +129,6 @@ class Answer:
     grade: GradeSettings | None = None
     web: WebSearchSettings | None = None
     web_search: OpenedBy | None = None
-
-    @property
-    def steps_key(self) -> str:
-        """Returns what tells what LLMs do with its results from that of other arms."""
-        own = [None if one is None else one.model_dump(exclude=_OF_TASKS) for one in (self.grade, self.web)]
-        search = None if self.web_search is None else self.web_search.space
-        return digest([{section: task.key for section, task in self.tasks.items()}, own, search])
 
     @property
     def drops(self) -> bool:
@@ -202,15 +186,11 @@ class SharedWork:
         """Returns the common engines of all arms by key, each once: each has workers of its own."""
         return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
 
-    def reranker_of(self, arm: str) -> str | None:
-        """Returns the label of an arm's reranker; None: it has none."""
-        place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)
-        return None if place is None else self.rerankers[place].label
-
     def compared_by(self, search: int) -> str | None:
         """Returns the key of the retriever by whose vectors an arm compares the texts of a search; None: no arm does."""
         weighs = any(one.search == search and one.fuse.redundancy == "cosine" for one in self.answers)
-        return self.searches[search].dense_key if weighs else None
+        of = self.searches[search]
+        return of.retrievers[of.dense] if weighs and of.dense is not None else None
 
     def arms_of(self, search: int) -> dict[frozenset[str], list[str]]:
         """Returns strategies -> the arms that need the lists of their texts, of a search by its index."""
@@ -222,4 +202,4 @@ class SharedWork:
 
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""
-        return frozenset().union(*(answer.strategies for answer in self.answers if answer.search == search))
+        return frozenset().union(*self.arms_of(search))

@@ -64,32 +64,29 @@ class LlmTask:
         return self.settings
 
 
-class TaskNames:
-    """The names of what LLMs are asked: a name that an earlier arm has for something else gets the arm's."""
-
-    def __init__(self) -> None:
-        self._named: dict[str, str] = {}  # name -> what it asks
-
-    def task(self, section: str, settings: PromptSettings, ready: ReadyStep, config: Config, of: str) -> LlmTask:
-        """Returns a task of a config; `of`: an arm, or a kind of judgement."""
-        engine = AnsweredBy(ready.engine, ready.engine_identity)
-        name, asked = ready.step.name, digest([ready.identity(), engine.key])
-        if self._named.setdefault(name, asked) != asked:
-            name = f"{name} of {of.replace('@', ' ')}"
-        return LlmTask(section, name, settings, ready.step, engine, ready.decoding, tuple(config.rewrite.guards.mask))
-
-    def tasks(self, config: Config, steps: ReadySteps, arm: str) -> dict[str, LlmTask]:
-        """Returns key of the config -> task of an arm, but those of the judge."""
-        return {
-            section: self.task(section, settings, steps.of_results[section], config, arm)
-            for section, settings in config.steps.items()
-        }
+def arm_tasks(config: Config, steps: ReadySteps, arm: str, names: dict[str, str]) -> dict[str, LlmTask]:
+    """Returns key of the config -> task of an arm, but those of the judge; `names`: of earlier arms -> what they ask."""
+    return {
+        section: _task(section, settings, steps.of_results[section], config, arm, names)
+        for section, settings in config.steps.items()
+    }
 
 
 def judge_tasks(config: Config, steps: ReadySteps) -> dict[str, LlmTask]:
     """Returns key of the config -> task of the judge, which is the same for all arms, since it measures them."""
-    names, kinds = TaskNames(), {} if config.judge is None else config.judge.kinds
+    kinds, names = {} if config.judge is None else config.judge.kinds, dict[str, str]()
     return {
-        f"judge.{kind}": names.task(f"judge.{kind}", settings, steps.judge[kind], config, kind)
+        f"judge.{kind}": _task(f"judge.{kind}", settings, steps.judge[kind], config, kind, names)
         for kind, settings in kinds.items()
     }
+
+
+def _task(
+    section: str, settings: PromptSettings, ready: ReadyStep, config: Config, asked_for: str, names: dict[str, str]
+) -> LlmTask:
+    """Returns a task; a name that stands for something else already gets that of the arm or judgement that it is asked for."""
+    engine = AnsweredBy(ready.engine, ready.engine_identity)
+    name, asked = ready.step.name, digest([ready.identity(), engine.key])
+    if names.setdefault(name, asked) != asked:
+        name = f"{name} of {asked_for.replace('@', ' ')}"
+    return LlmTask(section, name, settings, ready.step, engine, ready.decoding, tuple(config.rewrite.guards.mask))

@@ -28,10 +28,10 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
             continue
         if any("unknown" in state for state in retriever.states.values()):  # nobody could tell that a list is still right
             continue
-        only_lexical = all(one.is_lexical for one in retriever.settings.indexed(retriever.name).values())
-        if not (
-            not only_lexical if config.retrieve.store is None else config.retrieve.store
-        ):  # lists of a local BM25 are cheap
+        is_kept = config.retrieve.store
+        if is_kept is None:  # all but those of a local BM25 index
+            is_kept = not all(one.is_lexical for one in retriever.settings.indexed(retriever.name).values())
+        if not is_kept:
             continue
         about = {"retriever": retriever.name, "index": dict(retriever.identity), "depth": retriever.depth}
         found[Space("lists", retriever.space)] = about
