@@ -165,11 +165,10 @@ class _Maker:
         k, pool = select["k"], self.pool
         if not isinstance(k, int) or not 1 <= k <= len(pool):
             raise ConfigError("config-value", f"{where}: k is from 1 to {len(pool)}, the number of strategies, found {k!r}")
-        members = []
-        for chosen in combinations(pool, k):
-            members.append(self.subset_name(chosen, original=True))
-            self.add(members[-1], "subsets", self.subset(chosen, original=True))
-        self.arms[name] = Arm(name, "arms", self.config, dict(changes), members=tuple(members), k=k)
+        subsets = dict(self.subset(chosen, original=True) for chosen in combinations(pool, k))
+        for member, changed in subsets.items():
+            self.add(member, "subsets", changed)
+        self.arms[name] = Arm(name, "arms", self.config, dict(changes), members=tuple(subsets), k=k)
 
     def _check_new(self, where: str, name: str) -> None:
         if name in self.arms:
@@ -179,18 +178,15 @@ class _Maker:
         """Yields names and changes of the arms that are always there."""
         yield FULL, {}
         yield BASELINE, {"rewrite.strategies": []}
-        yield from {named(entry).name: self.subset([entry], original=False) for entry in self.pool}.items()
+        yield from (self.subset([entry], original=False) for entry in self.pool)
 
-    def subset(self, entries: Sequence[Any], *, original: bool) -> dict[str, Any]:
-        """Returns the changes of an arm with some of the strategies for every query, with or without the original's lists."""
+    def subset(self, entries: Sequence[Any], *, original: bool) -> tuple[str, dict[str, Any]]:
+        """Returns name and changes of an arm of some strategies for every query, with or without the original's lists."""
         changes: dict[str, Any] = {"rewrite.strategies": list(entries)} | ({} if original else _ORIGINAL_OFF)
-        return changes | ({"rewrite.select": {"kind": "all"}} if self.selects else {})
-
-    def subset_name(self, entries: Sequence[Any], *, original: bool) -> str:
-        """Returns the name of an arm with some of the strategies."""
+        changes |= {"rewrite.select": {"kind": "all"}} if self.selects else {}
         if original and len(entries) == len(self.pool) and not self.selects:
-            return FULL
-        return "+".join([BASELINE] * original + [named(entry).name for entry in entries])
+            return FULL, changes
+        return "+".join([BASELINE] * original + [named(entry).name for entry in entries]), changes
 
     def subsets(self, kind: Subsets) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields names and changes of the arms of `ablate.subsets`."""
@@ -199,14 +195,13 @@ class _Maker:
             for original in (True, False):
                 for k in range(1, len(pool) + 1):
                     for entries in combinations(pool, k):
-                        yield self.subset_name(entries, original=original), self.subset(entries, original=original)
+                        yield self.subset(entries, original=original)
         elif kind == "leave_one_out" and len(pool) > 1:
             for left_out in pool:
                 rest = [entry for entry in pool if entry is not left_out]
-                yield f"without {named(left_out).name}", self.subset(rest, original=True)
+                yield f"without {named(left_out).name}", self.subset(rest, original=True)[1]
         elif kind == "add_one":
-            for entry in pool:
-                yield self.subset_name([entry], original=True), self.subset([entry], original=True)
+            yield from (self.subset([entry], original=True) for entry in pool)
 
     def _config(self, where: str, changes: Mapping[str, Any], *, without_original: bool) -> Config:
         values = deepcopy(self._values)
