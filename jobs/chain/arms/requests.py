@@ -59,6 +59,11 @@ def most_requests(reading: Reading) -> list[Request]:
     return [*Rewriter(whole).requests(_QUERY), *filter(None, [question])]
 
 
+def asked_at_most(reading: Reading) -> list[Key]:
+    """Returns the keys of the requests that a reading makes for a query at most."""
+    return [key_in_reading(reading, one) for one in most_requests(reading)]
+
+
 def opened(reading: Reading) -> list[AnsweredBy]:
     """Returns the engines that requests of a reading go to, the common one first, if any goes to it."""
     names = {one.engine for one in most_requests(reading)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jobs.chain.arms import requests
+from jobs.chain.arms.requests import asked_at_most
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.job.steps import stage_of
@@ -45,9 +45,5 @@ def _most(arm: Answer, section: str, task: LlmTask) -> int:
 
 def most_requests(work: SharedWork) -> int:
     """Returns the requests to LLMs of a query at most, retries of rewriting included."""
-    tries = {
-        requests.key_in_reading(reading, request): 1 + tries_per_request(reading.asked)
-        for reading in work.readings
-        for request in requests.most_requests(reading)
-    }
+    tries = {key: 1 + tries_per_request(reading.asked) for reading in work.readings for key in asked_at_most(reading)}
     return sum(tries.values()) + sum(asked.most for asked in asked_tasks(work))
