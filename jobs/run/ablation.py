@@ -91,13 +91,12 @@ def _without_gates(arms: Sequence[Arm]) -> dict[str, str]:
 
 def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
     answer = next((one for one in compiled.work.answers if one.arm == arm.name), None)  # an oracle has none
-    reading = None if answer is None else compiled.work.reading_of(answer)
     return arm.values() | {
         "fingerprint": compiled.fingerprints.get(arm.name),
         "reranker": None if answer is None or answer.reranker is None else compiled.work.rerankers[answer.reranker].label,
         "cut_from": None if answer is None else answer.cut_from,
         "reads_part_of": compiled.parts.get(arm.name),
-        "rewrites_of": reading.name if reading is not None and reading.engines else None,  # under which texts are stored
+        "rewrites_of": compiled.rewrites_of(arm.name),
         "answers": arm.config.answer is not None,
     }
 

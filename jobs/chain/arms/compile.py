@@ -42,6 +42,11 @@ class Compiled:
         kept = [[answer.keep, answer.looked] for answer in self.work.answers]
         return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
 
+    def rewrites_of(self, arm: str) -> str | None:
+        """Returns the arm under which the texts of an arm are stored; None: it has none, as the original and oracles."""
+        readings = [self.work.reading_of(one) for one in self.work.answers if one.arm == arm]
+        return next((one.name for one in readings if one.engines), None)
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the log that prompts or selections use, sorted."""

@@ -207,8 +207,7 @@ def wrong_arms(
             words[table] = row_difference(
                 of_arm(folder, table, arm.name, keep < own.results), of_arm(wanted, table, "run", keep < own.results)
             )
-        texts_under = next(one["rewrites_of"] for one in ablation.prepared.notes["ablation"]["arms"] if one["name"] == arm.name)
-        planned = own.rewrite.planned
+        planned, texts_under = own.rewrite.planned, ablation.compiled.rewrites_of(arm.name)
         words["rewrites"] = row_difference(texts_of(folder, texts_under, planned), texts_of(wanted, None, planned))
         words |= {table: missing_rows(folder, wanted, table) for table in ("web", "judgements")}
         words["judgements"] += row_difference(of_arm(folder, "judgements", arm.name), of_arm(wanted, "judgements", "run"))
