@@ -84,8 +84,8 @@ def try_query(
     """
     from jobs.index.missing import ready_indexes
     from jobs.pages.try_one import page
-    from jobs.try_one.stages import LoadedConfig
-    from jobs.try_one.trial import Given, read_values, trial_values
+    from jobs.try_one.outcome import Given, read_values, trial_values
+    from jobs.try_one.trial import LoadedConfig
 
     sources, queries = told_apart(given)
     if len(queries) > 1:
@@ -218,9 +218,9 @@ def rewrite(
         values: column of the log -> what it says of all queries.
     """
     from jobs.index.missing import ready_indexes
+    from jobs.try_one.outcome import Given
     from jobs.try_one.rewritten import rewriting_alone, rewritten
-    from jobs.try_one.stages import LoadedConfig
-    from jobs.try_one.trial import Given
+    from jobs.try_one.trial import LoadedConfig
 
     given, file = configured(config, settings)
     with caller(progress).working("rewrite") as display:

@@ -11,7 +11,7 @@ import pytest
 import dmqr
 from jobs.config.load import load_config
 from jobs.tables import BY_FALLBACK
-from jobs.try_one.stages import LoadedConfig
+from jobs.try_one.trial import LoadedConfig
 from tests.support.golden import NAMES, QUERIES, ROOT, World, found, frozen, world
 
 

@@ -15,7 +15,7 @@ from jobs.pages.steps import TextId, answer_lines, grade_lines, judged_lines, li
 from jobs.pages.summary import counted
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
-from jobs.try_one.trial import Trial
+from jobs.try_one.outcome import Trial
 from retrievers.lists import TOGETHER
 from rewriters.retries import FIRST_TRY
 from rewriters.steps.settings import HIGHEST_GRADES

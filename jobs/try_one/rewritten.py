@@ -11,7 +11,7 @@ from jobs.chain.arms.arms import STEPS
 from jobs.config.config import Config
 from jobs.job.pools import searched_first
 from jobs.tables import STORED
-from jobs.try_one.stages import LoadedConfig, Phase
+from jobs.try_one.trial import LoadedConfig, Phase
 from retrievers.settings import RerankSettings
 from retrievers.web.settings import WebSettings
 

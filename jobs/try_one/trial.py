@@ -1,226 +1,248 @@
-"""What `try` is given besides a query, and what comes of sending one through every stage; `jobs/try_one/stages.py` makes it."""
+"""A config whose models and indexes are loaded in this process, without Ray, for one query after the other.
+
+The workers are those of a run (`jobs/chain/pipeline.py`), and commit what they make to a temporary folder: what is shown are
+the tables of a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any
+import difflib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import compress
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cluster import costs
-from cluster.errors import ConfigError, nearest
-from cluster.http import encodable
-from jobs.chain.cuts import Cuts
+from cluster.errors import ClusterError, ConfigError
+from cluster.run.meter import Meter
+from cluster.run.session import InProcessSession
+from cluster.run.stage import Stage
+from cluster.storage.copies import work_folder
+from jobs.chain.cuts import cuts_of
+from jobs.chain.search_texts import query_texts
+from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
-from jobs.job.steps import WEB_SEARCH
-from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
-from jobs.log.check import LogColumns
-from jobs.tables import ERROR, REWRITE, SELECTION, STORED, WEB_PAGE
-from retrievers.fusion import takes_part
-from retrievers.lists import BESIDE, ORIGINAL
+from jobs.job.engine import open_worker_engine
+from jobs.job.opening import open_documents
+from jobs.job.prepare import Ready, leave, prepare_query
+from jobs.job.searched import searched_indexes
+from jobs.log.rejections import Rejection, judge
+from jobs.run.job import run_of
+from jobs.tables import ORIGINAL, QUERIES
+from jobs.terminal.formats import unpriced
+from jobs.try_one.outcome import NOTHING, Given, Row, Trial, check_utf8, document_counts, tried_row
+from jobs.try_one.requests import TracedEngines
+from retrievers.retriever import DocumentStore
+from retrievers.union.documents import all_documents
+from retrievers.web.hits import indexed_text
+from rewriters.engines.recorded import RecordedEngine
+from rewriters.normalise import normalise
+from rewriters.strategy import searched_as_one
+
+REWRITE = "rewrite"
+SIMILAR = 3  # recorded queries that are named where one is not recorded
+_COMPARED = 5000  # recorded queries, at most, that are compared with it: a tenth of a second
+Phase = Callable[[str], object]
 
 
-@dataclass(frozen=True)
-class Given:
-    """The context and the values of a query."""
+class LoadedConfig(AbstractContextManager["LoadedConfig"]):
+    """The stages of a config; use it in a `with`."""
 
-    context: str | None = None
-    """The earlier turns, oldest first; None: nothing is given."""
-    values: dict[str, str] = field(default_factory=dict)
-    """Column of the log -> value."""
+    def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING, ready: Ready = leave) -> None:
+        """Checks the config and its engine; loads nothing yet.
 
-    def check(self, columns: LogColumns, config_file: str) -> None:
-        """Checks that a log of these columns has what is given.
+        The output names the config by `label`; `given` is what the log would say of each query; `ready` may build indexes.
 
         Raises:
-            ConfigError: it has no contexts, or no such column; or a text is not UTF-8.
+            DmqrError: `run` would refuse the config, or its log does not have what is given.
         """
-        texts = {f"--value {name}": text for name, text in self.values.items()}
-        if self.context is not None:
-            texts["--context"] = self.context
-            if columns.context_column is None:
-                raise ConfigError(
-                    "argument", f"--context: {config_file} names no log.context_column; set it, or leave --context out"
-                )
-        for name in self.values:
-            if name not in columns.values:
-                near = nearest(name, columns.values) if columns.values else "; leave it out"
-                raise ConfigError("argument", f"--value {name}: no prompt or selection of {config_file} uses it{near}")
-        for option, text in texts.items():
-            check_utf8(option, text)
+        self.label, self._file, self._given = label, config_file, given
+        retrieve, fuse = (
+            config.retrieve.model_copy(update={"keep_runs": True}), config.fuse.model_copy(update={"keep_candidates": True})
+        )  # fmt: skip
+        config = config.model_copy(update={"retrieve": retrieve, "fuse": fuse})
+        self._meters: dict[str, Meter] = {}  # by stage
+        self._requests: list[Row] = []  # of the query that is tried
+        self._tried = 0
+        with ExitStack() as stack:
+            folder = str(stack.enter_context(work_folder()))
+            self._prepared = prepare_query(config, config_file, folder, ready)
+            given.check(self._prepared.columns, config_file)
+            job = run_of(self._prepared)
+            job.check_engines()
+            self._opened = stack.pop_all()
+        self.config, self.warnings = self._prepared.config, self._prepared.warnings
+        try:
+            store = job.open_store()
+        except ClusterError as error:  # a night needs it, a look at one query does not
+            store = NO_STORE
+            self.warnings = (*self.warnings, f"{error.line} (nothing is taken from the store)")
+        chain = job.stages(InProcessSession(job.pools).pools, 1, store)
+        self._stages = [self._traced(stage) for stage in chain[1:]]  # without the one that reads the log
 
+    def _traced(self, stage: Stage) -> Stage:
+        """Returns a stage that notes its requests to LLMs."""
+        job = replace(stage.settings["job"], engines=partial(TracedEngines, self._requests))
+        return replace(stage, settings={**stage.settings, "job": job})
 
-NOTHING = Given()
+    def __exit__(self, *_: object) -> None:
+        """Closes the workers and removes the temporary folder."""
+        self._opened.close()
 
+    def load(self, report_phase: Phase) -> None:
+        """Loads all models and indexes, which the first query would do otherwise; `report_phase` is called with the phase."""
+        report_phase(f"{self.label}: loading models and indexes")
+        for stage in self._stages:
+            self._meter(stage)
 
-def check_utf8(what: str, text: str) -> None:
-    """Checks that an argument was UTF-8.
+    def try_query(self, query: str, report_phase: Phase) -> Trial:
+        """Returns the result of sending one query through all stages; `report_phase` is called with the current one.
 
-    Raises:
-        ConfigError: it was not.
-    """
-    if text != encodable(text):
-        raise ConfigError("argument", f"{what}: is not UTF-8; give it in a terminal that is")
+        Raises:
+            ConfigError: the text is not a valid query.
+            DmqrError: a model or an index cannot be loaded.
+        """
+        asked = self.query_row(query)
+        self._requests.clear()
+        row = tried_row(asked, self._tables(self._run_stages([asked], self._stages, report_phase)))
+        row["lists"] = self._lists(row)
+        own, start_up = [], Counter[str]()
+        for entry in row["costs"]:
+            if entry["component"].startswith(costs.START_UP):
+                start_up[entry["stage"]] += entry["seconds"]
+            else:
+                own.append(entry)
+        spent, prices = costs.totals(pa.array(own, costs.COST)), self._prepared.prices
+        missing = any(error["reason"] == "not_recorded" for error in row["errors"])
+        texts, places = self._texts(row)
+        return Trial(
+            self.label,
+            self.config,
+            row,
+            texts,
+            document_counts(self.config, row, cuts_of(self.config, self._prepared.rewriting.cuts)),
+            spent,
+            None if prices is None else prices.usd(spent),
+            dict(start_up),
+            list(self._requests),
+            difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
+            unpriced(self._file) if prices is None else "",
+            places,
+        )
 
+    def rewrite(self, rows: Iterable[Row], report_phase: Phase) -> pa.Table:
+        """Returns distinct queries (of `query_row`) after the rewriting stage; a gate alone searches before it.
 
-def read_values(given: Iterable[str]) -> dict[str, str]:
-    """Returns name -> text of arguments NAME=TEXT.
+        The models and indexes of later stages are not loaded.
 
-    Raises:
-        ConfigError: one has no name, or a name comes twice.
-    """
-    values: dict[str, str] = {}
-    for one in given:
-        name, sign, text = one.partition("=")
-        if not name or not sign:
-            raise ConfigError("argument", f"--value {one}: is not NAME=TEXT; write it as --value country=Iceland")
-        if name in values:
-            raise ConfigError("argument", f"--value {name}: is given twice, and a query has one value; give one")
-        values[name] = text
-    return values
+        Raises:
+            DmqrError: the engine, or what the gate asks, cannot be used.
+        """
+        last = [stage.name for stage in self._stages].index(REWRITE)
+        return self._run_stages(rows, self._stages[: last + 1], report_phase)
 
+    def query_row(self, query: str) -> Row:
+        """Returns the columns of a query that the log would say.
 
-Row = dict[str, Any]
+        Raises:
+            ConfigError: the text is not a valid query.
+        """
+        check_utf8("QUERY", query)
+        columns = self._prepared.columns
+        context = (self._given.context or "")[-columns.max_context_chars :]
+        query_id = judge(query, self.config.log.max_chars, context)
+        if isinstance(query_id, Rejection):
+            raise ConfigError(
+                "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
+            )
+        values = {column: self._given.values.get(column) for column in columns.values}
+        shown = context if normalise(context) else None
+        return {"query_id": query_id.hex(), "query": query, "context": shown, "values": values or None}
 
+    @cached_property
+    def recorded(self) -> list[str]:
+        """Returns the queries whose completions are recorded; empty with another engine."""
+        if self._prepared.engine is None or not self._prepared.engine.is_recorded:
+            return []
+        with closing(open_worker_engine(self._prepared.engine)) as engine:
+            return list(engine.queries()) if isinstance(engine, RecordedEngine) else []
 
-_SHOWN = {
-    "rewrites": REWRITE, "errors": ERROR, "costs": costs.COST, "rounds": ROUND, "grades": GRADE, "judgements": JUDGEMENT,
-    "selections": SELECTION, "corrections": CORRECTION, "answers": ANSWER,
-    "results": pa.struct([field for field in STORED["results"] if field.name not in ("query_id", "arm", "rank")]),
-}  # fmt: skip
+    def _meter(self, stage: Stage) -> Meter:
+        if stage.name not in self._meters:
+            self._meters[stage.name] = Meter(stage, 1)
+            self._opened.callback(self._meters[stage.name].close)
+        return self._meters[stage.name]
 
+    def _run_stages(self, rows: Iterable[Row], stages: Sequence[Stage], report_phase: Phase) -> pa.Table:
+        """Returns the block of queries that stages make, of a shard of its own: none takes the completions of another."""
+        self._tried += 1
+        always = {"shard": self._tried, "log_count": 1, "costs": [], "errors": []}
+        table = pa.Table.from_pylist([always | row for row in rows], QUERIES)
+        report_phase(f"{self.label}: {stages[0].name}")
+        self._meter(stages[0])
+        with ThreadPoolExecutor(1) as loader:  # the other stages load while the LLM answers
+            meters = [loader.submit(self._meter, stage) for stage in stages]
+            for stage, meter in zip(stages, meters, strict=True):
+                report_phase(f"{self.label}: {stage.name}")
+                table = meter.result()(table)
+        return table
 
-def tried_row(query: Row, tables: Mapping[str, list[Row]]) -> Row:
-    """Returns what a run has stored of its only query: the fields of the query, and the rows of each table.
+    def _tables(self, committed: pa.Table) -> dict[str, list[Row]]:
+        """Returns the rows that the last stage has committed, by table."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for name, files in json.loads(committed.column("manifest")[0].as_py())["files"].items():
+            for key, *_ in files:
+                with self._prepared.storage.open(key) as opened_file:
+                    found[name] += pq.read_table(opened_file).to_pylist()
+        return found
 
-    `hits` are those of results/. `selection`, `correction` (with the `pages` of the web that it keeps) and `answer` are null
-    where there is none.
-    """
-    shown = {name: [{field.name: one[field.name] for field in of} for one in tables[name]] for name, of in _SHOWN.items()}
-    row: Row = query | shown | {name: tables[name] for name in ("candidates", "runs")} | {"hits": shown.pop("results")}
-    for name in ("selection", "correction", "answer"):
-        row[name] = next(iter(row.pop(f"{name}s")), None)
-    by_rank = sorted(tables["web"], key=itemgetter("rank"))
-    row["web"] = [page for page in reversed(by_rank) if page["retriever"] != WEB_SEARCH]  # the best rank counts, the last
-    if row["correction"] is not None:
-        graded = {one["doc_id"] for one in row["grades"]}
-        pages = [page for page in by_rank if page["retriever"] == WEB_SEARCH and page["doc_id"] not in graded]
-        kept = pages[: row["correction"]["hits"] or 0]
-        row["correction"]["pages"] = [{field.name: page[field.name] for field in WEB_PAGE} for page in kept]
-    return row
+    def _lists(self, row: Row) -> list[Row]:
+        """Returns every routed list, in the order of the retrieval stage, with its stored hits.
 
+        A retriever with `together` has one list: the one that is stored, or without any hit the original's.
+        """
+        retrieve, stored = self.config.retrieve, dict[tuple[str, int, str], list[Row]]()
+        for hit in row["runs"]:
+            key = hit["strategy"], hit["position"], hit["retriever"]
+            stored.setdefault(key, []).append({"doc_id": hit["doc_id"], "score": hit["score"]})
+        lists = {key: hits for key, hits in stored.items() if retrieve.retrievers[key[2]].together}
+        with_hits = {name for _, _, name in lists}
+        texts = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
+        routed = [(text.strategy, text.position, name) for text in texts for name in retrieve.route(text.strategy)]
+        together = {key for key in routed if retrieve.retrievers[key[2]].together}
+        lists |= {key: [] for key in routed if key in together and key[0] == ORIGINAL and key[2] not in with_hits}
+        lists |= {key: stored.get(key, []) for key in routed if key not in together}
+        names = ("strategy", "position", "retriever")
+        return [dict(zip(names, key, strict=True)) | {"hits": hits} for key, hits in lists.items()]
 
-@dataclass(frozen=True)
-class Trial:
-    """The result of one config for the query."""
+    def _texts(self, row: Row) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the text of each result, and where it is from (`DocumentStore.places`).
 
-    label: str
-    config: Config
-    row: Row
-    """The row before the last stage, as Python values: rewrites, candidates, hits, errors; and the retrieved `lists`, and
-    `context` and `values`, which prompts were given."""
-    texts: dict[str, str]
-    """doc_id -> indexed text, for the results."""
-    document_counts: dict[str, int]
-    """`found`, `results`, and reason -> number of documents that were found but are not results."""
-    spent: costs.Totals
-    """Costs without start-up."""
-    usd: float | None
-    start_up: dict[str, float] = field(default_factory=dict)
-    """Stage -> seconds of loading models and indexes, once per worker."""
-    requests: list[Row] = field(default_factory=list)
-    """Of each request: prompt, raw answer, what it took; an error in place of the answer."""
-    similar: list[str] = field(default_factory=list)
-    """Queries that are recorded, where this one is not."""
-    unpriced: str = ""
-    """Why there is no `usd`."""
-    places: dict[str, str] = field(default_factory=dict)
-    """doc_id -> source and page of a result, as an answer cites it; "" without a source."""
+        A page has its own, of several corpora the first that has it.
+        """
+        texts, places = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}, dict[str, str]()
+        for documents in self._documents:
+            doc_ids = [hit["doc_id"] for hit in row["hits"] if hit["doc_id"] not in texts]
+            if documents is not self._documents[-1]:
+                doc_ids = list(compress(doc_ids, documents.known(doc_ids)))
+            texts |= zip(doc_ids, documents.texts(doc_ids), strict=True)
+            places |= zip(doc_ids, documents.places(doc_ids), strict=True)
+        return texts, places
 
-    @property
-    def fused_ranks(self) -> dict[str, int]:
-        """Returns doc_id -> rank after fusion, of the candidates."""
-        return {candidate["doc_id"]: rank for rank, candidate in enumerate(self.row["candidates"], start=1)}
-
-    @property
-    def addresses(self) -> dict[str, str]:
-        """Returns doc_id -> address of pages of the web."""
-        return {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}
-
-    @property
-    def not_selected(self) -> list[str]:
-        """Returns the planned strategies that were not selected for the query."""
-        selected = self.row["selection"]
-        return [] if selected is None else [name for name in self.config.rewrite.planned if name not in selected["strategies"]]
-
-
-def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[str, int]:
-    """Returns the number of documents found, of results, and of the others by the first cut that dropped them.
-
-    The dropped ones and `results` add up to `found`. `row` is the query after all stages, with its lists; `cuts` are those of
-    strategies and retrievers that have their own.
-    """
-    fuse, cuts, depth = config.fuse, cuts or Cuts(), config.fuse.depth
-    if beside := [fuse.weights[key] for one in row["rewrites"] if (key := f"{BESIDE}{one['strategy']}") in fuse.weights]:
-        fuse = fuse.model_copy(update={"weights": {**fuse.weights, ORIGINAL: min(beside)}})
-    own = {(one["strategy"], one["position"]): (one["weight"], one["position_weight"]) for one in row["rewrites"]}
-    candidates, hits = ({one["doc_id"] for one in row[name]} for name in ("candidates", "hits"))
-    found: set[str] = set()
-    reached: set[str] = set()  # in the part of a list that is fused
-    weighted = set(candidates)  # and the list has a weight above 0, or the original stood in
-    for run in row["lists"]:
-        found |= {hit["doc_id"] for hit in run["hits"]}
-        own_depth, floor = cuts.of(run["strategy"], run["retriever"])
-        first = run["hits"][: min(depth, own_depth or depth)]
-        part = {hit["doc_id"] for hit in first if floor is None or hit["score"] >= floor}
-        reached |= part
-        weights = own.get((run["strategy"], run["position"]), (1.0,))  # a list of several texts as one has a weight above 0
-        if takes_part(fuse, run["strategy"], run["retriever"], *weights):
-            weighted |= part
-    by = "fuse.depth"
-    if cuts != Cuts():
-        by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
-    twins = ", or with the text of a better one (fuse.duplicates)" if fuse.duplicates == "drop" else ""
-    return {
-        "found": len(found),
-        f"below the first {depth} of every list ({by})": len(found - reached - weighted),
-        "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
-        f"beyond the first {fuse.keep} after fusion (fuse.keep){twins}": len(weighted - candidates),
-        f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
-        "results": len(hits),
-    }
-
-
-def trial_values(trial: Trial) -> dict[str, Any]:
-    """Returns the trial as JSON-able values."""
-    row = trial.row
-    return {
-        "config": trial.label,
-        "query": row["query"],
-        "query_id": row["query_id"],
-        "context": row["context"],
-        "values": row["values"],
-        "requests": trial.requests,
-        "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
-        "rewrites": row["rewrites"],
-        "errors": row["errors"],
-        "similar_recorded": trial.similar,
-        "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
-        "rounds": row["rounds"],
-        "grades": row["grades"],
-        "correction": row["correction"],
-        "answer": row["answer"],
-        "judgements": row.get("judgements", []),
-        "results": [
-            {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"])}
-            | {"place": trial.places.get(hit["doc_id"]) or None, **hit}
-            for rank, hit in enumerate(row["hits"], start=1)
-        ],
-        "fell_away": trial.document_counts,
-        "costs": trial.spent,
-        "usd": trial.usd,
-        "unpriced": trial.unpriced,
-        "start_up_seconds": trial.start_up,
-    }
+    @cached_property
+    def _documents(self) -> list[DocumentStore]:
+        """The documents of each corpus, in order of the retrievers."""
+        stores: dict[tuple[str, str | None], DocumentStore] = {}
+        for index in searched_indexes(self.config.retrieve.retrievers, self._prepared.indexes):
+            key = index.member, index.identity.get("corpus")
+            if key not in stores:
+                documents = open_documents(index.name, index.settings.at(index.identity))
+                stores[key] = all_documents({index.member: documents})
+        return list(stores.values())

@@ -96,7 +96,7 @@ def test_options_stand_anywhere_and_the_query_is_told_from_the_configs(
 def test_try_is_refused_without_a_query_before_an_index_is_built(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.try_one.stages.LoadedConfig.__init__", lambda *_: pytest.fail("a config was opened"))
+    monkeypatch.setattr("jobs.try_one.trial.LoadedConfig.__init__", lambda *_: pytest.fail("a config was opened"))
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert refused(["try", "job.yaml"], capfd).startswith("dmqr try: QUERY is missing: give it in quotes, or lines")
     with pytest.raises(ConfigError, match="query: is missing; give the query's text beside the config"):

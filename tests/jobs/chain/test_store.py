@@ -15,7 +15,7 @@ from cluster.errors import ClusterError, Stopped
 from jobs.chain.store.files import StoreFiles
 from jobs.config.load import load_config
 from jobs.runs.folder import open_run
-from jobs.try_one.stages import LoadedConfig
+from jobs.try_one.trial import LoadedConfig
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import NEW, QUERIES, Nights, kinds, log, results, totals

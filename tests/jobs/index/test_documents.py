@@ -13,8 +13,8 @@ from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.pages.try_one import page
-from jobs.try_one.stages import LoadedConfig
-from jobs.try_one.trial import trial_values
+from jobs.try_one.outcome import trial_values
+from jobs.try_one.trial import LoadedConfig
 from retrievers.corpora.corpus import open_arrow
 from retrievers.local.index import LocalDocuments, read_index
 from tests.support.cluster.s3_server import S3Server

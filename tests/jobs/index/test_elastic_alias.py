@@ -23,7 +23,7 @@ from jobs.pages.measured import UNMEASURED
 from jobs.pages.samples import samples
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.stages import LoadedConfig
+from jobs.try_one.trial import LoadedConfig
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from tests.support.jobs.run_folders import RunMaker

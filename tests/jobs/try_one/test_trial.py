@@ -26,9 +26,9 @@ from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.pages.try_one import page
-from jobs.try_one import stages as module
-from jobs.try_one.stages import LoadedConfig
-from jobs.try_one.trial import Trial, document_counts
+from jobs.try_one import trial as module
+from jobs.try_one.outcome import Trial, document_counts
+from jobs.try_one.trial import LoadedConfig
 from retrievers.local.build import build_local_index
 from rewriters.strategy import template_hash
 from tests.support.jobs.terminals import printed

@@ -17,8 +17,8 @@ from jobs.config.load import load_config
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate import evaluate
 from jobs.runs.folder import open_run
-from jobs.try_one.stages import LoadedConfig
-from jobs.try_one.trial import Given, Trial, trial_values
+from jobs.try_one.outcome import Given, Trial, trial_values
+from jobs.try_one.trial import LoadedConfig
 from rewriters.normalise import query_id
 
 Values = dict[str, Any]

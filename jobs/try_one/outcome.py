@@ -1,0 +1,226 @@
+"""What `try` is given besides a query, and what comes of sending one through every stage (`jobs/try_one/trial.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from cluster import costs
+from cluster.errors import ConfigError, nearest
+from cluster.http import encodable
+from jobs.chain.cuts import Cuts
+from jobs.config.config import Config
+from jobs.job.steps import WEB_SEARCH
+from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
+from jobs.log.check import LogColumns
+from jobs.tables import ERROR, REWRITE, SELECTION, STORED, WEB_PAGE
+from retrievers.fusion import takes_part
+from retrievers.lists import BESIDE, ORIGINAL
+
+
+@dataclass(frozen=True)
+class Given:
+    """The context and the values of a query."""
+
+    context: str | None = None
+    """The earlier turns, oldest first; None: nothing is given."""
+    values: dict[str, str] = field(default_factory=dict)
+    """Column of the log -> value."""
+
+    def check(self, columns: LogColumns, config_file: str) -> None:
+        """Checks that a log of these columns has what is given.
+
+        Raises:
+            ConfigError: it has no contexts, or no such column; or a text is not UTF-8.
+        """
+        texts = {f"--value {name}": text for name, text in self.values.items()}
+        if self.context is not None:
+            texts["--context"] = self.context
+            if columns.context_column is None:
+                raise ConfigError(
+                    "argument", f"--context: {config_file} names no log.context_column; set it, or leave --context out"
+                )
+        for name in self.values:
+            if name not in columns.values:
+                near = nearest(name, columns.values) if columns.values else "; leave it out"
+                raise ConfigError("argument", f"--value {name}: no prompt or selection of {config_file} uses it{near}")
+        for option, text in texts.items():
+            check_utf8(option, text)
+
+
+NOTHING = Given()
+
+
+def check_utf8(what: str, text: str) -> None:
+    """Checks that an argument was UTF-8.
+
+    Raises:
+        ConfigError: it was not.
+    """
+    if text != encodable(text):
+        raise ConfigError("argument", f"{what}: is not UTF-8; give it in a terminal that is")
+
+
+def read_values(given: Iterable[str]) -> dict[str, str]:
+    """Returns name -> text of arguments NAME=TEXT.
+
+    Raises:
+        ConfigError: one has no name, or a name comes twice.
+    """
+    values: dict[str, str] = {}
+    for one in given:
+        name, sign, text = one.partition("=")
+        if not name or not sign:
+            raise ConfigError("argument", f"--value {one}: is not NAME=TEXT; write it as --value country=Iceland")
+        if name in values:
+            raise ConfigError("argument", f"--value {name}: is given twice, and a query has one value; give one")
+        values[name] = text
+    return values
+
+
+Row = dict[str, Any]
+
+
+_SHOWN = {
+    "rewrites": REWRITE, "errors": ERROR, "costs": costs.COST, "rounds": ROUND, "grades": GRADE, "judgements": JUDGEMENT,
+    "selections": SELECTION, "corrections": CORRECTION, "answers": ANSWER,
+    "results": pa.struct([field for field in STORED["results"] if field.name not in ("query_id", "arm", "rank")]),
+}  # fmt: skip
+
+
+def tried_row(query: Row, tables: Mapping[str, list[Row]]) -> Row:
+    """Returns what a run has stored of its only query: the fields of the query, and the rows of each table.
+
+    `hits` are those of results/. `selection`, `correction` (with the `pages` of the web that it keeps) and `answer` are null
+    where there is none.
+    """
+    shown = {name: [{field.name: one[field.name] for field in of} for one in tables[name]] for name, of in _SHOWN.items()}
+    row: Row = query | shown | {name: tables[name] for name in ("candidates", "runs")} | {"hits": shown.pop("results")}
+    for name in ("selection", "correction", "answer"):
+        row[name] = next(iter(row.pop(f"{name}s")), None)
+    by_rank = sorted(tables["web"], key=itemgetter("rank"))
+    row["web"] = [page for page in reversed(by_rank) if page["retriever"] != WEB_SEARCH]  # the best rank counts, the last
+    if row["correction"] is not None:
+        graded = {one["doc_id"] for one in row["grades"]}
+        pages = [page for page in by_rank if page["retriever"] == WEB_SEARCH and page["doc_id"] not in graded]
+        kept = pages[: row["correction"]["hits"] or 0]
+        row["correction"]["pages"] = [{field.name: page[field.name] for field in WEB_PAGE} for page in kept]
+    return row
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result of one config for the query."""
+
+    label: str
+    config: Config
+    row: Row
+    """The row before the last stage, as Python values: rewrites, candidates, hits, errors; and the retrieved `lists`, and
+    `context` and `values`, which prompts were given."""
+    texts: dict[str, str]
+    """doc_id -> indexed text, for the results."""
+    document_counts: dict[str, int]
+    """`found`, `results`, and reason -> number of documents that were found but are not results."""
+    spent: costs.Totals
+    """Costs without start-up."""
+    usd: float | None
+    start_up: dict[str, float] = field(default_factory=dict)
+    """Stage -> seconds of loading models and indexes, once per worker."""
+    requests: list[Row] = field(default_factory=list)
+    """Of each request: prompt, raw answer, what it took; an error in place of the answer."""
+    similar: list[str] = field(default_factory=list)
+    """Queries that are recorded, where this one is not."""
+    unpriced: str = ""
+    """Why there is no `usd`."""
+    places: dict[str, str] = field(default_factory=dict)
+    """doc_id -> source and page of a result, as an answer cites it; "" without a source."""
+
+    @property
+    def fused_ranks(self) -> dict[str, int]:
+        """Returns doc_id -> rank after fusion, of the candidates."""
+        return {candidate["doc_id"]: rank for rank, candidate in enumerate(self.row["candidates"], start=1)}
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Returns doc_id -> address of pages of the web."""
+        return {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}
+
+    @property
+    def not_selected(self) -> list[str]:
+        """Returns the planned strategies that were not selected for the query."""
+        selected = self.row["selection"]
+        return [] if selected is None else [name for name in self.config.rewrite.planned if name not in selected["strategies"]]
+
+
+def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[str, int]:
+    """Returns the number of documents found, of results, and of the others by the first cut that dropped them.
+
+    The dropped ones and `results` add up to `found`. `row` is the query after all stages, with its lists; `cuts` are those of
+    strategies and retrievers that have their own.
+    """
+    fuse, cuts, depth = config.fuse, cuts or Cuts(), config.fuse.depth
+    if beside := [fuse.weights[key] for one in row["rewrites"] if (key := f"{BESIDE}{one['strategy']}") in fuse.weights]:
+        fuse = fuse.model_copy(update={"weights": {**fuse.weights, ORIGINAL: min(beside)}})
+    own = {(one["strategy"], one["position"]): (one["weight"], one["position_weight"]) for one in row["rewrites"]}
+    candidates, hits = ({one["doc_id"] for one in row[name]} for name in ("candidates", "hits"))
+    found: set[str] = set()
+    reached: set[str] = set()  # in the part of a list that is fused
+    weighted = set(candidates)  # and the list has a weight above 0, or the original stood in
+    for run in row["lists"]:
+        found |= {hit["doc_id"] for hit in run["hits"]}
+        own_depth, floor = cuts.of(run["strategy"], run["retriever"])
+        first = run["hits"][: min(depth, own_depth or depth)]
+        part = {hit["doc_id"] for hit in first if floor is None or hit["score"] >= floor}
+        reached |= part
+        weights = own.get((run["strategy"], run["position"]), (1.0,))  # a list of several texts as one has a weight above 0
+        if takes_part(fuse, run["strategy"], run["retriever"], *weights):
+            weighted |= part
+    by = "fuse.depth"
+    if cuts != Cuts():
+        by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
+    twins = ", or with the text of a better one (fuse.duplicates)" if fuse.duplicates == "drop" else ""
+    return {
+        "found": len(found),
+        f"below the first {depth} of every list ({by})": len(found - reached - weighted),
+        "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
+        f"beyond the first {fuse.keep} after fusion (fuse.keep){twins}": len(weighted - candidates),
+        f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
+        "results": len(hits),
+    }
+
+
+def trial_values(trial: Trial) -> dict[str, Any]:
+    """Returns the trial as JSON-able values."""
+    row = trial.row
+    return {
+        "config": trial.label,
+        "query": row["query"],
+        "query_id": row["query_id"],
+        "context": row["context"],
+        "values": row["values"],
+        "requests": trial.requests,
+        "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
+        "rewrites": row["rewrites"],
+        "errors": row["errors"],
+        "similar_recorded": trial.similar,
+        "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
+        "rounds": row["rounds"],
+        "grades": row["grades"],
+        "correction": row["correction"],
+        "answer": row["answer"],
+        "judgements": row.get("judgements", []),
+        "results": [
+            {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"])}
+            | {"place": trial.places.get(hit["doc_id"]) or None, **hit}
+            for rank, hit in enumerate(row["hits"], start=1)
+        ],
+        "fell_away": trial.document_counts,
+        "costs": trial.spent,
+        "usd": trial.usd,
+        "unpriced": trial.unpriced,
+        "start_up_seconds": trial.start_up,
+    }
