@@ -121,7 +121,7 @@ def test_judgements_name_qualified_documents(path: str) -> None:
     folder = open_run(str(run_in_process(prepared_job(path))))
     found = evaluate(folder, Judgements("", {QUERIES[0]: {"law:d2": 1, "d2": 1, "med:d9": 1}}, "query"), ["R@5"])
     assert found.frame.unknown is not None
-    assert (found.frame.unknown.unknown, found.frame.unknown.documents) == (2, 3)
+    assert (found.frame.unknown.unknown, found.frame.unknown.looked_up) == (2, 3)
 
 
 def test_it_is_tried_and_planned(path: str, capsys: pytest.CaptureFixture[str]) -> None:
