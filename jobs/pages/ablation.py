@@ -50,7 +50,7 @@ from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.saving import Saving, saved
 from jobs.runs.sums import found_by_guards
-from jobs.runs.traffic import covered_words
+from jobs.runs.tally import covered_words
 from jobs.terminal.formats import duration, figure, known, money, percent, sentence
 from jobs.terminal.tables import facts
 

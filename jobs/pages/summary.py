@@ -25,7 +25,7 @@ from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import Selected, by_reason, fallbacks, found_by_guards, many_fallbacks, searches_saved, selected_by_type
-from jobs.runs.traffic import covered_words
+from jobs.runs.tally import covered_words
 from jobs.tables import RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 from jobs.terminal.tables import facts

@@ -25,8 +25,7 @@ from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import run_of
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.run import run
-from jobs.runs.folder import RunFolder, open_run
-from jobs.runs.samples import ENDING, sample_log
+from jobs.runs.folder import SAMPLE, RunFolder, open_run, sample_log
 from jobs.terminal.live_display import LiveDisplay
 
 SEED = 0
@@ -72,7 +71,7 @@ def pay_for_sample(
     drawn = random.Random(SEED).sample(sorted(ids), min(size, len(ids)))
     if not drawn:
         return None
-    name = f"{config.name}{ENDING}"
+    name = f"{config.name}{SAMPLE}"
     key = sample_log(prepared.output, name, _log(prepared, _rows(queries, drawn)))
     log = LogSettings(
         path=prepared.output.url(key),

@@ -16,8 +16,7 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
 from jobs.counts import FAILED_BY_OUTAGES, ErrorCount, counts_of
 from jobs.job.prepare import Prepared
-from jobs.runs.tally import Tally
-from jobs.runs.traffic import covered_words
+from jobs.runs.tally import Tally, covered_words
 from jobs.tables import NOTES
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay

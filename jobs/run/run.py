@@ -35,8 +35,7 @@ from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import RunMoney, spent_around
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.watch import Watch, show_committed
-from jobs.runs.tally import Tally, tally_of
-from jobs.runs.traffic import covered_words
+from jobs.runs.tally import Tally, covered_words, tally_of
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles

@@ -12,8 +12,7 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
 from cluster.run.snapshot import NOTHING, Snapshot, StageProgress
 from jobs.runs.sums import by_reason
-from jobs.runs.tally import Tally
-from jobs.runs.traffic import covered
+from jobs.runs.tally import Tally, covered
 from jobs.terminal.state import StageState, State
 
 LOOK_SECONDS = 1.0  # between two looks at the progress

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,13 @@ from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
-from jobs.runs.tally import Committed, Tally, kept
-from jobs.runs.traffic import covered_words
+from jobs.runs.tally import Committed, Tally, covered_words, kept
 
 REPORT = "report.html"
 CONCURRENT_FETCHES = 16  # of records
+SAMPLE = "-sample"
+"""Ends the names of runs that `plan --sample` has paid for; their log lies in `<name>-sample/` until they are finished."""
+_SAMPLE_LOG = re.compile(r"log-[0-9a-f]{12}(-[0-9]+)?\.parquet")
 _FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
 
 
@@ -54,6 +58,22 @@ def find_runs(output: Storage, name: str | None = None, label: str | None = None
             yield folder, record
 
 
+def sample_log(output: Storage, name: str, data: bytes) -> str:
+    """Stores the log `data` of a sample; returns its key, that of an unfinished run of the same queries, or a new one."""
+    start = f"{name}/log-{sha256(data).hexdigest()[:12]}-"
+    known = [entry.key for entry in output.list(name) if entry.key.startswith(start)]
+    key = known[-1] if known else f"{start}{int(1000 * time.time())}.parquet"
+    output.put_if_absent(key, data)  # a log that was written anew would be another one
+    return key
+
+
+def sample_logs(output: Storage) -> Iterator[str]:
+    """Yields the keys of the logs of samples that lie below an output: of those that were stopped or killed."""
+    for folder in output.folders():
+        if folder.endswith(SAMPLE):
+            yield from (entry.key for entry in output.list(folder) if _SAMPLE_LOG.fullmatch(entry.name))
+
+
 def query_files(storage: Storage) -> list[str]:
     """Returns the keys of the files of `queries/` of a run, by what lies there: a plan may be gone, or not written yet."""
     return [entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet")]
@@ -72,13 +92,10 @@ class RunFolder:
     """The committed part of a run, at the time of opening."""
 
     storage: Storage
-    record: dict[str, Any]
-    """`run.json`: resolved config, identity, versions, starts, node time."""
+    record: dict[str, Any]  # `run.json`: resolved config, identity, versions, starts, node time
     plan: Plan
-    manifests: list[Committed]
-    """What is kept of the committed shards, in order of shard."""
-    tally: Tally
-    """Their sums."""
+    manifests: list[Committed]  # in order of shard
+    tally: Tally  # of these
     finished: bool
 
     @classmethod

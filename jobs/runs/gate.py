@@ -15,14 +15,10 @@ from jobs.terminal.formats import money, number, percent
 class GateSaving(NamedTuple):
     """What a gate has saved, at the mean cost of a query that was rewritten. None: it is not known."""
 
-    sure: int
-    """Queries that were not rewritten."""
-    unsure: int
-    """Queries that were."""
-    requests: float | None
-    """To the LLM, that were not needed; None where no query was rewritten."""
-    usd: float | None
-    """None without prices, too, and where all answers came from the store."""
+    sure: int  # queries that were not rewritten
+    unsure: int  # queries that were
+    requests: float | None  # to the LLM, that were not needed; None where no query was rewritten
+    usd: float | None  # None without prices, too, and where all answers came from the store
 
     @property
     def words(self) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from cluster.run.lease import Holder, holder
 from cluster.run.shards import SUCCESS, committed_shards, read_plan
@@ -16,26 +15,18 @@ RunState = Literal["running", "stale", "finished", "stopped", "interrupted", "fa
 _AS_OF = ("work_done", "traffic_covered", "queries", "stages", "outages", "errors", "usd", "quantities")
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(NamedTuple):
     """The status of a run."""
 
     folder: str
-    state: RunState
-    """stale: the driver died without ending the run; the same command resumes it."""
-    reason: str | None
-    """Why the run stopped or failed."""
+    state: RunState  # stale: the driver died without ending the run; the same command resumes it
+    reason: str | None  # why the run stopped or failed
     holder: Holder
-    now: float
-    """Time of reading, in seconds since the epoch."""
-    committed: int
-    """Committed shards."""
-    planned: int | None
-    """Planned shards; None: the log is still being read."""
-    progress: dict[str, Any]
-    """`jobs.terminal.state.State.values`; empty if the driver has written none."""
-    queries: int | None
-    """Queries of the committed shards, by the plan; None: the log is still being read."""
+    now: float  # time of reading, in seconds since the epoch
+    committed: int  # shards
+    planned: int | None  # shards; None: the log is still being read
+    progress: dict[str, Any]  # `jobs.terminal.state.State.values`; empty if the driver has written none
+    queries: int | None  # of the committed shards, by the plan; None: the log is still being read
 
     @property
     def behind(self) -> bool:

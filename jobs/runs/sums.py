@@ -55,43 +55,29 @@ def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
 
 def rungs_by_strategy(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Returns strategy -> number of its texts by the parser's fallback step (rung), the best step first."""
-    made: dict[str, dict[str, int]] = {}
-    for of, count in counts_of(counts, RungTexts):
-        made.setdefault(of.strategy, {})[of.rung] = count
-    return {name: in_order_of_rungs(of) for name, of in made.items()}
+    order = {rung: number for number, rung in enumerate(RUNGS)}
+    rungs: dict[str, dict[str, int]] = {}
+    for key, count in sorted(counts_of(counts, RungTexts), key=lambda row: (order.get(row[0].rung, len(RUNGS)), row[0].rung)):
+        rungs.setdefault(key.strategy, {})[key.rung] = count
+    return rungs
 
 
-def in_order_of_rungs(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns counts by rung, the best step first."""
-    place = {rung: number for number, rung in enumerate(RUNGS)}
-    return {rung: counts[rung] for rung in sorted(counts, key=lambda rung: (place.get(rung, len(RUNGS)), rung))}
+class GuardCount(NamedTuple):
+    """The number of texts with one finding of the guards."""
 
-
-@dataclass(frozen=True)
-class GuardCounts:
-    """The counts of one guard's finding."""
-
-    name: str
-    """A flag, or the reason of what was left out."""
-    texts: dict[str, int]
-    """Strategy -> number of texts."""
+    name: str  # a flag, or the reason for which they were left out
+    total: int
     left_out: bool
-    """Whether these texts were left out."""
-
-    @property
-    def total(self) -> int:
-        """Returns the number of texts of all strategies."""
-        return sum(self.texts.values())
 
 
-def found_by_guards(counts: Mapping[str, int]) -> list[GuardCounts]:
+def found_by_guards(counts: Mapping[str, int]) -> list[GuardCount]:
     """Returns what the guards of a run, or of an arm, found, then what they left out, by name."""
-    texts: dict[tuple[bool, str], dict[str, int]] = {}
-    for flagged, n in counts_of(counts, FlaggedTexts):
-        texts.setdefault((False, flagged.flag), {})[flagged.strategy] = n
-    for left_out, n in counts_of(counts, LeftOutTexts):
-        texts.setdefault((True, left_out.guard), {})[left_out.strategy] = n
-    return [GuardCounts(name, dict(sorted(of.items())), out) for (out, name), of in sorted(texts.items())]
+    totals: Counter[tuple[bool, str]] = Counter()
+    for flagged, count in counts_of(counts, FlaggedTexts):
+        totals[False, flagged.flag] += count
+    for left_out, count in counts_of(counts, LeftOutTexts):
+        totals[True, left_out.guard] += count
+    return [GuardCount(name, total, is_left_out) for (is_left_out, name), total in sorted(totals.items())]
 
 
 def searches_saved(counts: Mapping[str, int], config: Config) -> int:
@@ -106,10 +92,8 @@ def searches_saved(counts: Mapping[str, int], config: Config) -> int:
 class Selected:
     """What was selected for some queries."""
 
-    strategies: Counter[str] = field(default_factory=Counter)
-    """Strategy -> number of queries for which it was selected."""
-    numbers: Counter[int] = field(default_factory=Counter)
-    """Number of selected strategies -> number of queries."""
+    strategies: Counter[str] = field(default_factory=Counter)  # strategy -> number of queries for which it was selected
+    numbers: Counter[int] = field(default_factory=Counter)  # number of selected strategies -> number of queries
 
     @property
     def queries(self) -> int:
@@ -140,23 +124,19 @@ def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> di
 
 
 class Need(NamedTuple):
-    """A number of requests, searches or pairs of a component, `component@model` in the totals of costs.
-
-    `made_as` is the quantity under which it was paid for, where an earlier stage has made it for other arms; None: the same.
-    """
+    """A number of requests, searches or pairs of a component."""
 
     quantity: str
-    component: str
+    component: str  # `component@model`, as in the totals of costs
     amount: int
-    made_as: str | None = None
+    made_as: str | None = None  # under which it was paid for, where an earlier stage has made it for other arms
 
 
-@dataclass(frozen=True)
-class ArmNeeds:
-    """What an arm needs: all of it, and what no other arm needs."""
+class ArmNeeds(NamedTuple):
+    """What an arm needs."""
 
     whole: list[Need]
-    alone: list[Need]
+    alone: list[Need]  # what no other arm needs
 
 
 def arm_needs(counts: Mapping[str, int], arms: Sequence[str]) -> dict[str, ArmNeeds]:

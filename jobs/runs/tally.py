@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster import costs
-from cluster.run.shards import File, Manifest, SecondsByStart, add_seconds, manifests
+from cluster.run.shards import File, Manifest, Plan, SecondsByStart, add_seconds, manifests
 from cluster.storage import Storage
+from jobs.terminal.formats import percent
 
 
 @dataclass
@@ -71,3 +72,17 @@ def kept(committed: Iterable[Manifest]) -> tuple[list[Committed], Tally]:
         work = {sys.intern(stage): seconds for stage, seconds in costs.work_seconds(manifest.spent).items()}
         shards.append(Committed(manifest.shard, files, counts, work))
     return shards, tally
+
+
+def covered(plan: Plan, counts: Mapping[str, int]) -> float | None:
+    """Returns the share of the traffic whose queries are committed; None where nobody asked anything."""
+    traffic = plan.counts.get("traffic")
+    return counts.get("log_rows", 0) / traffic if traffic else None
+
+
+def covered_words(plan: Plan, counts: Mapping[str, int]) -> str:
+    """Returns `covered` in words that go on behind others; "" where all is committed, or it is not known."""
+    share = covered(plan, counts)
+    if share is None or counts.get("queries", 0) == plan.counts["queries"]:
+        return ""
+    return f", {percent(share)} of the traffic"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
@@ -19,35 +18,24 @@ from jobs.chain.store.files import Space
 from jobs.chain.store.layout import ABOUT, MADE, USED, day, milliseconds
 from jobs.store.compact import GRACE_SECONDS, remove_replaced
 from jobs.store.contents import StoredSpace, abouts, stored_spaces
-from jobs.store.maintainer import Check, maintaining
+from jobs.store.maintainer import maintaining
 
 UNUSED, OLD = "unused", "too old"
 
 
 class Collected(NamedTuple):
-    """What goes of a space: files, their rows and bytes.
-
-    Attributes:
-        space: Its kind and name.
-        why: `UNUSED` or `OLD`.
-        used: The last day on which a job has used the space; None: not known.
-    """
+    """What goes of a space: files, their rows and bytes."""
 
     space: Space
-    why: str
-    used: str | None
+    why: str  # UNUSED or OLD
+    used: str | None  # the last day on which a job has used the space; None: not known
     files: int
     rows: int
     size: int
 
 
 def collect(
-    storage: Storage,
-    unused: float,
-    *,
-    oldest: int = 0,
-    dry_run: bool = False,
-    now: Callable[[], float] = time.time,
+    storage: Storage, unused: float, *, oldest: int = 0, dry_run: bool = False, now: Callable[[], float] = time.time
 ) -> list[Collected]:
     """Removes spaces that no job has used for so many seconds, and files with rows of before `oldest` alone; returns what goes.
 
@@ -55,8 +43,7 @@ def collect(
     Raises HeldError if another process maintains the store.
     """
     last_day, found = day(now() - unused), list[Collected]()
-    holding: AbstractContextManager[Check] = nullcontext(lambda: None) if dry_run else maintaining(storage)
-    with holding as check:
+    with maintaining(storage, dry_run=dry_run) as check:
         spaces = stored_spaces(storage)
         unknown = abouts(storage, [one.space for one in spaces if not one.used])
         for one in spaces:

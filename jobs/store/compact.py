@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.errors import HeldError
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.files import CONCURRENT_READS, Space, put_file, put_rows, read_range, within
@@ -25,7 +27,7 @@ from jobs.chain.store.kinds import KEYS
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
 from jobs.chain.store.merges import Merge, put_merge, replaced
 from jobs.store.contents import StoredSpace, stored_spaces
-from jobs.store.maintainer import Check, is_maintained, maintaining
+from jobs.store.maintainer import Check, maintaining
 
 GRACE_SECONDS = 48 * 3600.0  # longer than a night: a job reads the files that it listed when it started
 MERGED_BYTES = 4 << 20  # of a merged file; while it is made its rows take some fifty times as much, mostly prompts
@@ -57,13 +59,8 @@ def compact(
 ) -> list[Compacted]:
     """Compacts the spaces of a store; returns what became of those that were not compact.
 
-    Args:
-        storage: Of the store.
-        oldest: Rows that were made before go, in milliseconds since the epoch.
-        most_together: So many files of one range are left as they are.
-        grace: Seconds for which files stay that others replace.
-        now: Returns seconds since the epoch.
-        on_begin: Is told of each space before it is compacted.
+    Rows made before `oldest` (milliseconds since the epoch) go; spaces with at most `most_together` files of one range stay as
+    they are; files that others replace stay for `grace` seconds. `on_begin` is told of each space before its turn.
 
     Raises HeldError if another process maintains the store, and ClusterError if a file is damaged.
     """
@@ -90,9 +87,9 @@ def compact_crowded(storage: Storage, on_begin: Callable[[StoredSpace], object] 
     """
     due, spaces = milliseconds(time.time() - GRACE_SECONDS), stored_spaces(storage)
     needed = any(one.most_together > MOST_TOGETHER or any(merge.at <= due for merge in one.merges) for one in spaces)
-    if not needed or is_maintained(storage):
-        return []
-    return compact(storage, most_together=MOST_TOGETHER, on_begin=on_begin)
+    with suppress(HeldError):
+        return compact(storage, most_together=MOST_TOGETHER, on_begin=on_begin) if needed else []
+    return []
 
 
 def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, check: Check = lambda: None) -> Compacted:

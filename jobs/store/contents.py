@@ -12,7 +12,7 @@ from cluster.errors import ConfigError
 from cluster.storage import Entry, Storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.files import CONCURRENT_READS, Space
-from jobs.chain.store.layout import ABOUT, APART, DIGITS, MERGED, USED, VERSION, is_rows, range_of
+from jobs.chain.store.layout import ABOUT, APART, DIGITS, USED, VERSION, is_rows, range_of
 from jobs.chain.store.merges import Merge, most_together, read_merges, replaced
 
 
@@ -53,14 +53,12 @@ def stored_spaces(storage: Storage) -> list[StoredSpace]:
             entries.setdefault(Space(parts[1], parts[2]), []).append(entry)
         elif len(parts) == 4 and entry.key.startswith(f"{USED}/"):
             used.setdefault(parts[2], []).append(parts[3])
-    return [_space(storage, space, of, used.get(space.name, [])) for space, of in sorted(entries.items())]
-
-
-def _space(storage: Storage, space: Space, entries: Sequence[Entry], used: Sequence[str]) -> StoredSpace:
-    sizes = {entry.name: entry.size for entry in entries}
-    notes = [entry.key for entry in entries if entry.name.startswith(MERGED)]
-    files = {name: size for name, size in sizes.items() if is_rows(name)}
-    return StoredSpace(space, files, read_merges(storage, notes), sorted(used))
+    spaces = []
+    for space, listed in sorted(entries.items()):
+        files = {entry.name: entry.size for entry in listed if is_rows(entry.name)}
+        merges = read_merges(storage, [entry.key for entry in listed])
+        spaces.append(StoredSpace(space, files, merges, sorted(used.get(space.name, []))))
+    return spaces
 
 
 def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, Any]]:

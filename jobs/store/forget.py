@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -24,8 +24,7 @@ from jobs.chain.store.files import read_range
 from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import milliseconds
-from jobs.runs.folder import find_runs, query_files
-from jobs.runs.samples import sample_logs
+from jobs.runs.folder import find_runs, query_files, sample_logs
 from jobs.store.compact import drop_forgotten
 from jobs.store.contents import stored_spaces
 from jobs.store.maintainer import Check, maintaining
@@ -48,21 +47,14 @@ class WhatToForget(NamedTuple):
 
 @dataclass
 class Forgotten:
-    """What was forgotten, or would be.
-
-    Attributes:
-        query_id: Of the query itself.
-        others: The query_ids of others with rows that have its words.
-        rows: Rows that go, by kind.
-        files: Files that are written anew.
-        runs: Folders of runs, and logs of stopped samples, which still hold one of these queries; None: not known.
-    """
+    """What was forgotten, or would be."""
 
     query_id: str
-    others: set[str] = field(default_factory=set)
-    rows: Counter[str] = field(default_factory=Counter)
-    files: int = 0
+    others: set[str] = field(default_factory=set)  # query_ids of others with rows that have its words
+    rows: Counter[str] = field(default_factory=Counter)  # by kind
+    files: int = 0  # that are written anew
     runs: list[str] | None = None
+    """Folders of runs, and logs of stopped samples, which still hold one of these queries; None: not known."""
 
     @property
     def query_ids(self) -> set[str]:
@@ -71,12 +63,7 @@ class Forgotten:
 
 
 def forget(
-    storage: Storage,
-    what: WhatToForget,
-    output: Storage | None,
-    *,
-    dry_run: bool = False,
-    now: Callable[[], float] = time.time,
+    storage: Storage, what: WhatToForget, output: Storage | None, *, dry_run: bool = False, now: Callable[[], float] = time.time
 ) -> Forgotten:
     """Forgets a query, or with `dry_run` tells what would go; `output` is where runs are that may hold it.
 
@@ -88,8 +75,7 @@ def forget(
     if not words.normal:
         raise ConfigError("argument", "QUERY: has no word; give the query that shall be forgotten, in quotes")
     gone = Forgotten(query_id(what.query, what.context))
-    holding: AbstractContextManager[Check] = nullcontext(lambda: None) if dry_run else maintaining(storage)
-    with holding as check:
+    with maintaining(storage, dry_run=dry_run) as check:
         look = partial(_others, storage, what, words, set[str](), check)
         gone.others = look() - {gone.query_id}
         marks = dict.fromkeys(gone.query_ids, milliseconds(now())) if dry_run else _marked(storage, what, gone, look, now)
@@ -131,16 +117,11 @@ def _others(storage: Storage, what: WhatToForget, words: QueryWords, seen: set[s
             if key not in seen:
                 check()
                 seen.add(key)
-                query_ids |= _with_words(storage, key, words, texts)
+                with suppress(FileNotFoundError):  # merged with others since, and removed
+                    rows = read_range(storage, key, columns=["query_id", *texts])
+                    held = words.held_by(rows, list(texts))
+                    query_ids.update(rows.column("query_id").filter(pa.array(held)).to_pylist())
     return query_ids
-
-
-def _with_words(storage: Storage, key: str, words: QueryWords, texts: Collection[str]) -> set[str]:
-    try:
-        rows = read_range(storage, key, columns=["query_id", *texts])
-    except FileNotFoundError:  # merged with others since, and removed
-        return set()
-    return set(rows.column("query_id").filter(pa.array(words.held_by(rows, list(texts)))).to_pylist())
 
 
 def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) -> Iterable[str]:

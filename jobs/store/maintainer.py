@@ -20,13 +20,18 @@ Check = Callable[[], None]
 
 
 @contextmanager
-def maintaining(store: Storage) -> Iterator[Check]:
+def maintaining(store: Storage, *, dry_run: bool = False) -> Iterator[Check]:
     """Holds the lease of a store's maintainer, or raises HeldError; yields a check for between two steps of the work."""
+    if dry_run:
+        yield lambda: None
+        return
     place = open_storage(store.url(MAINTAINER))
     try:
         lease = Lease.acquire(place)
     except HeldError as error:
-        raise HeldError("run-held", f"{store.root}: another process{_who(place)} maintains this store; wait for it") from error
+        last = holder(place, time.time())
+        who = "" if last is None else f" ({last.pid} on {last.host})"
+        raise HeldError("run-held", f"{store.root}: another process{who} maintains this store; wait for it") from error
 
     def check() -> None:
         if lease.lost():
@@ -39,14 +44,3 @@ def maintaining(store: Storage) -> Iterator[Check]:
         yield check
     finally:
         lease.release()
-
-
-def is_maintained(store: Storage) -> bool:
-    """Returns whether a process maintains the store now, or was heard of lately."""
-    last = holder(open_storage(store.url(MAINTAINER)), time.time())
-    return last is not None and last.alive
-
-
-def _who(place: Storage) -> str:
-    last = holder(place, time.time())
-    return "" if last is None else f" ({last.pid} on {last.host})"

@@ -13,7 +13,7 @@ from rewriters.normalise import normalise
 
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|[^u])", re.DOTALL)  # as in JSON, which many prompts and answers are
 _PLAIN = re.compile("[a-z0-9]+")  # stands in JSON as it is
-_UNSPACED = "\u0e00"  # from here on most scripts have no spaces between words
+_LETTER = "[^\\W_\u0e00-\U0010ffff]"  # letter or digit; from U+0E00 on most scripts have no spaces between words
 
 
 class QueryWords:
@@ -21,6 +21,8 @@ class QueryWords:
 
     def __init__(self, query: str) -> None:
         self.normal = normalise(query)
+        begin, end = (re.match(_LETTER, character) for character in (self.normal[:1], self.normal[-1:]))
+        self._pattern = re.compile(f"(?<!{_LETTER})" * bool(begin) + re.escape(self.normal) + f"(?!{_LETTER})" * bool(end))
         self._longest = max(_PLAIN.findall(self.normal), key=len, default=None)
 
     def held_by(self, rows: pa.Table, columns: Sequence[str]) -> np.ndarray:
@@ -36,7 +38,8 @@ class QueryWords:
 
     def in_text(self, text: str) -> bool:
         """Returns whether a text has the words; they do not begin or end inside a word of it."""
-        return self._stands_in(normalise(text)) or ("\\" in text and self._stands_in(normalise(_unescaped(text))))
+        texts = [text, _unescaped(text)] if "\\" in text else [text]
+        return bool(self.normal) and any(self._pattern.search(normalise(one)) for one in texts)
 
     def _possible(self, texts: pa.Array) -> pa.Array:
         """Returns which texts need a look; normal forms take long, and text in ASCII is ASCII in its normal form."""
@@ -44,20 +47,6 @@ class QueryWords:
         if self._longest is not None or self.normal.isascii():
             found = pc.or_(found, pc.match_substring(texts, self._longest or "", ignore_case=True))
         return found.fill_null(fill_value=False)
-
-    def _stands_in(self, text: str) -> bool:
-        place = text.find(self.normal) if self.normal else -1
-        while place >= 0:
-            end = place + len(self.normal)
-            if not (_one_word(text[place - 1 : place], text[place]) or _one_word(text[end - 1], text[end : end + 1])):
-                return True
-            place = text.find(self.normal, place + 1)
-        return False
-
-
-def _one_word(before: str, after: str) -> bool:
-    """Returns whether two characters that stand together are of one word; either may be empty."""
-    return before.isalnum() and after.isalnum() and before < _UNSPACED and after < _UNSPACED
 
 
 def _unescaped(text: str) -> str:
