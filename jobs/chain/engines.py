@@ -22,8 +22,7 @@ from jobs.chain.journal import JournalKeeper, Key
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space
 from jobs.chain.worker import WorkerJob
-from jobs.job.devices import on_devices
-from jobs.job.engine import open_worker_engine
+from jobs.job.engine import on_devices, open_worker_engine
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request, errors_of_engine
 from rewriters.retries import tries_so_far

@@ -17,7 +17,7 @@ from cluster.run.pool_sizes import Pool, PoolRequest, in_process_pools, local_po
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
-from jobs.job.devices import distinct, placed
+from jobs.job.engine import distinct, placed
 from jobs.job.indexes import text_settings
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype

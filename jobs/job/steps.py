@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LABEL_GRADES = "iterate.labels.grades"
 """Key of the config: the grades by which refined queries are written."""
+_JUDGE = "judge."  # begins the keys of what a judge is asked
 WEB_SEARCH = "web.search"
 """Key of the config; the name of its searches in costs/, errors/ and web/."""
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
@@ -37,16 +38,13 @@ VARIABLES = {
     "grade": frozenset({"query", "context", "document"}),
     "grade.strips": frozenset({"query", "context", "document"}),
     "web": frozenset({"query", "context"}),
+    "judge.relevance": frozenset({"query", "context", "document"}),
+    "judge.accuracy": frozenset({"query", "context", "answer", "gold"}),
+    "judge.criteria": frozenset({"query", "context", "answer", "documents"}),
 }
 """Key of the config -> the variables of its prompts."""
 ANSWER_KEYS = {"grade.question": "question", "grade.strips": "sentences", "web": "query", "iterate": "query"}
 """Key of the config -> the key of the object that its prompt asks for."""
-OF_JUDGEMENTS = {
-    "relevance": frozenset({"query", "context", "document"}),
-    "accuracy": frozenset({"query", "context", "answer", "gold"}),
-    "criteria": frozenset({"query", "context", "answer", "documents"}),
-}
-"""What is judged -> the variables of its prompt."""
 GRADE_KEYS = {"relevance": "overall", "accuracy": "accuracy"}
 """What is judged -> the key of an object of grades that is the grade; by criteria each key has one."""
 
@@ -77,14 +75,10 @@ class ReadyStep:
 class ReadySteps:
     """All steps of a job that an LLM does after retrieval."""
 
-    of_results: Mapping[str, ReadyStep] = field(default_factory=dict)
-    """Key of the config -> what is asked there, of all but the judge."""
-    judge: Mapping[str, ReadyStep] = field(default_factory=dict)
-    """Kind of judgement -> what the judge is asked."""
-    gold: str | None = None
-    """Digest of the gold answers that answers are judged against; None: there are none."""
-    searched: Mapping[str, Any] | None = None
-    """The identity of the search engine of `web`; None: there is none."""
+    of_results: Mapping[str, ReadyStep] = field(default_factory=dict)  # by key of the config, all but the judge
+    judge: Mapping[str, ReadyStep] = field(default_factory=dict)  # by kind of judgement
+    gold: str | None = None  # digest of the gold answers that answers are judged against
+    searched: Mapping[str, Any] | None = None  # the identity of the search engine of `web`
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides their results, by key of the config, as JSON values."""
@@ -100,16 +94,14 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     Raises:
         ConfigError, RewriterError, RetrieverError: a prompt is wrong, or an engine cannot be had.
     """
-
-    def ready(settings: LlmStepSettings, step: LlmStep) -> ReadyStep:
+    steps: dict[str, ReadyStep] = {}
+    for key, settings in _all_steps(config).items():
         common = settings.engine or config.rewrite.engine
         assert common is not None, "checked by the config"
+        step = _asked(settings, key)
         decoding = DecodingSettings.model_validate({**step.decoding, **settings.decoding}).model_dump()
-        return ReadyStep(step, *resolve(common), decoding)
-
-    steps = {key: ready(settings, _asked(settings, key)) for key, settings in config.steps.items()}
-    kinds = () if config.judge is None else config.judge.kinds
-    judge = {kind: ready(config.judge.step(kind), _judging(config, kind)) for kind in kinds} if config.judge else {}
+        steps[key] = ReadyStep(step, *resolve(common), decoding)
+    judge = {key.removeprefix(_JUDGE): steps.pop(key) for key in list(steps) if key.startswith(_JUDGE)}
     gold = config.evaluate.answers if "accuracy" in judge else None
     searched = None if config.web is None else open_search_engine(config.web.search).identity()
     return ReadySteps(steps, judge, None if gold is None else _digest(read_answers(gold, config.evaluate.key)), searched)
@@ -117,61 +109,51 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
 
 def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
     """Returns key of the config -> what is asked at its step, apart from its engine."""
-    asked = {key: _asked(settings, key).identity() for key, settings in config.steps.items()}
-    for kind in config.judge.kinds if config.judge is not None else ():
-        asked[f"judge.{kind}"] = _judging(config, kind).identity()
-    return asked
+    return {key: _asked(settings, key).identity() for key, settings in _all_steps(config).items()}
+
+
+def _all_steps(config: Config) -> dict[str, LlmStepSettings]:
+    judge = config.judge
+    return config.steps | ({f"{_JUDGE}{kind}": judge.step(kind) for kind in judge.kinds} if judge is not None else {})
 
 
 def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
-    """Returns what an LLM is asked at a step."""
-    step = _loaded(settings, key, VARIABLES[key], getattr(settings, "language", None))
-    fault, wanted = "", ANSWER_KEYS.get(key)
-    if key in ("grade", LABEL_GRADES):
-        fault = _grade_fault(step, "relevance", f"output: {step.output} is no grade; make it grade or grades")
-    elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
-        fault = f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
-    elif wanted is not None and not (key == "iterate" and step.output == "text"):
-        if step.output != "object" or wanted not in step.keys:
-            fault = f"its answer has no key {wanted}; make it an object with this key"
-        elif wanted in step.optional:
-            fault = f"its key {wanted} is optional, and is what the step is for; take it out of optional"
-    return _checked(step, settings, key, fault)
-
-
-def _judging(config: Config, kind: str) -> LlmStep:
-    """Returns what the judge is asked for one kind."""
-    assert config.judge is not None
-    where, settings = f"judge.{kind}", config.judge.step(kind)
-    step = _loaded(settings, where, OF_JUDGEMENTS[kind], None)
-    forms = ("grades",) if kind == "criteria" else ("grade", "grades")
-    fault = _grade_fault(step, kind, f"output: {step.output} is not what it needs; make it {' or '.join(forms)}", forms)
-    if not fault and step.grades and (wrong := sorted(set(step.grades.values()) - set(range(HIGHEST_GRADES[kind] + 1)))):
-        fault = f"grades are from 0 to {HIGHEST_GRADES[kind]}, found {wrong[0]}; correct it"
-    return _checked(step, settings, where, fault)
-
-
-def _loaded(settings: LlmStepSettings, where: str, known: frozenset[str], language: str | None) -> LlmStep:
+    """Returns what an LLM is asked at a step; raises ConfigError for a prompt that does not serve it."""
+    language = getattr(settings, "language", None)
     try:
-        return load_step(settings.prompt, known, f"{where}.prompt", settings.variables, language, read_text)
+        step = load_step(settings.prompt, VARIABLES[key], f"{key}.prompt", settings.variables, language, read_text)
     except RewriterError as error:
         raise ConfigError(error.code, str(error)) from error
-
-
-def _grade_fault(step: LlmStep, kind: str, otherwise: str, forms: tuple[str, ...] = ("grade", "grades")) -> str:
-    """Returns what is wrong with the answers of a step that grades; empty if nothing is."""
-    if step.output not in forms:
-        return otherwise
-    key = GRADE_KEYS.get(kind)
-    return (
-        f"its keys lack {key}, which is the grade; add it" if step.output == "grades" and key not in (None, *step.keys) else ""
-    )
-
-
-def _checked(step: LlmStep, settings: LlmStepSettings, where: str, fault: str) -> LlmStep:
-    if fault:
-        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {fault}")
+    if fault := _fault(step, settings, key):
+        raise ConfigError("prompt", f"{key}.prompt: {settings.prompt}: {fault}")
     return step
+
+
+def _fault(step: LlmStep, settings: LlmStepSettings, key: str) -> str | None:
+    """Returns why a prompt does not serve its step, with the remedy; None: it does."""
+    wanted = ANSWER_KEYS.get(key)
+    if key in ("grade", LABEL_GRADES):
+        return _grade_fault(step, "relevance")
+    if key.startswith(_JUDGE):
+        highest = HIGHEST_GRADES[kind := key.removeprefix(_JUDGE)]
+        wrong = sorted(set(step.grades.values()) - set(range(highest + 1)))
+        return _grade_fault(step, kind) or (f"grades are from 0 to {highest}, found {wrong[0]}; correct it" if wrong else None)
+    if isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
+        return f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
+    if wanted is not None and not (key == "iterate" and step.output == "text"):
+        if step.output != "object" or wanted not in step.keys:
+            return f"its answer has no key {wanted}; make it an object with this key"
+        if wanted in step.optional:
+            return f"its key {wanted} is optional, and is what the step is for; take it out of optional"
+    return None
+
+
+def _grade_fault(step: LlmStep, kind: str) -> str | None:
+    forms, grade = ("grades",) if kind == "criteria" else ("grade", "grades"), GRADE_KEYS.get(kind)
+    if step.output not in forms:
+        return f"output: {step.output} is no grade; make it {' or '.join(forms)}"
+    lacks = step.output == "grades" and grade not in (None, *step.keys)
+    return f"its keys lack {grade}, which is the grade; add it" if lacks else None
 
 
 def open_search_engine(settings: RetrieverSettings) -> Web:

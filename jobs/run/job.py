@@ -22,7 +22,7 @@ from jobs.chain.store.spaces import kept_spaces
 from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.devices import distinct
+from jobs.job.engine import distinct
 from jobs.job.measure_checks import shallow_measures
 from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.job.devices import on_devices, placed
+from jobs.job.engine import on_devices, placed
 from rewriters.engines.settings import VLLM_MEMORY, LocatedVllmSettings, OpenaiSettings, VllmSettings
 
 
