@@ -30,8 +30,8 @@ it. `{language}`: that rewrites are written in. `{query}`: the query to rewrite.
 """
 
 
-def check_joint_prompt(prompt: str) -> None:
-    """Checks the joint prompt of a user.
+def check_joint_prompt(prompt: str, path: str) -> None:
+    """Checks the joint prompt of a user, by the path of its file.
 
     Raises:
         RewriterError: The prompt has an unknown variable, or does not have `{query}` exactly once, at its end.
@@ -39,12 +39,10 @@ def check_joint_prompt(prompt: str) -> None:
     known = [f"{{{name}}}" for name in ("query", CONTEXT, *_values([], None))]
     for found in ANY_PLACEHOLDER.findall(prompt):
         if found not in known:
-            raise RewriterError("prompt", f"unknown variable {found!r}{nearest(found, known)}")
+            raise RewriterError("prompt", f"{path}: unknown variable {found!r}{nearest(found, known)}")
     if prompt.count(PLACEHOLDER) != 1 or not prompt.endswith(PLACEHOLDER):
-        raise RewriterError(
-            "prompt",
-            f"must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached; put it there",
-        )
+        rule = f"must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached"
+        raise RewriterError("prompt", f"{path}: {rule}; put it there")
 
 
 def joint_template(

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from cluster.errors import RewriterError, nearest
+from cluster.errors import RewriterError, UnavailableError, nearest
 
 Read = Callable[[str], str]
 """Path of a file of the user -> its text; raises OSError or UnicodeDecodeError."""
@@ -28,17 +28,26 @@ def read_local(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def read_yaml(code: str, where: str, path: str, read: Read, remedy: str) -> Any:
-    """Returns the content of a file, which errors of a code name `where`, with a remedy.
+def read_file(code: str, where: str, path: str, read: Read, remedy: str) -> str:
+    """Returns the text of a file, which errors of a code name `where`, with a remedy.
 
     Raises:
-        RewriterError: It cannot be read, or is not YAML.
+        RewriterError: It cannot be read.
+        UnavailableError: The storage is away.
     """
     try:
-        return yaml.safe_load(read(path))
+        return read(path)
+    except UnavailableError:
+        raise
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is not UTF-8"
         raise RewriterError(code, f"{where}: cannot be read: {why}; {remedy}") from error
+
+
+def read_yaml(code: str, where: str, path: str, read: Read, remedy: str) -> Any:
+    """Returns the content of a file as `read_file`; raises RewriterError if it is not YAML."""
+    try:
+        return yaml.safe_load(read_file(code, where, path, read, remedy))
     except yaml.YAMLError as error:
         raise RewriterError(code, f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
 

@@ -22,8 +22,6 @@ from rewriters.gate import GATE_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.settings import identity_fields
 
-__all__ = ["SCHEMA_VERSION", "VERSIONS", "fingerprint", "identity", "identity_fields", "run_id", "settings_fingerprint"]
-
 SCHEMA_VERSION = 2  # of the tables and of run.json
 # Raised when one of our algorithms gives other results for the same input and config.
 VERSIONS = {"parse": PARSE_VERSION, "analyze": ANALYZE_VERSION, "fuse": FUSION_VERSION, "order": ORDER_VERSION}

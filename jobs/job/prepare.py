@@ -21,7 +21,7 @@ from jobs.job.measure_checks import named_judgements
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
-from jobs.job.steps import ReadySteps, ready_steps
+from jobs.job.steps import ReadySteps, Resolve, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
 from jobs.log.judgements import Judgements, read_answers
@@ -32,7 +32,6 @@ from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.strategy import CONTEXT, Strategy, variables
 
-Resolved = tuple[EngineSettings, dict[str, Any]]
 Ready = Callable[[Sequence[Config]], object]
 """Called before indexes are looked at, when all cheaper things are checked, with the configs of the job: of a run its own."""
 
@@ -219,12 +218,9 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
 
 
 def resolved_rewriting(
-    config: Config, rewriting: Rewriting, resolve: Callable[[EngineSettings], Resolved] = engine.resolve
+    config: Config, rewriting: Rewriting, resolve: Resolve = engine.resolve
 ) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
-    """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings.
-
-    `resolve` returns an engine's settings and identity.
-    """
+    """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings."""
     rewrite, common = config.rewrite, config.rewrite.engine
     if not rewrite.planned or common is None:
         return None, rewriting, {"strategies": []}, ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 
-from cluster.errors import ConfigError, RewriterError, UnavailableError
+from cluster.errors import ConfigError, RewriterError
 from cluster.storage import open_file
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
 from rewriters.calls import check_joint_prompt
 from rewriters.classifier import load_rules
+from rewriters.files import read_file
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
 from rewriters.settings import SelectAdaptive, SelectClassified
@@ -59,15 +60,6 @@ def read_text(path: str) -> str:
 
 
 def _joint_prompt(path: str) -> str:
-    where = f"rewrite.joint_prompt: {path}"
-    try:
-        prompt = read_text(path).rstrip()
-        check_joint_prompt(prompt)
-    except UnavailableError:
-        raise
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise ConfigError("prompt", f"{where}: cannot be read: {problem}; name a text file in UTF-8") from error
-    except RewriterError as error:
-        raise ConfigError("prompt", f"{where}: {error}") from error
+    prompt = read_file("prompt", path, path, read_text, "name a text file in UTF-8").rstrip()
+    check_joint_prompt(prompt, path)
     return prompt

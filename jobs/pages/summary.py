@@ -11,6 +11,7 @@ from rich.text import Text
 from cluster import costs
 from cluster.costs import Totals
 from cluster.prices import Prices
+from cluster.storage import remote
 from jobs.chain.pipeline import COSTED
 from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments, RoundQueries, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
@@ -23,7 +24,6 @@ from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
-from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import Selected, by_reason, fallbacks, found_by_guards, many_fallbacks, searches_saved, selected_by_type
 from jobs.runs.tally import covered_words
 from jobs.tables import RUNGS, WRONG_CITATION
@@ -122,7 +122,7 @@ def lost_words(run: RunFolder) -> Iterator[str]:
     """Yields which requests got no answer that was kept, or that this is not known."""
     if lost := run.counts.get("lost_requests", 0):
         yield f"{counted('requests', lost)} got no answer that was kept: a start was killed, or a server was away"
-    elif unknown_losses(run.starts, run.storage.root):
+    elif remote(run.storage.root) and any(start["status"] == "killed" for start in run.starts):  # journals lie on its machine
         yield "a start was killed; what it had sent without an answer is known on its own machine only"
 
 

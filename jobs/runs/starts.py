@@ -10,7 +10,7 @@ from cluster.costs import Totals, add_totals
 from cluster.run.lease import HEARTBEAT_SECONDS, lease_durations
 from cluster.run.pool_sizes import stage_of_pool
 from cluster.run.shards import SecondsByStart
-from cluster.storage import Storage, remote
+from cluster.storage import Storage
 
 PROGRESS = "progress.json"
 BROKEN = ("killed", "failed", "stopped", "interrupted")  # statuses of starts that may have left shards in flight behind
@@ -48,15 +48,6 @@ def waited_seconds(starts: Iterable[Start]) -> float:
             total += max(0.0, end - max(began, until))
             until = max(until, end)
     return total
-
-
-def unknown_losses(starts: Sequence[Start], root: str) -> bool:
-    """Returns whether requests may be lost that nobody has counted.
-
-    A killed start's sends are in journals on its machine, which a start on another machine has not read, unless the run's
-    folder, where they lie, is no object storage.
-    """
-    return remote(root) and any(one["status"] == "killed" for one in starts)
 
 
 def driver_spent(starts: Iterable[Start]) -> Totals:

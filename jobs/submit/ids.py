@@ -18,9 +18,9 @@ from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.own_job import COMMAND
 from jobs.config.config import Config
-from jobs.job.keys import identity_fields
 from jobs.job.shipping import absolute_path
 from jobs.submit.sent_config import SentConfig
+from rewriters.settings import identity_fields
 
 Verb = Literal["run", "ablate"]
 VERBS: tuple[Verb, ...] = get_args(Verb)

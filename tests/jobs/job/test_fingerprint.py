@@ -12,9 +12,10 @@ from pydantic.fields import FieldInfo
 
 from cluster.settings import Kinds
 from jobs.config.config import Config
-from jobs.job.keys import VERSIONS, fingerprint, identity, identity_fields
+from jobs.job.keys import VERSIONS, fingerprint, identity
 from rewriters.engines.settings import AnthropicSettings, OpenaiSettings, RecordedSettings, VllmSettings
 from rewriters.pool import load
+from rewriters.settings import identity_fields
 
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {

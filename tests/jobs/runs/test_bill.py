@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +27,13 @@ from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
 from jobs.pages.run import cost_section
-from jobs.pages.summary import closing_values
+from jobs.pages.summary import closing_values, lost_words
 from jobs.plan.before import as_before
 from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
 from jobs.run.limits import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import open_run
-from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
+from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time
 from jobs.runs.tally import summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
@@ -313,7 +314,8 @@ def test_workers_that_were_busy_longer_than_they_were_there_are_told() -> None:
     ("s3://bucket/run", "killed", True), ("s3://bucket/run", "failed", False), ("/runs/run", "killed", False)
 ])  # fmt: skip
 def test_what_a_lost_machine_had_sent_is_unknown(root: str, status: str, unknown: bool) -> None:
-    assert unknown_losses([{"status": "finished"}, {"status": status}], root) == unknown
+    run: Any = SimpleNamespace(counts={}, starts=[{"status": status}], storage=SimpleNamespace(root=root))
+    assert bool(list(lost_words(run))) == unknown
 
 
 def test_nodes_that_come_and_go() -> None:

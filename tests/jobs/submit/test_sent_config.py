@@ -15,11 +15,11 @@ from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.job.keys import identity_fields
 from jobs.submit import sent_config as module
 from jobs.submit.ids import find_job, next_id, parsed_id
 from jobs.submit.sent_config import sent_config
 from jobs.submit.submit import package_lists
+from rewriters.settings import identity_fields
 from tests.support.jobs.whole_runs import ROOT
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml") if path.name != "prices.yaml")
