@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from cluster.errors import HeldError
 from cluster.storage import open_storage
-from cluster.storage.files import FileStorage
 from jobs.chain.store import files as module
 from jobs.chain.store.files import Space, put_rows
 from jobs.chain.store.forgotten import mark_forgotten
@@ -26,7 +24,7 @@ from jobs.store.compact import GRACE_SECONDS, Compacted, compact, compact_crowde
 from jobs.store.contents import stored_spaces
 from jobs.store.maintainer import maintaining
 from rewriters.normalise import query_id
-from tests.support.jobs.stored import SPACE, all_rows, found, names, opened, put, texts
+from tests.support.jobs.stored import SPACE, Killed, all_rows, found, killed_after, names, opened, put, texts
 
 NIGHTS: list[dict[str, str]] = [
     {f"query {number}": f"answer {number} of night {night}" for number in range(night, night + 6)} for night in range(5)
@@ -42,17 +40,6 @@ def five_nights(store: Path) -> None:
 
 def compacted(store: Path, **more: Any) -> list[Compacted]:
     return compact(open_storage(str(store)), **more)
-
-
-def test_what_jobs_find_stays_the_same(tmp_path: Path) -> None:
-    five_nights(tmp_path)
-    before = texts(tmp_path, QUERIES)
-    assert before == {query: next(night[query] for night in NIGHTS if query in night) for query in QUERIES}
-    (one,) = compacted(tmp_path)
-    assert (one.space, one.files, one.rows, one.dropped) == (SPACE, (5, 1), 18, 12)
-    assert texts(tmp_path, QUERIES) == before
-    assert len(opened(tmp_path).names[SPACE]) == 1
-    assert compacted(tmp_path) == []
 
 
 def test_what_others_replace_stays_for_jobs_that_have_listed_it(tmp_path: Path) -> None:
@@ -72,27 +59,14 @@ def test_what_others_replace_stays_for_jobs_that_have_listed_it(tmp_path: Path) 
 def test_a_crash_leaves_duplicates_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
     """The process is killed after so many changes of the store; the next one goes on."""
     five_nights(tmp_path)
-    before, changes = texts(tmp_path, QUERIES), iter(range(100))
-
-    class Killed(BaseException):
-        pass
-
-    def killing(name: str) -> Any:
-        change = getattr(FileStorage, name)
-
-        def changed(self: FileStorage, *of: Any) -> Any:
-            if not str(of[:1]).count("lease") and next(changes) >= kept:
-                raise Killed
-            return change(self, *of)
-
-        return changed
-
+    before, killed = texts(tmp_path, QUERIES), False
     with monkeypatch.context() as patch:
-        for name in ("put", "delete"):
-            patch.setattr(FileStorage, name, killing(name))
-        with suppress(Killed):
+        killed_after(kept, patch)
+        try:
             compacted(tmp_path, grace=0.0)
-    assert kept > 4 or next(changes) > kept
+        except Killed:
+            killed = True
+    assert killed or kept > 4
     assert texts(tmp_path, QUERIES) == before
     compacted(tmp_path, grace=0.0)
     assert texts(tmp_path, QUERIES) == before

@@ -13,7 +13,6 @@ import pytest
 
 from cluster.errors import ClusterError, ConfigError, Stopped
 from cluster.storage import open_storage
-from cluster.storage.files import FileStorage
 from jobs.chain.store.facts import Scored, StoredScores
 from jobs.chain.store.files import Space, open_store
 from jobs.store import forget as forgetting
@@ -22,7 +21,7 @@ from jobs.store.forget import Forgotten, WhatToForget, forget
 from rewriters.normalise import normalise, query_id
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import QUERIES, Nights
-from tests.support.jobs.stored import SPACE, all_rows, found, names, opened, put, put_into, texts
+from tests.support.jobs.stored import SPACE, Killed, all_rows, found, killed_after, names, opened, put, put_into, texts
 from tests.support.jobs.whole_runs import rows
 
 BEGAN = 1_790_000_000.0
@@ -65,14 +64,6 @@ def test_a_dry_run_only_says_what_would_go(tmp_path: Path) -> None:
     told = forgotten(tmp_path, SECRET, dry_run=True)
     assert (told.rows, told.files) == ({"completions": 1}, 1)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_asked_again_it_is_made_anew(tmp_path: Path) -> None:
-    put(tmp_path, {SECRET: "an owl"}, BEGAN)
-    forgotten(tmp_path, SECRET)
-    later = time.time() + 1
-    put(tmp_path, {SECRET: "another owl"}, later)
-    assert texts(tmp_path, [SECRET]) == {SECRET: "another owl"}
 
 
 def test_a_job_that_began_before_does_not_bring_it_back(tmp_path: Path) -> None:
@@ -155,28 +146,12 @@ def test_a_row_of_a_job_that_was_killed_goes_when_the_store_is_compacted(
 
 
 def test_killed_at_any_moment_it_is_forgotten_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        pass
-
     for kept in range(7):
         store = tmp_path / f"{kept}"
         put(store, {SECRET: "1", "lighthouse": "1"}, BEGAN)
         put(store, {SECRET: "2", "moon": "2"}, BEGAN)
-        changes = iter(range(100))
-
-        def killing(name: str, kept: int = kept, changes: Any = changes) -> Any:
-            change = getattr(FileStorage, name)
-
-            def changed(self: FileStorage, *of: Any) -> Any:
-                if not str(of[:1]).count("lease") and next(changes) >= kept:
-                    raise Killed
-                return change(self, *of)
-
-            return changed
-
         with monkeypatch.context() as patch:
-            for name in ("put", "delete"):
-                patch.setattr(FileStorage, name, killing(name))
+            killed_after(kept, patch)
             with pytest.raises(Killed):
                 forgotten(store, SECRET)
         assert texts(store, ["lighthouse", "moon"]) == {"lighthouse": "1", "moon": "2"}

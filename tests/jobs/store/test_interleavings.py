@@ -390,7 +390,7 @@ def patched(turns: Turns, storage: FaultyStorage) -> Iterator[None]:
         patch.setattr("jobs.chain.store.files.open_storage", lambda _root: storage)
         patch.setattr("jobs.chain.store.files.time", clock)
         patch.setattr("jobs.chain.store.layout.uuid", turns)
-        patch.setattr("jobs.store.forget.maintaining", lambda _storage: nullcontext(lambda: None))
+        patch.setattr("jobs.store.forget.maintaining", lambda _storage, **_: nullcontext(lambda: None))
         for module in ("jobs.chain.store.files", "jobs.chain.store.merges", "jobs.store.contents", "jobs.store.compact"):
             patch.setattr(f"{module}.prefetch", lambda function, items, _most: map(function, items))
         yield

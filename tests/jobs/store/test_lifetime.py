@@ -35,11 +35,6 @@ def test_a_night_asks_again_for_what_is_too_old(nights: Nights, monkeypatch: pyt
         assert nights.run("four")[1] == 0
 
 
-def test_it_names_no_other_run(nights: Nights) -> None:
-    a, b = (nights.job("one", *more).prepared for more in ((), ("store_ttl=30d",)))
-    assert a.storage.root == b.storage.root
-
-
 @pytest.mark.parametrize("value", ["30", "0d", "1y", "-1d"])
 def test_it_is_a_duration(nights: Nights, value: str) -> None:
     with pytest.raises(ConfigError, match="store_ttl"):
