@@ -82,7 +82,7 @@ def try_query(
     Example:
         dmqr try configs/quickstart.yaml "why do onions make you cry"
     """
-    from jobs.index.missing import ready_indexes
+    from jobs.index.index import ready_indexes
     from jobs.pages.try_one import page
     from jobs.try_one.outcome import Given, read_values, trial_values
     from jobs.try_one.trial import LoadedConfig
@@ -175,7 +175,7 @@ def plan(
         dmqr plan configs/quickstart.yaml
     """
     from jobs.config.settings import AblateSettings
-    from jobs.index.missing import ready_indexes
+    from jobs.index.index import ready_indexes
     from jobs.job.prepare import leave, prepare
     from jobs.plan.plan import plan as planned
     from jobs.plan.table import plan_table
@@ -217,7 +217,7 @@ def rewrite(
         context: the earlier turns of the conversation, of all queries (`log.context_column`).
         values: column of the log -> what it says of all queries.
     """
-    from jobs.index.missing import ready_indexes
+    from jobs.index.index import ready_indexes
     from jobs.try_one.outcome import Given
     from jobs.try_one.rewritten import rewriting_alone, rewritten
     from jobs.try_one.trial import LoadedConfig

@@ -108,7 +108,7 @@ class WholeJob:
 
     def _ready(self, configs: Sequence[Config]) -> None:
         """Builds the missing indexes of configs that name their corpora."""
-        from jobs.index.missing import known_corpora, ready_indexes
+        from jobs.index.index import known_corpora, ready_indexes
 
         if known_corpora(configs):
             with self.face.job_log(self.verb) as (display, _):

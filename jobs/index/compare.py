@@ -35,7 +35,7 @@ from retrievers.corpora.builds import CorpusNote, builder_of, index_builds
 from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import Progress, corpus_files, corpus_schema, is_corpus_file
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.index import INDEX, SOURCE_NOTE, index_path, read_index
+from retrievers.local.index import SOURCE_NOTE, index_path, read_index
 from retrievers.settings import CorpusSettings
 
 _NAMED = 3  # paths
@@ -116,11 +116,8 @@ _KEPT, _REMEDY = "exists already, nothing to do", "name another index, or replac
 
 def index_entry(folder: str) -> dict[str, Any] | None:
     """Returns the index.json of a folder, here or on S3; None: there is no index. Raises for a damaged one."""
-    if remote(folder):
-        storage = S3Storage(folder)
-        return stored_index(storage)[0] if storage.stat(INDEX) is not None else None
     try:
-        return read_index(index_path(folder))
+        return stored_index(S3Storage(folder))[0] if remote(folder) else read_index(index_path(folder))
     except RetrieverError as error:
         if error.code != "index-missing":
             raise

@@ -1,28 +1,37 @@
-"""The verb `index`: builds the indexes of the config's retrievers in a folder, on S3 or in Elasticsearch.
+"""Builds the indexes of a config's retrievers in a folder, on S3 or in Elasticsearch: all of them, or what a job misses.
 
 A local index on S3 is built in a local folder, then uploaded file by file, `index.json` last. A lease excludes concurrent
-builders.
+builders. Of jobs whose configs name their corpora a missing local index is built, and one of another corpus is refused: only
+`dmqr index` replaces one. Where several jobs want the same index, one builds it and the others wait. An index that is not in a
+folder, as in Elasticsearch, is compared by the note that its build has left in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, HeldError, RetrieverError
-from cluster.run.lease import Lease
+from cluster.run.lease import Lease, holder
 from cluster.storage import PROBE, check_writable, remote
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index.actors import load_on_actors, uses_actors
 from jobs.index.compare import (
+    ComparedCorpus,
     NamedCorpus,
     check_indexes,
     configured_corpora,
+    index_entry,
     job_configs,
+    keeps_note,
+    known_index,
     named_corpus,
     note_source,
     planned_builds,
@@ -32,12 +41,14 @@ from jobs.index.compare import (
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
+from jobs.terminal.logs import event
 from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, index_builds
 from retrievers.corpora.files import Progress
-from retrievers.kinds import all_indexed
-from retrievers.local.build import Elsewhere, FolderBuild
-from retrievers.local.index import INDEX, SOURCE_NOTE
+from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.local.build import Elsewhere, FolderBuild, is_being_built, local_indexes
+from retrievers.local.index import INDEX, SOURCE_NOTE, index_path
 
+WAIT_SECONDS = 1.0  # between two looks at whether another process has built an index
 _OURS = ("data-", "lease/", INDEX, SOURCE_NOTE, PROBE)
 
 
@@ -45,10 +56,9 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
     """Builds a local index into its folder on S3; refuses one with other files, or that another process builds."""
     url, show = index.folder, given.progress
     storage = S3Storage(url)
-    try:
-        old = stored_index(storage)[0] if storage.stat(INDEX) is not None else None
-    except RetrieverError:  # a damaged index is replaced
-        old = None
+    old = None
+    with suppress(RetrieverError):  # there is none, or a damaged one, which is replaced
+        old, _ = stored_index(storage)
     if old is None and (other := next((one.key for one in storage.list() if not one.key.startswith(_OURS)), None)):
         words = f"is not empty and not an index (it has {other}); give another folder"
         raise RetrieverError("storage-refused", f"index {url}: {words}")
@@ -179,3 +189,87 @@ def _done(summary: Built) -> dict[str, Any]:
         words += f"; {summary.without_text:,} documents have no text"
     words += "".join(f"; {note}" for note in summary.notes)
     return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
+
+
+def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
+    """Builds the local indexes that are missing, of the corpora that configs of a job name, and checks the others.
+
+    Raises:
+        RetrieverError: An index is of another corpus than the config names, or cannot be built; one that is not local is not
+            there, or its server is away.
+    """
+    found = known_corpora(configs)
+    check_indexes(found)
+    corpora = [_IndexedCorpus(one, progress) for one in found]
+    for corpus in corpora:  # refuse before anything is built
+        corpus.missing()
+    for corpus in corpora:
+        corpus.build(configs[0])
+
+
+def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
+    """Returns the corpora of local indexes, and of those that keep notes, with the retrievers of these alone."""
+    corpora = []
+    for corpus in configured_corpora(configs):
+        retrievers = {name: retriever for name, retriever in corpus.retrievers.items() if keeps_note(retriever)}
+        corpora += [corpus._replace(retrievers=retrievers)] if retrievers else []
+    return corpora
+
+
+class _IndexedCorpus:
+    """A corpus, whose rows are read once, and the indexes that are to be of it."""
+
+    def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
+        self._corpus, self._progress = corpus, progress
+        self._compared = ComparedCorpus(corpus, progress)
+        self._checked: set[str] = set()  # places of indexes
+
+    def build(self, config: Config) -> None:
+        """Builds what is missing, and checks what is there, also what others have built meanwhile."""
+        while missing := self.missing():
+            folders = local_indexes(missing)
+            for folder in folders:
+                words = f"index {folder}: there is none yet; it is built from {self._corpus.shown}"
+                event("index", words, index=folder, corpus=self._corpus.paths)
+            try:
+                built = built_of(config, self._corpus._replace(retrievers=missing), self._progress, replace=False)
+            except RetrieverError as error:
+                if error.code != "run-held":
+                    raise
+                self._wait(folders)
+                continue
+            for row in built:
+                event("index", f"index {row['index']}: {row['documents']:,} documents, {row['done']}", **row)
+            self._checked |= folders.keys()
+
+    def missing(self) -> dict[str, RetrieverSettings]:
+        """Returns the retrievers of indexes that are not there; checks the other indexes."""
+        missing = {}
+        for name, settings in self._corpus.retrievers.items():
+            (build,) = index_builds({name: settings}).builds
+            if build.place in self._checked:
+                continue
+            if (known := known_index(name, settings)) is None:
+                missing[name] = settings
+                continue
+            self._checked.add(build.place)
+            if known.note is None:
+                words = f"was not built by dmqr index, so whether it is of {self._corpus.shown} is not known"
+                event("warning", f"{known.shown}: {words}", logging.WARNING)
+            elif (source := self._compared.check(known.shown, known.note)) is not None:
+                known.put_source(source)
+        return missing
+
+    def _wait(self, folders: Iterable[str]) -> None:
+        """Waits while another process builds one of the indexes."""
+        for folder in folders:
+            while index_entry(folder) is None and _is_being_built(folder):
+                self._progress.phase(f"index {folder}: another process builds it; waiting")
+                time.sleep(WAIT_SECONDS)
+
+
+def _is_being_built(folder: str) -> bool:
+    if not remote(folder):
+        return is_being_built(index_path(folder))
+    last = holder(S3Storage(folder), time.time())
+    return last is not None and last.alive

@@ -57,14 +57,15 @@ def identity(
 
 def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
-    found = {} if config.rewrite.gated is None else {"gate": GATE_VERSION}
+    together = any(retriever.together for retriever in config.retrieve.retrievers.values())
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
-    if any(one.together for one in config.retrieve.retrievers.values()) and any(
-        one.get("as_one") == "with_original" for one in strategies
-    ):
-        found["joined"] = JOINED_VERSION
-    found |= {"divide": DIVIDE_VERSION} if config.fuse.divide == "max" and config.fuse.method in JOINING else {}
-    return found | ({"duplicates": DUPLICATES_VERSION} if config.fuse.duplicates == "drop" else {})
+    options = {
+        "gate": (GATE_VERSION, config.rewrite.gated is not None),
+        "joined": (JOINED_VERSION, together and any(one.get("as_one") == "with_original" for one in strategies)),
+        "divide": (DIVIDE_VERSION, config.fuse.divide == "max" and config.fuse.method in JOINING),
+        "duplicates": (DUPLICATES_VERSION, config.fuse.duplicates == "drop"),
+    }
+    return {name: version for name, (version, is_asked) in options.items() if is_asked}
 
 
 def fingerprint(identified_by: Mapping[str, Any]) -> str:

@@ -14,8 +14,7 @@ import pytest
 from cluster.errors import RetrieverError
 from jobs.config.load import load_config
 from jobs.index import compare, missing
-from jobs.index.index import index
-from jobs.index.missing import ready_indexes
+from jobs.index.index import index, ready_indexes
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.plugins import page_file
 from tests.support.retrievers.elastic_server import ask

@@ -22,9 +22,9 @@ from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.config.load import load_config
-from jobs.index import compare, missing
-from jobs.index.index import index
-from jobs.index.missing import ready_indexes
+from jobs.index import compare
+from jobs.index import index as indexing
+from jobs.index.index import index, ready_indexes
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.index import read_index
 from tests.support.cluster.s3_server import S3Server
@@ -180,7 +180,7 @@ def test_indexes_of_a_union_have_a_corpus_each(config: Callable[..., Any], tmp_p
 
 
 def test_two_jobs_at_a_time_build_it_once(config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(missing, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(indexing, "WAIT_SECONDS", 0.01)
     both, built, loaded = threading.Barrier(2, timeout=PATIENCE), [], config()
 
     def counted(*arguments: Any, **options: Any) -> Any:
@@ -189,8 +189,8 @@ def test_two_jobs_at_a_time_build_it_once(config: Callable[..., Any], monkeypatc
         built.append(found)
         return found
 
-    build = missing.built_of
-    monkeypatch.setattr(missing, "built_of", counted)
+    build = indexing.built_of
+    monkeypatch.setattr(indexing, "built_of", counted)
     failed: list[BaseException] = []
 
     def job() -> None:
@@ -222,12 +222,12 @@ def test_of_two_corpora_at_a_time_the_second_is_refused(
     other = config(f"corpus.path={write(tmp_path / 'other.parquet', OTHER)}")
 
     def first_another(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(missing, "built_of", build)
+        monkeypatch.setattr(indexing, "built_of", build)
         ready(config())  # another job, just before
         return build(*arguments, **options)
 
-    build = missing.built_of
-    monkeypatch.setattr(missing, "built_of", first_another)
+    build = indexing.built_of
+    monkeypatch.setattr(indexing, "built_of", first_another)
     assert "was built from another corpus (2 documents)" in refusal(other)
     assert read_index(tmp_path / "index")["documents"] == 2
 
@@ -307,9 +307,9 @@ def test_a_build_on_s3_is_waited_for(s3: S3Server, config: Callable[..., Any], m
         said.append(seconds)
         held.release()
 
-    monkeypatch.setattr(missing.time, "sleep", waits)
+    monkeypatch.setattr(indexing.time, "sleep", waits)
     ready(loaded)
-    assert said == [missing.WAIT_SECONDS]
+    assert said == [indexing.WAIT_SECONDS]
     assert json.loads(there.get("index/index.json") or b"")["documents"] == 2
 
 
