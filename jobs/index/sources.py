@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -157,9 +157,7 @@ def _notes(made: Sequence[Passages], left_out: Sequence[str]) -> list[str]:
     return notes
 
 
-_ARROW = {
-    "VARCHAR": pa.string(), "UBIGINT": pa.uint64(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
-}  # fmt: skip
+_PLAIN = ("VARCHAR", "UBIGINT", "BIGINT", "DOUBLE", "BOOLEAN")
 _MIXED = "JSON"
 
 
@@ -177,16 +175,18 @@ def as_parquet(
         RetrieverError: The file cannot be read, or one of the columns that are indexed has an unsuitable type.
     """
     done = 0
-    with reading(path):
+    with reading(path), bounded_duckdb(_MEMORY, 1, ordered=True) as connection:
         table = open_table(path)
         if table is None or not isinstance(table, TextTable):
             raise TableFault("no documents in it; give another")
         try:
+            batches: Iterable[pa.RecordBatch]
             if table.head:
-                schema, total, batches = _of_json(path, columns)
+                total, batches = _json_rows(connection, path, columns)
+                schema = batches.schema
             else:
                 _check_distinct(table.names)
-                schema, total = pa.schema([(name, pa.string()) for name in table.names]), 0
+                total, schema = 0, pa.schema([(name, pa.string()) for name in table.names])
                 batches = table.batches(table.names, _ROWS)
             names = [renamed.get(name, name) for name in schema.names]
             with pq.ParquetWriter(to, pa.schema(zip(names, schema.types, strict=True))) as writer:
@@ -220,24 +220,21 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise TableFault(f"two columns are called {twice[0]!r}; rename one")
 
 
-def _of_json(path: str, columns: CorpusSettings) -> tuple[pa.Schema, int, Iterator[pa.RecordBatch]]:
-    """Returns schema, number and rows of a file, which are read when they are iterated over."""
+def _json_rows(connection: duckdb.DuckDBPyConnection, path: str, columns: CorpusSettings) -> tuple[int, pa.RecordBatchReader]:
+    """Returns the number of rows of a file, and the rows, which are read when they are iterated over."""
     objects = f"read_json_objects({file_literal(path)}, format = 'newline_delimited')"
-    with bounded_duckdb(_MEMORY, 1) as connection:
-        total, told = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchone() or (0, None)
+    ((total, told),) = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchall()
     kinds = json.loads(str(told))
     if not isinstance(kinds, dict) or not kinds:
         raise TableFault("holds JSON that is no object with fields; write an object a line, as jq -c does")
     _check_distinct([name.lower() for name in kinds])  # DuckDB does not tell fields apart by case
     for column, name in columns.read_as.items():
         if name is not None and name in kinds and _type(kinds[name]) is None:
-            _check_mixed(path, name, whole_numbers=column == "doc_id")
+            _check_mixed(connection, path, name, whole_numbers=column == "doc_id")
     types = {name: _type(kind) for name, kind in kinds.items()}
     table = _table(path, {name: _MIXED if kind is None else kind for name, kind in types.items()})
     picked = (identifier(name) + ("->>'$'" if kind is None else "") + f" AS {identifier(name)}" for name, kind in types.items())
-    arrow = _ARROW | {f"{kind}[]": pa.list_(type_) for kind, type_ in _ARROW.items()} | {None: pa.string()}
-    schema = pa.schema([(name, arrow[kind]) for name, kind in types.items()])
-    return schema, total, _selected(f"SELECT {', '.join(picked)} FROM {table}")
+    return total, connection.sql(f"SELECT {', '.join(picked)} FROM {table}").to_arrow_reader(_ROWS)
 
 
 def _type(kind: Any) -> str | None:
@@ -247,15 +244,13 @@ def _type(kind: Any) -> str | None:
         return None if inside is None or inside.endswith("[]") else f"{inside}[]"
     if kind == "NULL":
         return "VARCHAR"
-    return kind if isinstance(kind, str) and kind in _ARROW else None
+    return kind if isinstance(kind, str) and kind in _PLAIN else None
 
 
-def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
+def _check_mixed(connection: duckdb.DuckDBPyConnection, path: str, name: str, *, whole_numbers: bool) -> None:
     """Checks that a column that is mixed or nested, and will be text, has text and perhaps whole numbers."""
-    with bounded_duckdb(_MEMORY, 1) as connection:
-        found = connection.execute(
-            f"SELECT DISTINCT json_type({identifier(name)}) FROM {_table(path, {name: _MIXED})}"
-        ).fetchall()
+    query = f"SELECT DISTINCT json_type({identifier(name)}) FROM {_table(path, {name: _MIXED})}"
+    found = connection.execute(query).fetchall()
     odd = {kind for (kind,) in found if kind} - {"VARCHAR", "NULL"} - ({"UBIGINT", "BIGINT"} if whole_numbers else set())
     if odd:
         wanted, kinds = "string or integer" if whole_numbers else "string", ", ".join(sorted(odd)).lower()
@@ -266,8 +261,3 @@ def _table(path: str, types: Mapping[str, str]) -> str:
     """Returns SQL of a file's fields with these types."""
     read = ", ".join(f"{text_literal(name)}: '{kind}'" for name, kind in types.items())
     return f"read_json({file_literal(path)}, format = 'newline_delimited', records = true, columns = {{{read}}})"
-
-
-def _selected(query: str) -> Iterator[pa.RecordBatch]:
-    with bounded_duckdb(_MEMORY, 1, ordered=True) as connection:
-        yield from connection.sql(query).to_arrow_reader(_ROWS)
