@@ -182,8 +182,8 @@ def as_parquet(
         try:
             batches: Iterable[pa.RecordBatch]
             if table.head:
-                total, batches = _json_rows(connection, path, columns)
-                schema = batches.schema
+                total, rows = _json_rows(connection, path, columns)
+                schema, batches = rows.schema, rows
             else:
                 _check_distinct(table.names)
                 total, schema = 0, pa.schema([(name, pa.string()) for name in table.names])
