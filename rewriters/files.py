@@ -29,12 +29,7 @@ def read_local(path: str) -> str:
 
 
 def read_file(code: str, where: str, path: str, read: Read, remedy: str) -> str:
-    """Returns the text of a file, which errors of a code name `where`, with a remedy.
-
-    Raises:
-        RewriterError: It cannot be read.
-        UnavailableError: The storage is away.
-    """
+    """Returns the text of a file; errors of a code name `where`, with a remedy, but for UnavailableError, which is raised."""
     try:
         return read(path)
     except UnavailableError:
@@ -53,11 +48,7 @@ def read_yaml(code: str, where: str, path: str, read: Read, remedy: str) -> Any:
 
 
 def read_fields(code: str, where: str, path: str, read: Read, remedy: str, what: str) -> dict[str, Any]:
-    """Returns the fields of `what` that a file holds.
-
-    Raises:
-        RewriterError: It cannot be read, is not YAML, or holds something else.
-    """
+    """Returns the fields of `what` that a file holds, as `read_yaml`; raises RewriterError if it holds something else."""
     fields = read_yaml(code, where, path, read, remedy)
     if not isinstance(fields, dict):
         raise RewriterError(code, f"{where}: should hold {what}, found {type(fields).__name__}; correct it")

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -29,6 +28,7 @@ from jobs.measure.frame import JUDGED_LISTS, Frame
 from jobs.measure.judged_rows import ARM_LISTS, contexts_of, counted_keys, database
 from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
+from jobs.runs.reading import searched_rewrites
 from retrievers.web.hits import is_page
 
 ENDINGS = (".parquet", ".csv")
@@ -61,7 +61,6 @@ _REFINED = """
 SELECT query_id, doc_id, strips FROM rows_of($grades)
 WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
 """
-_REWRITES = "SELECT query_id, strategy, text FROM rows_by_name($files) WHERE query_id IN (SELECT unnest($ids))"
 _JUDGED = """
 SELECT query_id, kind, doc_id, grade, sample, model FROM rows_of($judgements)
 WHERE (arm = $arm OR arm IS NULL) AND query_id IN (SELECT unnest($ids)) ORDER BY ALL
@@ -309,20 +308,6 @@ def _batches(run: RunFolder, arm: str) -> Iterator[list[Row]]:
             yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
 
 
-def _rewrites(connection: duckdb.DuckDBPyConnection, run: RunFolder, ids: Sequence[str], arm: str) -> dict[str, list[Row]]:
-    """Returns the rewrites of queries, by strategy and position; of an arm those that it searches."""
-    rewrites: dict[str, list[Row]] = {}
-    if "rewrites" in run.tables:
-        given, own = dict[str, Any](files=run.tables["rewrites"], ids=ids), ""
-        for described in (one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm):
-            own = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"
-            given |= {"arm": described.get("rewrites_of") or arm, "strategies": list(described.get("strategies", ()))}
-        query = f"{_REWRITES}{own} ORDER BY query_id, strategy, position"
-        for query_id, strategy, text in connection.execute(query, given).fetchall():
-            rewrites.setdefault(query_id, []).append({"strategy": strategy, "text": text})
-    return rewrites
-
-
 def _lines(
     run: RunFolder, arm: str, rows: Sequence[Row], documents: RunDocuments, golds: dict[str, list[str]]
 ) -> Iterator[Row]:
@@ -335,7 +320,7 @@ def _lines(
         if "grades" in tables:
             found = connection.execute(_REFINED, given | {"grades": tables["grades"]}).fetchall()
             own |= {(query_id, doc_id): strips for query_id, doc_id, strips in found}
-        rewrites = _rewrites(connection, run, ids, arm)
+        rewrites = searched_rewrites(connection, run, ids, arm)
         if "judgements" in tables:
             table = connection.sql(_JUDGED, params=given | {"judgements": tables["judgements"]}).to_arrow_table()
             for judgement in table.to_pylist():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -18,6 +18,7 @@ from jobs.runs.tally import Committed
 from jobs.tables import STORED
 
 MEMORY = "512MB"
+_REWRITES = "SELECT query_id, strategy, text FROM rows_by_name($files) WHERE query_id IN (SELECT unnest($ids))"
 Item = TypeVar("Item")
 
 
@@ -81,3 +82,19 @@ def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: str, pa
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM rows_by_name([{named}])")
     else:
         connection.from_arrow(STORED[table].empty_table()).create_view(name, replace=True)
+
+
+def searched_rewrites(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, ids: Sequence[str], arm: str
+) -> dict[str, list[dict[str, str]]]:
+    """Returns the rewrites of queries, by strategy and position; of an arm those that it searches."""
+    rewrites: dict[str, list[dict[str, str]]] = {}
+    if "rewrites" in run.tables:
+        given, own = dict[str, Any](files=run.tables["rewrites"], ids=ids), ""
+        for described in (one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm):
+            own = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"
+            given |= {"arm": described.get("rewrites_of") or arm, "strategies": list(described.get("strategies", ()))}
+        query = f"{_REWRITES}{own} ORDER BY query_id, strategy, position"
+        for query_id, strategy, text in connection.execute(query, given).fetchall():
+            rewrites.setdefault(query_id, []).append({"strategy": strategy, "text": text})
+    return rewrites
