@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from jobs.store.forget import Forgotten, WhatToForget, forget
 from rewriters.normalise import normalise, query_id
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import QUERIES, Nights
-from tests.support.jobs.stored import SPACE, Killed, all_rows, found, killed_after, names, opened, put, put_into, texts
+from tests.support.jobs.stored import SPACE, all_rows, found, names, opened, put, put_into, texts
 from tests.support.jobs.whole_runs import rows
 
 BEGAN = 1_790_000_000.0
@@ -145,14 +146,16 @@ def test_a_row_of_a_job_that_was_killed_goes_when_the_store_is_compacted(
     assert held_words(tmp_path, SECRET) == []
 
 
-def test_killed_at_any_moment_it_is_forgotten_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_any_moment_it_is_forgotten_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: Callable[..., None]
+) -> None:
     for kept in range(7):
         store = tmp_path / f"{kept}"
         put(store, {SECRET: "1", "lighthouse": "1"}, BEGAN)
         put(store, {SECRET: "2", "moon": "2"}, BEGAN)
         with monkeypatch.context() as patch:
             killed_after(kept, patch)
-            with pytest.raises(Killed):
+            with pytest.raises(SystemExit):
                 forgotten(store, SECRET)
         assert texts(store, ["lighthouse", "moon"]) == {"lighthouse": "1", "moon": "2"}
         forgotten(store, SECRET)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from cluster.storage.files import FileStorage
 from jobs.chain.completions import CompletionRecord
 from jobs.chain.journal import Key
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
@@ -61,23 +59,3 @@ def names(store: Path | str) -> list[str]:
 def all_rows(store: Path | str) -> pa.Table:
     """The rows of all files of the completions, without regard to what counts."""
     return pa.concat_tables([pq.read_table(path) for path in sorted(Path(store).glob("v1/completions/*/*.parquet"))])
-
-
-class Killed(BaseException):
-    """The process was killed."""
-
-
-def killed_after(kept: int, patch: pytest.MonkeyPatch) -> None:
-    """Has a process be killed instead of its next change of a store, after so many that are no lease's."""
-    changes = iter(range(100))
-
-    def killing(change: Callable[..., object]) -> Callable[..., object]:
-        def changed(self: FileStorage, *of: object) -> object:
-            if not str(of[:1]).count("lease") and next(changes) >= kept:
-                raise Killed
-            return change(self, *of)
-
-        return changed
-
-    for name in ("put", "delete"):
-        patch.setattr(FileStorage, name, killing(getattr(FileStorage, name)))
