@@ -13,7 +13,8 @@ import pytest
 
 from cluster.errors import RetrieverError
 from jobs.config.load import load_config
-from jobs.index import compare, missing
+from jobs.index import compare
+from jobs.index import index as index_module
 from jobs.index.index import index, ready_indexes
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.plugins import page_file
@@ -66,7 +67,7 @@ def refusal(config: Any) -> str:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is said while indexes are made ready."""
     lines: list[str] = []
-    for module in (missing, compare):
+    for module in (index_module, compare):
         monkeypatch.setattr(module, "event", lambda _, words, *__, **___: lines.append(words))
     return lines
 
