@@ -57,9 +57,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_853, "dmqr": 2_984, "jobs": 30_605, "jobs/chain": 7_747, "jobs/log": 2_317, "jobs/measure": 4_174,
-    "jobs/pages": 3_139, "jobs/plan": 1_731, "jobs/run": 1_826, "retrievers": 8_831, "rewriters": 8_320, "tests": 49_769,
-    "tests/benchmarks": 3_149, "tests/jobs": 23_420, "tests/jobs/whole_runs": 4_625, "tests/support": 5_893,
+    "cluster": 5_853, "dmqr": 2_984, "jobs": 30_347, "jobs/chain": 7_717, "jobs/log": 2_317, "jobs/measure": 4_172,
+    "jobs/pages": 3_139, "jobs/plan": 1_730, "jobs/run": 1_823, "retrievers": 8_831, "rewriters": 8_318, "tests": 49_753,
+    "tests/benchmarks": 3_149, "tests/jobs": 23_404, "tests/jobs/whole_runs": 4_625, "tests/support": 5_893,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330
