@@ -4,7 +4,7 @@
     run.quality().table
 
 A config is the path of a YAML file, a mapping of what such a file holds, or a `Config`. Overrides are keywords, in which two
-underscores stand for the dot of a key. An argument that a function does not explain is that of `run`, or of `evaluate`. Nothing
+underscores stand for the dot of a key. An argument that a function does not explain is explained by another. Nothing
 here prints, ends the process or takes its signals: results are returned, errors raised (`DmqrError`), and events go to the
 logger `dmqr`.
 """

@@ -10,7 +10,7 @@ from cluster.errors import ConfigError
 from dmqr.face import caller
 from dmqr.quality import JoinedQuality, MeasuredQuality, joined
 from dmqr.results import Folder, Result
-from dmqr.truth import Grades, Truth, prices_of_run
+from dmqr.truth import Grades, Truth, check_matched, prices_of_run
 
 if TYPE_CHECKING:
     from jobs.log.judgements import Key
@@ -53,9 +53,7 @@ def report(
     settings, texts = truth.settings(measures, baseline), folder.config.report.texts and not no_texts
     if folder.is_ablation:
         arms = compared(folder, truth.judgements, settings, priced, truth.gold)
-        if arms.comparison is not None and truth.given:
-            frame = arms.comparison.frame
-            truth.check_matched(frame.warning, frame.not_committed, frame.left_out)
+        truth.check_frames(arms.comparisons.frames, must_match=False)
         write_pages(arms, out, texts=texts)
     else:
         measured = truth.measured(measures, must_match=False)
@@ -175,10 +173,10 @@ def diff(
     truth = Truth(new, qrels, key, answers, note=face.note)
     judgements, priced = truth.named, prices_of_run(new, prices)
     changes = diff(old, new, judgements, priced, samples, measures, truth.gold)
-    if changes.quality is not None and truth.given:
-        in_a_log = changes.quality.frame.judged - min(changes.quality.missing)  # of another log or key is what neither log has
-        truth.check_matched(changes.quality.warning, in_a_log, changes.quality.left_out)
-    return Result(lambda: diff_values(changes), lambda: diff_page(changes), notes=face.notes)
+    if (quality := changes.quality) is not None and truth.given and judgements is not None:
+        in_a_log = quality.frame.judged - min(quality.missing)  # of another log or key is what neither log has
+        check_matched(judgements.path, quality.warning, in_a_log, quality.left_out)
+    return Result(diff_values(changes), diff_page(changes), notes=face.notes)
 
 
 def tune(
@@ -222,6 +220,5 @@ def tune(
     files = write_tuned(folder, tuning, judgements.path, written)
 
     values = {"run": folder.storage.root, "state": folder.state} | tuning_values(tuning, written) | {"files": files}
-    result = Result(lambda: values, lambda: tuning_page(tuning, written), written, notes=face.notes)
-    result.title = f"{folder.storage.root} ({folder.state})"
-    return result
+    title = f"{folder.storage.root} ({folder.state})"
+    return Result(values, tuning_page(tuning, written), written, title=title, notes=face.notes)

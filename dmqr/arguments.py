@@ -41,7 +41,6 @@ VERBS = {
 """Group -> verb -> its function."""
 SHELLS: tuple[Literal["bash", "zsh", "fish"], ...] = ("bash", "zsh", "fish")
 _KEYS = ("log_id", "query_id", "query")
-_DOCUMENTING = ("whole_jobs.run", "analysis.evaluate", "cluster_jobs.submit", "cluster_jobs.logs")
 _SPELLED = {"settings": "--set", "to": "--to", "corpus": "--corpus", "as_ablation": "--ablate"}
 _METAVARS = {
     "config": "CONFIG", "given": "CONFIG|QUERY", "settings": "A.B=VALUE", "date": "YYYY-MM-DD", "measures": "NAME,...",
@@ -101,8 +100,8 @@ def verbs(first: str | None = None) -> list[Verb]:
 def _verb(name: str, group: str, path: str) -> Verb:
     function = _function(path)
     summary, details, meanings, example = _documented(function)
-    for documenting in _DOCUMENTING:  # what a docstring leaves out is documented by the first verb that has it
-        meanings = _documented(_function(documenting))[2] | meanings
+    for other in (other for paths in VERBS.values() for other in paths.values()):
+        meanings = _documented(_function(other))[2] | meanings  # the first verb that documents what this one leaves out
     parameters = inspect.signature(function).parameters.values()
     arguments = [_argument(one, meanings[one.name]) for one in parameters if one.name != "progress"]  # of Python alone
     arguments.sort(key=lambda one: (one.is_option, one.is_option and one.parameter != "settings"))

@@ -68,7 +68,7 @@ def submit(
     face.note(f"job {job_id} {'submitted' if is_new else 'is working already'} at {server.address}")
     if detach:
         values = {"job": job_id, "address": server.address, "submitted": is_new}
-        return Result(lambda: values, lambda: None, job_id, notes=face.notes)
+        return Result(values, None, job_id, notes=face.notes)
     return _followed(face, server, job_id)
 
 
@@ -86,7 +86,7 @@ def _followed(face: Face, server: JobServer, job_id: str) -> Result:
         raise KeyboardInterrupt(f"the job {job_id} works on; {ways}") from None
     log.close()
     values = {"job": job.id, "address": server.address, "status": job.status, "code": job.code}
-    result = Result(lambda: values | {"folder": log.last if job.code == 0 else None}, notes=face.notes)
+    result = Result(values | {"folder": log.last if job.code == 0 else None}, notes=face.notes)
     if job.code:
         why = " ".join(job.message.split("last available logs")[0].split())[:300].rstrip(" ,")
         ways = "the same command submits it again and goes on" if job.code != 2 else "correct what the line above names"
@@ -146,7 +146,7 @@ def stop(
         attempt = follow(server, attempt.id, lambda text: None)
     values = {"job": attempt.id, "status": attempt.status, "worked": worked}
     line = f"{attempt.id}: {'' if worked else 'had ended before: '}{attempt.status.lower()}"
-    return Result(lambda: values, lambda: None, line, notes=face.notes)
+    return Result(values, None, line, notes=face.notes)
 
 
 def _newest_attempt(

@@ -88,11 +88,8 @@ def _help(words: list[str]) -> str:
 
 
 def _verb_of(words: list[str]) -> Verb:
-    named = {verb.name: verb for verb in verbs(_known("verb", words[0], verb_names()))}
-    if words[0] in named:
-        return named[words[0]]
-    actions = {name.split()[1]: verb for name, verb in named.items()}
-    return actions[_known("action", "".join(words[1:2]), [*actions])]
+    named = {verb.name.partition(" ")[2]: verb for verb in verbs(_known("verb", words[0], verb_names()))}
+    return named[""] if "" in named else named[_known("action", "".join(words[1:2]), [*named])]
 
 
 def _known(what: str, given: str, known: Sequence[Name]) -> Name:
@@ -128,7 +125,11 @@ def _verb(verb: Verb, words: list[str]) -> int:
     except SystemExit as stop:  # raised by Ray on SIGTERM during its start
         return say(verb.name, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
     except ModuleNotFoundError as error:
-        return say(verb.name, other_python(error), 2)
+        package = (error.name or str(error)).partition(".")[0]
+        remedy = "run the Python that this project is installed in; for a submitted job activate its environment before"
+        remedy += " `ray start` on every node, or submit with --pip"
+        refusal = ConfigError("package-missing", f"{sys.executable}: has no package {package}; {remedy}")
+        return say(verb.name, refusal, 2)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             raise
@@ -194,15 +195,6 @@ def with_config(line: str, words: Sequence[str]) -> str:
     config = next((word for word in words if word.endswith((".yaml", ".yml")) and os.path.isfile(word)), None)
     options = [[word, value] for word, value in pairwise(words) if word in ("--set", "--date", "--corpus")]
     return line if config is None else line.replace(" CONFIG", f" {shlex.join([config, *chain.from_iterable(options)])}")
-
-
-def other_python(error: ModuleNotFoundError) -> ConfigError:
-    """Returns the refusal of an interpreter that lacks a package, which is hardly the one that was meant."""
-    return ConfigError(
-        "package-missing",
-        f"{sys.executable}: has no package {(error.name or str(error)).partition('.')[0]}; run the Python that this project is "
-        "installed in; for a submitted job activate its environment before `ray start` on every node, or submit with --pip",
-    )
 
 
 class CommandLine(Face):

@@ -56,7 +56,7 @@ def index(
         if not retriever.indexed(name):
             face.note(f"retrieve.retrievers.{name} {retriever.without_index}")
     lines = [f"{row['index']}: {row['documents']:,} documents, {row['done']}" for row in built]
-    return Result(lambda: built, lambda: None, *lines, notes=face.notes)
+    return Result(built, None, *lines, notes=face.notes)
 
 
 def try_query(
@@ -119,7 +119,7 @@ def try_query(
                 except DmqrError as error:
                     yield error
                     continue
-                yield Result(partial(list, map(trial_values, shown)), partial(page, shown, prompts))
+                yield Result([*map(trial_values, shown)], page(shown, prompts))
 
     if typed is not None:
         return trials()
@@ -193,9 +193,7 @@ def plan(
         warnings = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
         warn(warnings)
         values = planned(prepared, display, ablation, sample)
-        result = Planned(lambda: values, lambda: plan_table(values))
-        result.warnings = list(warnings)
-        return result
+        return Planned(values, plan_table(values), warnings=list(warnings))
 
 
 def rewrite(

@@ -31,8 +31,8 @@ class MeasuredQuality(Result):
 
     def __init__(self, folder: RunFolder, measured: MeasuredRun | Comparisons, missing: Sequence[str] = ()) -> None:
         """Takes the run, its measures, and notes on files that were missing."""
-        self._folder, self._measured, self._notes = folder, measured, missing
-        self.title = f"{folder.storage.root} ({folder.state})"
+        super().__init__(title=f"{folder.storage.root} ({folder.state})", notes=missing)
+        self._folder, self._measured = folder, measured
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -111,7 +111,8 @@ class JoinedQuality(Result):
 
     def __init__(self, folders: Mapping[str, RunFolder], joined: Sequence[Joined], missing: Sequence[str]) -> None:
         """Takes name of the ablation -> its folder, the comparisons, and notes on files that were missing."""
-        self._folders, self._joined, self._notes = folders, joined, missing
+        super().__init__(notes=missing)
+        self._folders, self._joined = folders, joined
 
     @cached_property
     def values(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
@@ -30,28 +30,24 @@ WIDTH = 100  # columns of a page in a notebook
 class Result:
     """The result of a verb."""
 
-    title = ""
-    """A line above the page."""
-    lines: Sequence[str] = ()
-    """Lines below the page."""
     code = 0
     """The exit code of the command line."""
     failure = ""
     """The line with which the command line ends, where the code is not 0."""
-    warnings: Sequence[str] = ()
-    """Warnings of the call."""
-    _notes: Sequence[str] = ()
 
     def __init__(
-        self, values: Callable[[], Any], page: Callable[[], Any] = lambda: None, *lines: str, notes: Sequence[str] = ()
-    ) -> None:
-        """Takes the functions that return the values and the page, the lines below the page, and notes."""
-        self._values, self._page, self.lines, self._notes = values, page, lines, notes
+        self, values: Any = None, page: Any = None, *lines: str,
+        title: str = "", notes: Sequence[str] = (), warnings: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Takes what `--json` prints, what else is printed, the lines around that, and notes and warnings of the call."""
+        self._values, self._page, self.title, self._notes = values, page, title, notes
+        self.lines: Sequence[str] = lines
+        self.warnings = list(warnings)
 
-    @cached_property
+    @property
     def values(self) -> Any:
-        """Returns what the verb prints with `--json`."""
-        return self._values()
+        """What the verb prints with `--json`."""
+        return self._values
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -65,7 +61,7 @@ class Result:
 
     def page(self) -> Any:
         """Returns what the verb prints: lines, or a table."""
-        return self._page()
+        return self._page
 
     def _repr_html_(self) -> str:
         """Returns the page, with the remarks below it, as HTML; everything is escaped."""
@@ -93,8 +89,8 @@ class Rewrites(Result):
         """A `pyarrow.Table`: query, and the columns of `errors/`: what the LLM did not give."""
         self.costs = tables["costs"]
         """A `pyarrow.Table`: query, and the columns of `costs/`."""
-        self.warnings = list(warnings)
-        self._notes = [f"{row['query']}: {row['component']}: {row['reason']}" for row in self.errors.to_pylist()]
+        notes = [f"{row['query']}: {row['component']}: {row['reason']}" for row in self.errors.to_pylist()]
+        super().__init__(notes=notes, warnings=warnings)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.table.to_pylist())
@@ -117,8 +113,8 @@ class Stored(Result):
     """The folder of a job, finished or not."""
 
     def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
-        self._folder, self.lines = folder, [folder.storage.root]
-        self.warnings: list[str] = list(warnings)
+        super().__init__(None, None, folder.storage.root, warnings=warnings)
+        self._folder = folder
         self.folder = folder.storage.root
         """The folder, a path or a URL."""
         self.state = folder.state

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jobs.config.settings import EvaluateSettings
     from jobs.log.judgements import Judgements, Key
     from jobs.measure.answers import GoldAnswers
+    from jobs.measure.frame import Frame
     from jobs.pages.comparison import Comparisons
     from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
@@ -92,10 +93,7 @@ class Truth:
         from jobs.pages.measured import measured_run
 
         measured = measured_run(self.folder, self.judgements, self.gold, measures)
-        if (lists := measured.lists) is not None and (must_match or self.given):
-            self.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
-        if self._answers and measured.answers:
-            self.check_matched(measured.answers[0].warning, measured.answers[0].frame.not_committed, answers=True)
+        self.check_frames(measured.frames, must_match=must_match)
         return measured
 
     def compared(self, settings: EvaluateSettings) -> Comparisons:
@@ -103,10 +101,7 @@ class Truth:
         from jobs.pages.comparison import comparisons
 
         compared = comparisons(self.folder, self.judgements, settings, self.gold)
-        if (lists := compared.lists) is not None:
-            self.check_matched(lists.warning, lists.frame.not_committed, lists.frame.left_out)
-        if self._answers and compared.answers is not None:
-            self.check_matched(compared.answers.warning, compared.answers.frame.not_committed, answers=True)
+        self.check_frames(compared.frames)
         return compared
 
     def check_any(self) -> None:
@@ -128,23 +123,30 @@ class Truth:
             raise ConfigError("argument", f"baseline {baseline}: {baseline!r} is no arm{nearest(baseline, arms)}")
         return settings.model_copy(update={"baseline": baseline})
 
-    def check_matched(
-        self, warning: str | None, not_committed: int, left_out: Sequence[str] = (), *, answers: bool = False
-    ) -> None:
-        """Checks that judgements, or gold `answers`, are of the log, and that no measure reads deeper than the lists reach.
+    def check_frames(self, frames: Sequence[Frame], *, must_match: bool = True) -> None:
+        """Checks that judgements and gold answers that are given are of the log; `must_match`: those of the config, too."""
+        from jobs.measure.frame import LISTS
 
-        Args:
-            warning: why nothing is measured; None if something is.
-            not_committed: number of judged keys of the log whose query is not committed.
-            left_out: which measures are left out.
-            answers: whether gold answers are checked.
-        """
-        if left_out and warning is not None:
-            raise ConfigError("config-value", f"evaluate.measures: {warning}")
-        if warning is not None and not not_committed:
-            truth = self.gold.judged if answers and self.gold is not None else self.judgements
-            assert truth is not None
-            raise ConfigError("judgements", f"{truth.path}: {warning}; give other judgements, or another key")
+        for frame in frames:
+            if frame.kind == LISTS and (must_match or self.given) and self.judgements is not None:
+                check_matched(self.judgements.path, frame.warning, frame.not_committed, frame.left_out)
+            elif frame.gold and self._answers and self.gold is not None:
+                check_matched(self.gold.path, frame.warning, frame.not_committed)
+
+
+def check_matched(path: str, warning: str | None, not_committed: int, left_out: Sequence[str] = ()) -> None:
+    """Checks that a file is of the log, and that no measure reads deeper than the lists reach.
+
+    Args:
+        path: of judgements or gold answers.
+        warning: why nothing is measured; None if something is.
+        not_committed: number of judged keys of the log whose query is not committed.
+        left_out: which measures are left out.
+    """
+    if left_out and warning is not None:
+        raise ConfigError("config-value", f"evaluate.measures: {warning}")
+    if warning is not None and not not_committed:
+        raise ConfigError("judgements", f"{path}: {warning}; give other judgements, or another key")
 
 
 def measured_by(

@@ -35,7 +35,6 @@ def runs(
 
     Args:
         output: a config, for the runs of its name; an output, or <output>/<name>; or a run's folder, for how far it is
-        prices: default: prices.yaml beside the config
         last: only the newest N runs (default: all)
         out: writes the list as a page to FILE, too
 
@@ -56,9 +55,7 @@ def runs(
         config, config_file = named
         storage, name = open_storage(config.output), config.name
     elif (status := read_status(given)) is not None:
-        result = Result(lambda: status_values(status), lambda: status_page(status))
-        result.title = status.folder
-        return result
+        return Result(status_values(status), status_page(status), title=status.folder)
     else:
         storage, name = find_output(given)
     listed = list_runs(storage, name, prices_of(prices, config_file))[-(last or 0) :]
@@ -67,8 +64,7 @@ def runs(
         raise ConfigError("run-missing", f"{storage.root}: no run{of_name} lies there; start one with: dmqr run CONFIG")
     if out is not None:
         write_page(out, runs_page(storage.root, listed))
-    values = {"output": storage.root, "runs": listed}
-    return Result(lambda: values, lambda: runs_table(listed).terminal())
+    return Result({"output": storage.root, "runs": listed}, runs_table(listed).terminal())
 
 
 def export(
@@ -139,7 +135,7 @@ def export(
             now = {"version": version.run_id, "before": make_current(storage, version)}
     url = storage.url(version.run_id)
     done = DoneExport(version, url, existed, checked, now.get("version"), now.get("before"))
-    return Result(done.values, lambda: export_page(done), url, notes=face.notes)
+    return Result(done.values(), export_page(done), url, notes=face.notes)
 
 
 def store_gc(store: Folder, /, *, unused: str, dry_run: bool = False, date: str | None = None, **settings: Any) -> Result:
@@ -174,7 +170,7 @@ def store_gc(store: Folder, /, *, unused: str, dry_run: bool = False, date: str 
         return [row.space._asdict() | {name: value for name, value in row._asdict().items() if name != "space"} for row in done]
 
     values = {"store": storage.root, "dry_run": dry_run, "compacted": rows(compacted), "collected": rows(collected)}
-    return Result(lambda: values, lambda: collected_page(compacted, collected, unused, dry_run=dry_run), storage.root)
+    return Result(values, collected_page(compacted, collected, unused, dry_run=dry_run), storage.root)
 
 
 def store_forget(
@@ -192,7 +188,6 @@ def store_forget(
     """Removes a query, and all that has its words, from a store.
 
     Args:
-        store: a config, for its store, or the folder of a store
         query: the query, in quotes
         context: the earlier turns, of the query after them
         own: leave the rows of other queries that have its words
@@ -214,8 +209,7 @@ def store_forget(
         "store": storage.root, "query_id": forgotten.query_id, "others": sorted(forgotten.others),
         "rows": dict(forgotten.rows), "files": forgotten.files, "runs": forgotten.runs, "dry_run": dry_run,
     }  # fmt: skip
-    lines = [*holding_runs(forgotten), storage.root]
-    return Result(lambda: values, lambda: forgotten_page(forgotten, dry_run=dry_run), *lines)
+    return Result(values, forgotten_page(forgotten, dry_run=dry_run), *holding_runs(forgotten), storage.root)
 
 
 def _stored(given: str, settings: Settings, date: str | None) -> tuple[Storage, Storage | None, int]:

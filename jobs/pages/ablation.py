@@ -40,7 +40,6 @@ from jobs.pages.render import (
     Table,
     Tile,
     Tiles,
-    count,
     difference,
     share,
     write_page,
@@ -51,7 +50,7 @@ from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.saving import Saving, saved
 from jobs.runs.sums import found_by_guards
 from jobs.runs.tally import covered_words
-from jobs.terminal.formats import duration, figure, known, money, percent, sentence
+from jobs.terminal.formats import count, duration, figure, known, money, percent, sentence
 from jobs.terminal.tables import facts
 
 PER_QUERY = "per_query.parquet"

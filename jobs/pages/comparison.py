@@ -17,9 +17,9 @@ from jobs.measure.frame import ANSWERS, JUDGED_LISTS, LISTS, Frame, Pair
 from jobs.measure.join import Joined, JoinedArm
 from jobs.measure.notes import HEADINGS, interval_words
 from jobs.measure.significance import ALPHA
-from jobs.pages.render import Head, Interval, Marked, Table, count, difference, interval, plain_lines, probability
+from jobs.pages.render import Head, Interval, Marked, Table, difference, interval, plain_lines, probability
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import figure, known
+from jobs.terminal.formats import count, figure, known
 
 MOST_ARMS = 20  # rows of the tables in a terminal; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table there

@@ -16,8 +16,8 @@ from jobs.measure.measures import title
 from jobs.measure.notes import HEADINGS, interval_notes, interval_words, judge_notes, judged_note, table_notes
 from jobs.measure.significance import SIGNS
 from jobs.pages.comparison import drawn
-from jobs.pages.render import Head, Table, count, difference, interval
-from jobs.terminal.formats import duration, figure, money, p_words, percent, shown
+from jobs.pages.render import Head, Table, difference, interval
+from jobs.terminal.formats import count, duration, figure, money, p_words, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jobs.counts import ErrorCount, ErrorQueries, counts_of
-from jobs.pages.render import Code, Head, Section, Table, count, share
+from jobs.pages.render import Code, Head, Section, Table, share
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
 from jobs.runs.sums import found_by_guards
 from jobs.tables import NOTES
-from jobs.terminal.formats import percent, queries
+from jobs.terminal.formats import count, percent, queries
 
 EXAMPLES = 3
 CHARACTERS = 600  # of an answer

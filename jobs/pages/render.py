@@ -41,11 +41,6 @@ class Marked(NamedTuple):
     place: str = ""
 
 
-def count(value: float) -> str:
-    """Returns '12,345'."""
-    return f"{round(value):,}"
-
-
 def difference(value: float) -> str:
     """Returns '+0.0752'."""
     return figure(value, "+")

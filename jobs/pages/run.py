@@ -23,7 +23,7 @@ from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
 from jobs.pages.errors import errors_section, examples
 from jobs.pages.measured import UNMEASURED, MeasuredRun
-from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, count, share, write_page
+from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, share, write_page
 from jobs.pages.samples import Sample, samples
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import lost_words
@@ -32,7 +32,7 @@ from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import retry_words
 from jobs.runs.sums import Selected, many_fallbacks, rungs_by_strategy, selected_by_type
 from jobs.tables import NOTES, ORIGINAL
-from jobs.terminal.formats import duration, figure, money, percent, planned_rewrites, queries, sentence
+from jobs.terminal.formats import count, duration, figure, money, percent, planned_rewrites, queries, sentence
 
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 

@@ -18,12 +18,12 @@ from cluster.errors import ConfigError
 from cluster.run.pool_sizes import stage_of_pool
 from cluster.storage.s3_duckdb import kept_duckdb, reason
 from jobs.chain.pipeline import COSTED
-from jobs.pages.render import Code, Head, Section, Table, count, render, share
+from jobs.pages.render import Code, Head, Section, Table, render, share
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, spread
 from jobs.runs.starts import TIMES, node_time
 from jobs.tables import ELAPSED
-from jobs.terminal.formats import duration, masked, percent, size
+from jobs.terminal.formats import count, duration, masked, percent, size
 
 SHARDS = 50  # of which the times of queries are read
 BUSY = 0.5  # of their ready time: workers that work more than that are what others wait for

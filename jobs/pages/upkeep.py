@@ -12,12 +12,12 @@ from cluster.outages import Outage
 from jobs.export.checks import DoneExport
 from jobs.measure.measures import MEASURES
 from jobs.measure.run_list import ListedRun, leading, measured, measured_answers
-from jobs.pages.render import Head, Section, Table, count, render
+from jobs.pages.render import Head, Section, Table, render
 from jobs.runs.status import Status
 from jobs.store.collect import UNUSED, Collected
 from jobs.store.compact import Compacted
 from jobs.store.forget import Forgotten
-from jobs.terminal.formats import clock, figure, masked, money, per_second, percent, plain, size
+from jobs.terminal.formats import clock, count, figure, masked, money, per_second, percent, plain, size
 from jobs.terminal.live_display import fact_lines, stage_lines
 from jobs.terminal.state import StageState, State
 from jobs.terminal.tables import facts

@@ -9,7 +9,7 @@ from cluster.costs import START_UP, stage_sums
 from cluster.prices import Prices
 from jobs.counts import GateQueries
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import money, number, percent
+from jobs.terminal.formats import count, money, percent
 
 
 class GateSaving(NamedTuple):
@@ -25,10 +25,10 @@ class GateSaving(NamedTuple):
         """Returns it in words."""
         queries = self.sure + self.unsure
         share = f" ({percent(self.sure / queries)})" if queries else ""
-        words = f"{number(self.sure)} of {number(queries)} queries{share} not rewritten"
+        words = f"{count(self.sure)} of {count(queries)} queries{share} not rewritten"
         if self.requests:
             usd = "" if self.usd is None else f" and {money(self.usd)}"
-            words += f", which saves about {number(self.requests)} requests{usd}"
+            words += f", which saves about {count(self.requests)} requests{usd}"
         return words
 
 

@@ -134,7 +134,7 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def number(value: float) -> str:
+def count(value: float) -> str:
     """Returns a rounded number like '12,345'."""
     return f"{round(value):,}"
 
@@ -158,13 +158,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else clock(seconds)
 
 
-def size(count: float) -> str:
+def size(number: float) -> str:
     """Returns bytes like '512 B' or '3.4 MB'."""
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"
 
 
 def figure(value: float, sign: str = "") -> str:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.pages.charts import Point, axis, gains, scatter
-from jobs.pages.render import Head, Interval, Marked, Section, Table, count, difference, interval, render, share
+from jobs.pages.render import Head, Interval, Marked, Section, Table, difference, interval, render, share
+from jobs.terminal.formats import count
 from tests.support.jobs.run_folders import Page
 from tests.support.jobs.terminals import lines
 
