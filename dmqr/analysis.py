@@ -101,6 +101,7 @@ def evaluate(
     Example:
         dmqr evaluate runs/quickstart configs/sample/qrels.tsv
     """
+    from jobs.measure.answers import judges_answers
     from jobs.measure.exports import check_ending, write_answers
     from jobs.runs.folder import is_run, open_run
 
@@ -115,12 +116,12 @@ def evaluate(
         check_ending(per_query, "per_query")
     folder = open_run(os.fspath(run))
     truth = Truth(folder, next(iter(files), None), key, answers, judged, face.note)
-    truth.judgements, truth.gold  # noqa: B018 - arguments are checked before anything is written
+    known = truth.judgements, truth.gold  # arguments are checked before anything is written
     if arm is not None and rows is None:
         raise ConfigError("argument", f"arm {arm}: is of rows; leave it out")
     written = [write_answers(rows, folder, arm, truth.gold)] if rows else []
-    if not written:
-        truth.check_any()
+    if not written and known == (None, None) and not judges_answers(folder):
+        raise ConfigError("argument", f"{folder.storage.root}: has no judgements of its own; name a file: qrels")
     settings = truth.settings(measures, baseline)
     measured = truth.compared(settings) if folder.is_ablation else truth.measured(measures)
     quality = MeasuredQuality(folder, measured, face.notes)

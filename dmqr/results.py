@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from dmqr.quality import JoinedQuality, MeasuredQuality
     from jobs.config.config import Config
     from jobs.pages.ablation import ComparedArms
-    from jobs.pages.measured import MeasuredRun
     from jobs.runs.folder import RunFolder
 
 Folder = str | os.PathLike[str]
@@ -112,9 +111,12 @@ class Rewrites(Result):
 class Stored(Result):
     """The folder of a job, finished or not."""
 
-    def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: RunFolder, known: Any = None, warnings: Sequence[str] = (), failures: Sequence[str] = ()
+    ) -> None:
+        """Takes what was measured (None: it is measured later), and what failed after its end."""
         super().__init__(None, None, folder.storage.root, warnings=warnings)
-        self._folder = folder
+        self._folder, self._known, self._failures = folder, known, failures
         self.folder = folder.storage.root
         """The folder, a path or a URL."""
         self.state = folder.state
@@ -139,8 +141,8 @@ class Stored(Result):
 
     @property
     def leading(self) -> str:
-        """Its first measure; empty: not measured, or not known yet."""
-        return ""
+        """Its first measure, of the results or the best arm; empty: not measured, or not known yet."""
+        return "" if self._known is None else str(self._known.leading)
 
     def __repr__(self) -> str:
         """Returns the folder, the state, and the key figures that are known."""
@@ -239,25 +241,6 @@ class Stored(Result):
 class Run(Stored):
     """A run."""
 
-    def __init__(
-        self, folder: RunFolder, warnings: Sequence[str] = (), measured: MeasuredRun | None = None, failures: Sequence[str] = ()
-    ) -> None:
-        """Takes what was measured (None: it is measured later), and what failed after its end."""
-        super().__init__(folder, warnings)
-        self._known, self._failures = measured, failures
-
-    @property
-    def leading(self) -> str:
-        """Its first measure, beside the original alone; empty: not measured, or not known yet."""
-        from jobs.tables import ORIGINAL
-        from jobs.terminal.formats import figure
-
-        if self._known is None or self._known.known is None:
-            return ""
-        measure, pair = next(iter(self._known.known.pairs.items()))
-        alone = "" if pair.a is None else f", of {ORIGINAL} {figure(pair.a)}"
-        return f"{measure} of run {figure(pair.b)}{alone}"
-
     @property
     def notes(self) -> list[str]:
         """Returns what a reader of its figures needs to know, a sentence each."""
@@ -283,15 +266,6 @@ class Run(Stored):
 class Ablation(Stored):
     """An ablation."""
 
-    def __init__(self, folder: RunFolder, compared: ComparedArms | None = None, warnings: Sequence[str] = ()) -> None:
-        super().__init__(folder, warnings)
-        self._known = compared
-
-    @property
-    def leading(self) -> str:
-        """The first measure of the best arm; empty: not measured, or not known yet."""
-        return "" if self._known is None else self._known.leading
-
     @property
     def arms(self) -> list[str]:
         """The names of its arms; the first one is the config itself."""
@@ -315,7 +289,5 @@ class Ablation(Stored):
         from dmqr.truth import Truth
         from jobs.pages.ablation import compared
 
-        if self._known is not None:
-            return self._known
         truth = Truth(self._folder, note=self.warnings.append)
-        return compared(self._folder, truth.judgements, truth.settings(), self.prices, truth.gold)
+        return self._known or compared(self._folder, truth.judgements, truth.settings(), self.prices, truth.gold)

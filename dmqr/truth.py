@@ -104,13 +104,6 @@ class Truth:
         self.check_frames(compared.frames)
         return compared
 
-    def check_any(self) -> None:
-        """Checks that there is something to measure by."""
-        from jobs.measure.answers import judges_answers
-
-        if self.judgements is None and self.gold is None and not judges_answers(self.folder):
-            raise ConfigError("argument", f"{self.folder.storage.root}: has no judgements of its own; name a file: qrels")
-
     def settings(self, measures: Sequence[str] | None = None, baseline: str | None = None) -> EvaluateSettings:
         """Returns how to measure: by these measures, else those of the judgements; arms by this baseline."""
         settings = measured_by(self._settings, self.judgements, measures)

@@ -69,7 +69,7 @@ class WholeJob:
         from jobs.notify import Notifications
         from jobs.run.run import run as run_job
         from jobs.runs.folder import open_run
-        from jobs.terminal.logs import event
+        from jobs.terminal.logs import event, system
 
         ends = self.face.ending() if self.config.notify else nullcontext()
         with ends, Notifications(self.config.notify, self.verb, self.config.name).telling() as notifications:
@@ -98,7 +98,11 @@ class WholeJob:
                     raise
                 except Exception as error:  # the system's, a bug, a failing worker: the trace is for the log
                     event("failure", cause(error), logging.ERROR, error=error)
-                    stopped = _stopped(error, log.where, self.again)
+                    line = f"{cause(error)}; what is committed stays; details in {log.where}; go on with: {self.again}"
+                    if isinstance(error, OSError):
+                        line = f"{system(error)}; what is committed stays; then go on with: {self.again}"
+                    code = "storage-away" if isinstance(error, UnavailableError) else "stopped-failure"
+                    stopped = Stopped(code, line, graceful=False)
                     event("end", str(stopped), logging.ERROR, code=stopped.exit_code)
                     raise stopped from error
                 if self.config.notify and not self.before:
@@ -193,7 +197,7 @@ def run(
         if not job.before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
             with job.tolerating(folder, "the report was not written"):
                 write_report(folder, prepared.prices, measured)
-        result = Run(folder, prepared.warnings, measured, job.failures)
+        result = Run(folder, measured, prepared.warnings, job.failures)
         result.prices = prepared.prices
         return result
 
@@ -264,17 +268,6 @@ def warn(warnings: Iterable[str]) -> None:
 
     for warning in warnings:
         event("warning", warning, logging.WARNING)
-
-
-def _stopped(error: Exception, details: str, again: str) -> Stopped:
-    from cluster.cause import cause
-    from jobs.terminal.logs import system
-
-    code = "storage-away" if isinstance(error, UnavailableError) else "stopped-failure"
-    if isinstance(error, OSError):
-        return Stopped(code, f"{system(error)}; what is committed stays; then go on with: {again}", graceful=False)
-    line = f"{cause(error)}; what is committed stays; details in {details}; go on with: {again}"
-    return Stopped(code, line, graceful=False)
 
 
 def _compact_store(config: Config, display: LiveDisplay) -> None:

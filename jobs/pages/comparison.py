@@ -240,7 +240,12 @@ def joined_tables(joined: Sequence[Joined]) -> RenderableType:
     for one in joined:
         parts += [Text("\n" * bool(parts) + HEADINGS[one.kind], style="bold")] if len(joined) > 1 else []
         tables = [_arms(one, measure) for measure in one.measures]
-        tables += [_losses(one)] if any(row.loss is not None for row in one.rows) else []
+        losses: dict[str, list[Any]] = {}  # of `full` without a strategy, the means over sets by measure
+        for row in (row for row in one.rows if row.set is None and row.loss is not None):
+            losses.setdefault(row.arm, [row.arm]).append(row.loss)
+        if losses:
+            heads = [Head("arm"), *(Head(name, difference) for name in one.measures)]
+            tables.append(Table(heads, [*losses.values()], "average loss"))
         parts += [table.terminal(WIDTH, ARM_WIDTH) for table in tables]
         notes = [f"+ better, - worse than {one.baseline} (p or q < {ALPHA}: of a set its own, of the mean that over sets)"]
         notes += [f"not all sets are shown: --json has all {len(one.sets):,}"] * (len(one.sets) > MOST_SETS)
@@ -263,10 +268,3 @@ def _arms(one: Joined, measure: str) -> Table:
         rows.append([arm, *means, *moved, over.corrected])
     columns = [Head("arm"), *(Head(name or "mean", figure) for name in shown), Head("difference", difference)]
     return Table([*columns, Head("95 % interval", interval), Head("p or q", probability)], rows, measure)
-
-
-def _losses(one: Joined) -> Table:
-    """Returns what `full` loses without a strategy, the mean over sets, by measure."""
-    over = {(row.arm, row.measure): row.loss for row in one.rows if row.set is None and row.loss is not None}
-    rows = [[arm, *(over[arm, name] for name in one.measures)] for arm in one.arms if (arm, one.measures[0]) in over]
-    return Table([Head("arm"), *(Head(name, difference) for name in one.measures)], rows, "average loss")

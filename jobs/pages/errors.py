@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from jobs.counts import ErrorCount, ErrorQueries, counts_of
 from jobs.pages.render import Code, Head, Section, Table, share
+from jobs.pages.summary import guard_words
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
-from jobs.runs.sums import found_by_guards
 from jobs.tables import NOTES
 from jobs.terminal.formats import count, percent, queries
 
@@ -100,8 +100,8 @@ def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]
         words = f"{queries(failed)} of {total:,} ({percent(failed / total)}) have an error; "
         words += "they have results all the same if any list had a hit."
     words += f" {planned['rejected']:,} of {planned['log_rows']:,} log rows were rejected." if planned["rejected"] else ""
-    if guards := found_by_guards(counts):
-        words += " Guards: " + ", ".join(f"{one.name} {one.total:,}{' left out' * one.left_out}" for one in guards) + "."
+    if guards := guard_words(run):
+        words += f" Guards: {guards}."
     return Section("errors", "Errors", words, parts)
 
 

@@ -20,6 +20,7 @@ from jobs.measure.significance import SIGNS
 from jobs.pages.comparison import WIDTH, drawn
 from jobs.pages.render import Head, Table, difference, interval
 from jobs.runs.folder import RunFolder
+from jobs.tables import ORIGINAL
 from jobs.terminal.formats import figure
 
 
@@ -40,6 +41,14 @@ class MeasuredRun:
     def known(self) -> Evaluation | None:
         """Returns the quality of the results, if at least one query counts."""
         return None if self.lists is None or self.lists.warning is not None else self.lists
+
+    @property
+    def leading(self) -> str:
+        """Returns the first measure, beside that of the original alone; empty: not measured."""
+        if self.known is None:
+            return ""
+        name, pair = next(iter(self.known.pairs.items()))
+        return f"{name} of run {figure(pair.b)}" + ("" if pair.a is None else f", of {ORIGINAL} {figure(pair.a)}")
 
     @property
     def frames(self) -> list[Frame]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cluster.storage import remote
 from cluster.storage.whole_file import written
-from jobs.pages.charts import axis
+from jobs.pages.charts import Axis, axis
 from jobs.runs.folder import REPORT
 from jobs.terminal.formats import figure, percent, plain, shown
 
@@ -135,10 +135,10 @@ class Table:
     def cells(self) -> Iterator[tuple[str, list[Cell]]]:
         """Yields the rows of a page: a class of the style sheet, and the cells."""
         rows = [list(map(_marked, row)) for row in self.rows]
-        axes = [
-            _axis([row[place].value for row in rows]) if column.show is interval else None
-            for place, column in enumerate(self.columns)
-        ]
+        axes: list[Axis | None] = []
+        for place, column in enumerate(self.columns):
+            ends = [end for row in rows for end in _ends(row[place].value) if math.isfinite(end)]
+            axes.append(axis(ends, 0.0, 100.0, zero=True) if ends and column.show is interval else None)
         for row in rows:
             first = str(row[0].value)
             kind = "part" if first.startswith("  ") else "strong" if first in self.strong else ""
@@ -164,12 +164,7 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain, text.split("\n")))
 
 
-def _axis(values: Sequence[Any]) -> Any:
-    ends = [end for value in values for end in _ends(value) if math.isfinite(end)]
-    return axis(ends, 0.0, 100.0, zero=True) if ends else None
-
-
-def _drawn(column: Head, value: Any, of: Any) -> Markup:
+def _drawn(column: Head, value: Any, of: Axis | None) -> Markup:
     """Returns the drawing of a cell: an interval on the axis of its column, or the bar of a share; else nothing."""
     if column.show is share and isinstance(value, float):
         return Markup('<i class="bar"><i style="width:{:.2f}%"></i></i>').format(100 * min(1.0, value))

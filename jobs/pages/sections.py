@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -147,11 +147,7 @@ def configuration(run: RunFolder) -> Section:
         ("log files", f"{len(plan.inputs):,}: {', '.join(inputs)}{', …' * (len(plan.inputs) > 5)}"),
     ]
     versions = {name: version or "not installed" for name, version in record["versions"].items()}
-    texts = {"Config": record["config"], "Indexes": record["indexes"], "Versions": versions}
+    texts = masked({"Config": record["config"], "Indexes": record["indexes"], "Versions": versions})
+    as_yaml = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
     parts = [Code(name, as_yaml(values)) for name, values in texts.items()]
     return Section("config", "Configuration", parts=[Table([Head(""), Head("")], rows), *parts], folded=True)
-
-
-def as_yaml(values: Any) -> str:
-    """Returns values as YAML, without the passwords of URLs."""
-    return yaml.safe_dump(masked(values), sort_keys=False, allow_unicode=True, width=100)

@@ -13,7 +13,7 @@ from cluster.costs import Totals
 from cluster.prices import Prices
 from cluster.storage import remote
 from jobs.chain.pipeline import COSTED
-from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments, RoundQueries, RungTexts, counts_of
+from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments, RoundQueries, counts_of
 from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
@@ -24,7 +24,16 @@ from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
-from jobs.runs.sums import Selected, by_reason, fallbacks, found_by_guards, many_fallbacks, searches_saved, selected_by_type
+from jobs.runs.sums import (
+    Selected,
+    by_reason,
+    fallbacks,
+    found_by_guards,
+    many_fallbacks,
+    rungs_by_strategy,
+    searches_saved,
+    selected_by_type,
+)
 from jobs.runs.tally import covered_words
 from jobs.tables import RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
@@ -48,9 +57,7 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
     yield "queries", f"{planned['queries']:,} distinct{committed}"
     if (retried := retry_words(run)) is not None:
         yield "retry", retried
-    rungs: dict[str, dict[str, int]] = {}
-    for of, n in counts_of(dict(sorted(counts.items())), RungTexts):
-        rungs.setdefault(of.strategy, {})[of.rung] = n
+    rungs = rungs_by_strategy(dict(sorted(counts.items())))
     by_rung = [(rung, sum(each.get(rung, 0) for each in rungs.values())) for rung in RUNGS]
     listed = ", ".join(f"{rung} {n:,}" for rung, n in by_rung if n)
     yield "rewrites", planned_rewrites(counts) + (f" ({listed})" if listed else "")
@@ -110,7 +117,7 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
     yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd, total)
     for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
         usd = None if billed is None else billed.of_stages([stage])
-        if _shown(costs.stage_sums(run.spent, stage), usd):
+        if (usd and usd >= 0.00005) or any(map(round, costs.stage_sums(run.spent, stage).values())):
             yield f"  {stage}", _cost(run.spent, [stage], usd, total)
     if billed is not None and billed.nodes:
         yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
@@ -176,9 +183,7 @@ def guard_words(run: RunFolder) -> str:
     """Returns what the guards found and did, on one line; "" for nothing."""
     found = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
     saved = searches_saved(run.counts, run.config)
-    if saved:
-        found.append(f"{counted('searches', saved)} saved")
-    return ", ".join(found)
+    return ", ".join([*found, *[f"{counted('searches', saved)} saved"] * bool(saved)])
 
 
 def counted(quantity: str, value: float) -> str:
@@ -187,11 +192,6 @@ def counted(quantity: str, value: float) -> str:
     if value == 1:
         words = "search" if words == "searches" else words.replace("requests to", "request to").removesuffix("s")
     return f"{int(value):,} {words}"
-
-
-def _shown(sums: Mapping[str, float], usd: float | None) -> bool:
-    """Returns whether more than zeros would be said of a stage."""
-    return bool(usd and usd >= 0.00005) or any(round(value) for value in sums.values())
 
 
 def _cost(spent: Totals, stages: list[str], usd: float | None, total: float) -> str:
