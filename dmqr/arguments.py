@@ -39,7 +39,7 @@ VERBS = {
     },
 }
 """Group -> verb -> its function."""
-SHELLS: tuple[Literal["bash", "zsh", "fish"], ...] = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish")
 _KEYS = ("log_id", "query_id", "query")
 _SPELLED = {"settings": "--set", "to": "--to", "corpus": "--corpus", "as_ablation": "--ablate"}
 _METAVARS = {
@@ -175,7 +175,7 @@ def parsed(verb: Verb, words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]
     return positional, settings | given
 
 
-def completion(shell: Literal["bash", "zsh", "fish"]) -> str:
+def completion(shell: Any) -> str:
     """Returns the completion script of a shell."""
     app = _app("dmqr")
     parts: dict[str, cyclopts.App] = {"": app}

@@ -19,17 +19,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cluster.errors import ConfigError, DmqrError, Stopped, UnavailableError, nearest
 from dmqr.arguments import SHELLS, Verb, completion, parsed, verb_names, verbs
 from dmqr.face import COMMAND_LINE, Face
+from dmqr.results import WIDTH
 
 if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
-
-Name = TypeVar("Name", bound=str)
 
 
 def entry_point() -> NoReturn:
@@ -92,11 +91,9 @@ def _verb_of(words: list[str]) -> Verb:
     return named[""] if "" in named else named[_known("action", "".join(words[1:2]), [*named])]
 
 
-def _known(what: str, given: str, known: Sequence[Name]) -> Name:
-    """Returns a word that is one of the known ones."""
-    for name in known:
-        if name == given:
-            return name
+def _known(what: str, given: str, known: Sequence[str]) -> str:
+    if given in known:
+        return given
     raise ConfigError("argument", f"unknown {what} {given!r}{nearest(given, known)}; see dmqr help")
 
 
@@ -163,7 +160,7 @@ def _show(verb: str, result: Any, as_json: bool, *, several: bool = False) -> in
     """Prints a result, or each of several as it comes, one line of JSON each; returns the exit code."""
     import json
 
-    from jobs.terminal.tables import page_text, terminal_width
+    from jobs.terminal.tables import page_text
 
     if isinstance(result, str):
         print(result, end="" if not result or result.endswith("\n") else "\n")
@@ -176,8 +173,8 @@ def _show(verb: str, result: Any, as_json: bool, *, several: bool = False) -> in
         plain = lambda value: list(value) if isinstance(value, Sequence | set) else str(value)  # noqa: E731
         print(json.dumps(result.values, ensure_ascii=False, indent=None if several else 1, default=plain), flush=several)
     else:
-        page = result.page()
-        for line in (result.title, "" if page is None else page_text(page, terminal_width(), sys.stdout), *result.lines):
+        page, width = result.page(), shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else WIDTH
+        for line in (result.title, "" if page is None else page_text(page, width, sys.stdout), *result.lines):
             if line:
                 print(line)
     return say(verb, result.failure, result.code) if result.code else 0

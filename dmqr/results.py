@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobs.runs.folder import RunFolder
 
 Folder = str | os.PathLike[str]
-WIDTH = 100  # columns of a page in a notebook
+WIDTH = 100  # columns of a page where there is no terminal
 
 
 class Result:

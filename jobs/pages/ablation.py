@@ -31,19 +31,7 @@ from jobs.measure.significance import TIE
 from jobs.measure.strategies import TOP, Funnel, Worth, funnel, worth
 from jobs.pages.charts import Point, gains, scatter
 from jobs.pages.comparison import Comparisons, arms_table, comparison_values, comparisons, means_table, signs_note, slices_table
-from jobs.pages.render import (
-    Chart,
-    Head,
-    Marked,
-    Notes,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-    difference,
-    share,
-    write_page,
-)
+from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, difference, share, write_page
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.runs.folder import REPORT, RunFolder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -148,6 +148,6 @@ def configuration(run: RunFolder) -> Section:
     ]
     versions = {name: version or "not installed" for name, version in record["versions"].items()}
     texts = masked({"Config": record["config"], "Indexes": record["indexes"], "Versions": versions})
-    as_yaml = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
-    parts = [Code(name, as_yaml(values)) for name, values in texts.items()]
+    options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100}
+    parts = [Code(name, yaml.safe_dump(values, **options)) for name, values in texts.items()]
     return Section("config", "Configuration", parts=[Table([Head(""), Head("")], rows), *parts], folded=True)

@@ -223,8 +223,9 @@ def embedded_log(
             "run-held", "this process: another thread does a job; wait for its end, or start this one in a process of its own"
         )
     try:
-        display, files = ToldProgress(told), LogFiles(JsonLines(verb=verb, run=run))
-        with embedded(), attached(files.waiting, *_above()):
+        display, files, tree = ToldProgress(told), LogFiles(JsonLines(verb=verb, run=run)), logging.getLogger(TREE)
+        above = [_HandedOn(tree.getEffectiveLevel())] if tree.propagate else []
+        with embedded(), attached(files.waiting, *above):
             try:
                 yield display, files
             finally:
@@ -240,8 +241,3 @@ class _HandedOn(logging.Handler):
         above = logging.getLogger(TREE).parent
         if above is not None and above.hasHandlers():
             above.callHandlers(record)
-
-
-def _above() -> list[logging.Handler]:
-    tree = logging.getLogger(TREE)
-    return [_HandedOn(tree.getEffectiveLevel())] if tree.propagate else []

@@ -171,7 +171,7 @@ class OutageLog:
         """Knows of none. Changes `state.outages` and `state.given_up`."""
         self._state, self._lock = state, threading.Lock()
         self._by_source: dict[str, list[Outage]] = {}
-        self._open: dict[str, tuple[Outage, dict[str, Any]]] = {}  # service -> the outage, and its entry in `past`
+        self._open: dict[str, dict[str, Any]] = {}  # service -> its entry in `past`
         self.past: list[dict[str, Any]] = []
         """All outages so far, as JSON-able values: service, reason, began (seconds since the epoch), seconds."""
 
@@ -185,24 +185,24 @@ class OutageLog:
             current = {outage.service: outage for outage in now}
             for service, outage in current.items():
                 if service not in self._open:
-                    entry = {"service": service, "reason": outage.reason, "began": outage.since, "seconds": 0.0}
+                    entry: dict[str, Any] = {"service": service, "reason": outage.reason, "began": outage.since, "seconds": 0.0}
                     self.past.append(entry)
-                    self._open[service] = outage, entry
+                    self._open[service] = entry
                     words = f"waiting for {service}: {outage.reason}; gives up after {clock(outage.patience)}"
                     event(
                         "outage", words, logging.WARNING,
                         service=service, reason=outage.reason, since=outage.since, patience_seconds=outage.patience,
                     )  # fmt: skip
-                self._open[service][1]["seconds"] = round(time.time() - outage.since, 1)
+                self._open[service]["seconds"] = round(time.time() - outage.since, 1)
             for service in self._open.keys() - current.keys():
-                outage, entry = self._open.pop(service)
-                seconds = entry["seconds"] = round(time.time() - outage.since, 1)
+                entry = self._open.pop(service)
+                seconds = entry["seconds"] = round(time.time() - entry["began"], 1)
                 words = f"{service} answers again, after {clock(seconds)}"
-                event("recovery", words, service=service, since=outage.since, seconds=seconds)
+                event("recovery", words, service=service, since=entry["began"], seconds=seconds)
 
     def end(self) -> None:
         """Ends the outages that last without a recovery: nobody waits any more, and no service has answered."""
         with self._lock:
-            self._state.given_up |= {(outage.service, outage.since) for outage, _ in self._open.values()}
+            self._state.given_up |= {(entry["service"], entry["began"]) for entry in self._open.values()}
             self._open.clear()
             self._state.outages = []

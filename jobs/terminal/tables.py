@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
-import sys
 from collections.abc import Iterable
 from typing import TextIO
 
@@ -21,11 +19,6 @@ def page_text(shown: RenderableType, width: int, stream: TextIO | None = None) -
         console.print(shown)
     lines = captured.get().splitlines()
     return "\n".join(lines if stream is not None and stream.isatty() else [line.rstrip() for line in lines])
-
-
-def terminal_width() -> int:
-    """Returns the columns of standard output; 100 where it is no terminal."""
-    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None, least: int | None = None) -> Table:
