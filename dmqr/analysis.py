@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
-from dmqr.quality import JoinedQuality, MeasuredQuality, joined
-from dmqr.results import Folder, Result
-from dmqr.truth import Grades, Truth, check_matched, prices_of_run
+from dmqr.quality import Grades, JoinedQuality, MeasuredQuality, Truth, check_matched, joined
+from dmqr.results import Folder, Result, prices_of_run
 
 if TYPE_CHECKING:
     from jobs.log.judgements import Key

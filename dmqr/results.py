@@ -26,6 +26,13 @@ Folder = str | os.PathLike[str]
 WIDTH = 100  # columns of a page where there is no terminal
 
 
+def prices_of_run(folder: RunFolder, path: str | None = None) -> Prices | None:
+    """Returns the prices of a file, by default of that beside the config of the run; None if there are none."""
+    from jobs.measure.run_list import prices_of
+
+    return prices_of(path, None)(folder.record)
+
+
 class Result:
     """The result of a verb."""
 
@@ -204,8 +211,6 @@ class Stored(Result):
     @cached_property
     def prices(self) -> Prices | None:
         """The prices beside its config; None: there are none."""
-        from dmqr.truth import prices_of_run
-
         return prices_of_run(self._folder)
 
     @property
@@ -249,7 +254,7 @@ class Run(Stored):
     @cached_property
     def values(self) -> dict[str, Any]:
         """Returns what `dmqr run --json` prints; a run that was opened is measured by the judgements of its config."""
-        from dmqr.truth import Truth
+        from dmqr.quality import Truth
         from jobs.pages.summary import closing_values
 
         measured = self._known or Truth(self._folder, note=self.warnings.append).measured()
@@ -286,7 +291,7 @@ class Ablation(Stored):
 
     @cached_property
     def _compared(self) -> ComparedArms:
-        from dmqr.truth import Truth
+        from dmqr.quality import Truth
         from jobs.pages.ablation import compared
 
         truth = Truth(self._folder, note=self.warnings.append)

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import ConfigError
 from dmqr.face import caller
 from dmqr.previews import config_or_none
-from dmqr.results import Folder, Result
-from dmqr.truth import Truth
+from dmqr.quality import Truth
+from dmqr.results import Folder, Result, Run
 from dmqr.whole_jobs import Settings
 
 if TYPE_CHECKING:
     from cluster.storage import Storage
-    from dmqr.results import Run
     from jobs.log.judgements import Key
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.errors import DmqrError, LogError, Stopped, UnavailableError
 from dmqr.face import OnProgress, caller
+from dmqr.quality import measured_by
+from dmqr.results import Ablation, Run, Stored
 
 if TYPE_CHECKING:
-    from dmqr.results import Ablation, Run, Stored
     from jobs.config.config import Config
     from jobs.config.load import ConfigSource
     from jobs.job.prepare import Prepared, Ready
@@ -164,8 +165,6 @@ def run(
     Example:
         dmqr run configs/quickstart.yaml
     """
-    from dmqr.results import Run
-    from dmqr.truth import measured_by
     from jobs.job.prepare import prepare
     from jobs.measure.answers import gold_answers
     from jobs.measure.judged import judged_relevance
@@ -221,8 +220,6 @@ def ablate(
     Example:
         dmqr ablate configs/ablate.yaml
     """
-    from dmqr.results import Ablation
-    from dmqr.truth import measured_by
     from jobs.measure.answers import gold_answers
     from jobs.measure.judged import judged_relevance
     from jobs.pages.ablation import compared, write_pages
@@ -255,7 +252,6 @@ def open(folder: str | os.PathLike[str]) -> Run | Ablation:
     Raises:
         ConfigError: there is none, or it is damaged.
     """
-    from dmqr.results import Ablation, Run
     from jobs.runs.folder import open_run
 
     run_folder = open_run(os.fspath(folder))
