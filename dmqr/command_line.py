@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cluster.errors import ConfigError, DmqrError, Stopped, UnavailableError, nearest
-from dmqr.arguments import SHELLS, Verb, completion, parsed, verb_names, verbs
+from dmqr.arguments import SHELLS, Verb, completion, help_page, overview, parsed, verb_names, verbs
 from dmqr.face import COMMAND_LINE, Face
 from dmqr.results import WIDTH
 
@@ -80,10 +80,8 @@ def _main(words: list[str]) -> int:
 
 
 def _help(words: list[str]) -> str:
-    from dmqr import help
-
     named = verbs(_known("verb", words[0], verb_names())) if words else []
-    return "\n".join(map(help.page, [verb for verb in named if verb.name in " ".join(words)] or named)) or help.overview()
+    return "\n".join(map(help_page, [verb for verb in named if verb.name in " ".join(words)] or named)) or overview()
 
 
 def _verb_of(words: list[str]) -> Verb:

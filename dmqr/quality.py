@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from jobs.measure.exports import WrittenAnswers
     from jobs.measure.frame import Frame
     from jobs.measure.join import Joined
-    from jobs.pages.comparison import Comparisons
-    from jobs.pages.measured import MeasuredRun
+    from jobs.pages.comparison import Comparisons, MeasuredRun
     from jobs.runs.folder import RunFolder
 
 Grades = Mapping[str, Mapping[str, int]]
@@ -95,7 +94,7 @@ class Truth:
 
         `must_match`: judgements of its config have to be of its log, too.
         """
-        from jobs.pages.measured import measured_run
+        from jobs.pages.comparison import measured_run
 
         measured = measured_run(self.folder, self.judgements, self.gold, measures)
         self.check_frames(measured.frames, must_match=must_match)

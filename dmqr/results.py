@@ -262,7 +262,7 @@ class Run(Stored):
 
     def page(self) -> Any:
         """Returns the closing table, as far as it is known."""
-        from jobs.pages.measured import UNMEASURED
+        from jobs.pages.comparison import UNMEASURED
         from jobs.pages.summary import closing_table
 
         return closing_table(self._folder, self.prices, self._known or UNMEASURED, self._failures)

@@ -168,7 +168,7 @@ def run(
     from jobs.job.prepare import prepare
     from jobs.measure.answers import gold_answers
     from jobs.measure.judged import judged_relevance
-    from jobs.pages.measured import UNMEASURED, measured_run
+    from jobs.pages.comparison import UNMEASURED, measured_run
     from jobs.pages.run import write_report
     from jobs.run.job import run_of
     from jobs.runs.folder import REPORT

@@ -20,9 +20,9 @@ from jobs.measure.evaluate import Evaluation, store_evaluation
 from jobs.measure.measures import title
 from jobs.measure.notes import ends_in_words, interval_words
 from jobs.measure.significance import BETTER, WORSE
+from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
 from jobs.pages.errors import errors_section, examples
-from jobs.pages.measured import UNMEASURED, MeasuredRun
 from jobs.pages.render import Head, Notes, Part, Queries, Section, Table, Tile, Tiles, share, write_page
 from jobs.pages.samples import Sample, samples
 from jobs.pages.sections import configuration, run_page, time_section

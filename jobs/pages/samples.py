@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 
 from jobs.measure.judged_rows import contexts_of, fuse_original, of_original
+from jobs.pages.comparison import MeasuredRun
 from jobs.pages.contributions import TOP, comparable
-from jobs.pages.measured import MeasuredRun
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines, text_names
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder

@@ -20,7 +20,7 @@ from jobs.log.sets.names import left_out_words
 from jobs.measure.evaluate import answers_values, in_words
 from jobs.measure.judged import judge_models
 from jobs.measure.measures import title
-from jobs.pages.measured import UNMEASURED, MeasuredRun
+from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words

@@ -19,7 +19,7 @@ from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job import indexes as preparing
 from jobs.job.prepare import Prepared, prepare
-from jobs.pages.measured import UNMEASURED
+from jobs.pages.comparison import UNMEASURED
 from jobs.pages.samples import samples
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay

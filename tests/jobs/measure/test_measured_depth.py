@@ -16,7 +16,7 @@ from jobs.measure.comparison import Comparison, compare
 from jobs.measure.evaluate import evaluate
 from jobs.measure.exports import write_trec
 from jobs.pages.ablation import ComparedArms, ablation_report, closing_page, closing_values, compared, write_pages
-from jobs.pages.measured import MeasuredRun
+from jobs.pages.comparison import MeasuredRun
 from jobs.pages.summary import closing_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import run_of

@@ -16,8 +16,8 @@ from cluster.errors import ConfigError
 from cluster.run.shards import manifests
 from dmqr.results import Stored
 from jobs.measure.evaluate import Evaluation
+from jobs.pages.comparison import MeasuredRun
 from jobs.pages.contributions import comparable, contributions
-from jobs.pages.measured import MeasuredRun
 from jobs.pages.run import cost_section, report, verdict
 from jobs.pages.sections import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder

@@ -11,8 +11,8 @@ from jobs.log.judgements import Judgements
 from jobs.measure import judged_rows
 from jobs.measure.evaluate import Evaluation
 from jobs.measure.judged_rows import database
+from jobs.pages.comparison import UNMEASURED, MeasuredRun, measured_run
 from jobs.pages.errors import examples
-from jobs.pages.measured import UNMEASURED, MeasuredRun, measured_run
 from jobs.pages.samples import SAMPLES, Sample, samples
 from jobs.runs.folder import RunFolder
 from jobs.tables import NOTES

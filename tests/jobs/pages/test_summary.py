@@ -9,7 +9,7 @@ import pytest
 
 from cluster.prices import Prices
 from jobs.measure.evaluate import Evaluation
-from jobs.pages.measured import UNMEASURED, MeasuredRun
+from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from jobs.terminal.tables import page_text

@@ -19,7 +19,7 @@ from jobs.__main__ import main
 from jobs.measure.answers import answer_frame, gold_answers
 from jobs.measure.comparison import compare_answers
 from jobs.measure.evaluate import AnswerQuality, measured_answers
-from jobs.pages.measured import MeasuredRun
+from jobs.pages.comparison import MeasuredRun
 from jobs.pages.run import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
