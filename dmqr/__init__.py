@@ -27,11 +27,10 @@ from cluster.errors import (
     UnavailableError,
 )
 from dmqr.analysis import diff, evaluate, report, tune
-from dmqr.cluster_jobs import logs, stop, submit
 from dmqr.previews import index, plan, rewrite, try_query
 from dmqr.quality import JoinedQuality, MeasuredQuality
 from dmqr.results import Ablation, Planned, Result, Rewrites, Run
-from dmqr.upkeep import export, runs, store_forget, store_gc
+from dmqr.upkeep import export, logs, runs, stop, store_forget, store_gc, submit
 from dmqr.whole_jobs import ablate, open, run
 
 if TYPE_CHECKING:

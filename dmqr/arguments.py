@@ -26,9 +26,9 @@ VERBS = {
         "report": "analysis.report",
     },
     "Every night": {
-        "submit": "cluster_jobs.submit",
-        "logs": "cluster_jobs.logs",
-        "stop": "cluster_jobs.stop",
+        "submit": "upkeep.submit",
+        "logs": "upkeep.logs",
+        "stop": "upkeep.stop",
         "runs": "upkeep.runs",
         "export": "upkeep.export",
         "store gc": "upkeep.store_gc",

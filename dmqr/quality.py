@@ -132,13 +132,9 @@ class Truth:
 
 
 def check_matched(path: str, warning: str | None, not_committed: int, left_out: Sequence[str] = ()) -> None:
-    """Checks that a file is of the log, and that no measure reads deeper than the lists reach.
+    """Checks that a file is of the log, by the judged keys that are not committed, and that measures reach no deeper than lists.
 
-    Args:
-        path: of judgements or gold answers.
-        warning: why nothing is measured; None if something is.
-        not_committed: number of judged keys of the log whose query is not committed.
-        left_out: which measures are left out.
+    `warning`: why nothing is measured; None if something is.
     """
     if left_out and warning is not None:
         raise ConfigError("config-value", f"evaluate.measures: {warning}")

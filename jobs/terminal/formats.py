@@ -32,9 +32,6 @@ def planned_rewrites(counts: Mapping[str, int]) -> str:
     """Returns '398 of 400 planned', '1,592 texts for 398 of 400 planned', '150 of 400 planned, 250 not selected'.
 
     Planned is a rewrite by each strategy of each query, whether it has one text or several.
-
-    Args:
-        counts: sums of the manifests' counts.
     """
     texts, further = counts.get("rewrites", 0), counts.get("further_texts", 0)
     words = f"{texts:,} texts for " if further else ""
@@ -69,12 +66,7 @@ def per_second(rate: float) -> str:
 
 
 def money(usd: float, of: float | None = None) -> str:
-    """Returns USD like '$1,234.50' or '$0.0123'.
-
-    Args:
-        usd: the amount.
-        of: the total that sets the precision: three significant digits of it, cents at least; None: the amount itself.
-    """
+    """Returns USD like '$1,234.50' or '$0.0123', with three significant digits of the amount, or of the total `of`."""
     whole = usd if of is None else of
     places = 2 if whole <= 0 else min(9, max(2, 2 - math.floor(math.log10(whole))))
     return f"${usd:,.{places}f}"
@@ -139,9 +131,9 @@ def count(value: float) -> str:
     return f"{round(value):,}"
 
 
-def signed(value: float, places: int = 4) -> str:
+def signed(value: float) -> str:
     """Returns a difference like '+0.0752', with a minus sign that is as wide as the plus."""
-    return f"{round(value, places) + 0.0:+.{places}f}".replace("-", "−")
+    return figure(value, "+").replace("-", "−")
 
 
 def percent(share: float) -> str:

@@ -25,15 +25,7 @@ _log = logging.getLogger(TREE)
 
 
 def event(name: str, message: str, level: int = logging.INFO, *, error: BaseException | None = None, **fields: object) -> None:
-    """Logs an event.
-
-    Args:
-        name: what happened, one of the names above.
-        message: the same for a person, in one line.
-        level: of `logging`.
-        error: its trace goes with the event.
-        fields: JSON-able values of the event.
-    """
+    """Logs an event by its name, with a line for a person, the trace of an error, and JSON-able fields."""
     _log.log(level, "%s", message, extra={"event": name, "fields": fields}, exc_info=error)
 
 
