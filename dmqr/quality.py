@@ -132,7 +132,7 @@ class Truth:
 
 
 def check_matched(path: str, warning: str | None, not_committed: int, left_out: Sequence[str] = ()) -> None:
-    """Checks that a file is of the log, by the judged keys that are not committed, and that measures reach no deeper than lists.
+    """Checks that a file is of the log, by judged keys that are not committed, and that measures read no deeper than lists.
 
     `warning`: why nothing is measured; None if something is.
     """
