@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+import dmqr
 from cluster.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     import cyclopts
 
 VERBS = {
-    "First hour": {
-        "index": "previews.index",
-        "try": "previews.try_query",
-        "plan": "previews.plan",
-        "run": "whole_jobs.run",
-        "report": "analysis.report",
-    },
-    "Every night": {
-        "submit": "upkeep.submit",
-        "logs": "upkeep.logs",
-        "stop": "upkeep.stop",
-        "runs": "upkeep.runs",
-        "export": "upkeep.export",
-        "store gc": "upkeep.store_gc",
-        "store forget": "upkeep.store_forget",
-    },
-    "Analysis": {
-        "ablate": "whole_jobs.ablate",
-        "evaluate": "analysis.evaluate",
-        "diff": "analysis.diff",
-        "tune": "analysis.tune",
-    },
+    "First hour": ("index", "try", "plan", "run", "report"),
+    "Every night": ("submit", "logs", "stop", "runs", "export", "store gc", "store forget"),
+    "Analysis": ("ablate", "evaluate", "diff", "tune"),
 }
-"""Group -> verb -> its function."""
+"""Group -> its verbs, which are functions of `dmqr`."""
 SHELLS = ("bash", "zsh", "fish")
 _WIDEST = 100
 _NAMES = 24  # columns of the names of options
@@ -90,23 +72,19 @@ class Verb(NamedTuple):
 
 def verb_names() -> list[str]:
     """Returns the first words of commands, in the order of the help."""
-    return list(dict.fromkeys(name.split()[0] for verbs in VERBS.values() for name in verbs))
+    return list(dict.fromkeys(name.split()[0] for names in VERBS.values() for name in names))
 
 
 def verbs(first: str | None = None) -> list[Verb]:
     """Returns the verbs, or those whose first word this is."""
-    return [
-        _verb(name, group, path)
-        for group, paths in VERBS.items()
-        for name, path in paths.items()
-        if first is None or name.split()[0] == first
-    ]
+    named = [(name, group) for group, names in VERBS.items() for name in names]
+    return [_verb(name, group) for name, group in named if first is None or name.split()[0] == first]
 
 
-def _verb(name: str, group: str, path: str) -> Verb:
-    function = _function(path)
+def _verb(name: str, group: str) -> Verb:
+    function = _function(name)
     summary, details, meanings, example = _documented(function)
-    for other in (other for paths in VERBS.values() for other in paths.values()):
+    for other in chain.from_iterable(VERBS.values()):
         meanings = _documented(_function(other))[2] | meanings  # the first verb that documents what this one leaves out
     parameters = inspect.signature(function).parameters.values()
     arguments = [_argument(one, meanings[one.name]) for one in parameters if one.name != "progress"]  # of Python alone
@@ -144,9 +122,8 @@ def _documented(function: Callable[..., Any]) -> tuple[str, str, dict[str, str],
     return summary, details, meanings, sections.get("Example", "").strip()
 
 
-def _function(path: str) -> Callable[..., Any]:
-    module, _, name = path.partition(".")
-    function: Callable[..., Any] = getattr(importlib.import_module(f"dmqr.{module}"), name)
+def _function(verb: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(dmqr, "try_query" if verb == "try" else verb.replace(" ", "_"))
     return function
 
 
