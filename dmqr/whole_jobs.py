@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
 
 Settings = Mapping[str, Any]
-Value = TypeVar("Value", bound="Stored")
+Value = TypeVar("Value", bound=Stored)
 _BEFORE = "finished before: nothing was done again; give another --label for a new run of the same settings"
 
 
@@ -46,7 +46,7 @@ class WholeJob:
         """Reads the config."""
         from jobs.job.measure_checks import check_measures
 
-        self.verb, self.face, self.measures = verb, caller(progress), measures
+        self.verb, self.face = verb, caller(progress)
         self.config, self.file = configured(config, settings, date, label)
         check_measures(measures or ())
         self.again = self.face.again(verb, config, settings)
