@@ -12,7 +12,7 @@ from jobs.measure import judged_rows
 from jobs.measure.evaluate import Evaluation
 from jobs.measure.judged_rows import database
 from jobs.pages.comparison import UNMEASURED, MeasuredRun, measured_run
-from jobs.pages.errors import examples
+from jobs.pages.run import examples
 from jobs.pages.samples import SAMPLES, Sample, samples
 from jobs.runs.folder import RunFolder
 from jobs.tables import NOTES
