@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -181,19 +181,16 @@ class MeasuredQuality(Result):
         """
         import pyarrow as pa
 
-        return pa.Table.from_pylist(list(self._rows()))
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        if not self._folder.is_ablation:
-            for measure, figures in self.values.get("measures", {}).items():
-                low, high = figures["interval"] or (None, None)
-                means = {name: figures[name] for name in ("results", "original", "difference")}
-                yield {"measure": measure} | means | {"low": low, "high": high}
-            return
-        for arm in self.values["arms"]:
+        rows: list[dict[str, Any]] = []
+        for arm in self.values["arms"] if self._folder.is_ablation else ():
             for measure, figures in arm["measures"].items():
                 plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
-                yield {"arm": arm["arm"], "measure": measure} | plain
+                rows.append({"arm": arm["arm"], "measure": measure} | plain)
+        for measure, figures in () if self._folder.is_ablation else self.values.get("measures", {}).items():
+            low, high = figures["interval"] or (None, None)
+            means = {name: figures[name] for name in ("results", "original", "difference")}
+            rows.append({"measure": measure} | means | {"low": low, "high": high})
+        return pa.Table.from_pylist(rows)
 
     @property
     def per_query(self) -> pa.Table:
