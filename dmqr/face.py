@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 
-SAME_CALL = "the same call"
 OnProgress = Callable[[dict[str, Any]], object]
 
 
@@ -62,7 +61,7 @@ class Face:
 
     def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
         """Returns what a person does to go on with a job: the call again, or a command."""
-        return SAME_CALL
+        return "the same call"
 
 
 COMMAND_LINE: ContextVar[Face | None] = ContextVar("command line", default=None)
