@@ -20,10 +20,10 @@ from jobs.measure.join import Joined, JoinedArm
 from jobs.measure.measures import title
 from jobs.measure.notes import EXPLAINED, HEADINGS, interval_words, table_notes
 from jobs.measure.significance import ALPHA, SIGNS
-from jobs.pages.render import Head, Interval, Marked, Table, difference, interval, plain_lines, probability
+from jobs.pages.render import Head, Interval, Marked, Table, difference, interval, probability
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
-from jobs.terminal.formats import count, figure, known
+from jobs.terminal.formats import count, figure, known, printable
 
 MOST_ARMS = 20  # rows of the tables in a terminal; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table there
@@ -208,7 +208,7 @@ def comparisons(
 def comparison_table(comparison: Comparison) -> RenderableType:
     """Returns the arms by the first measure, those by all measures, the slices, and the notes; only a warning for nothing."""
     if not comparison.differences:
-        return Text(plain_lines("\n".join(comparison.notes)))
+        return Text(printable("\n".join(comparison.notes)))
     arms = comparison.main_arms(MOST_ARMS)
     tables = [arms_table(comparison, arms)]
     tables += [means_table(comparison, arms, MOST_MEASURES)] if len(comparison.frame.measures) > 1 else []
@@ -220,7 +220,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         *comparison.notes,
     ]
     parts = [part for table in tables for part in (table.terminal(WIDTH, ARM_WIDTH), "")]
-    return Group(*parts, Text(plain_lines("\n".join(notes))))
+    return Group(*parts, Text(printable("\n".join(notes))))
 
 
 def signs_note(comparison: Comparison) -> str:
@@ -365,7 +365,7 @@ def joined_tables(joined: Sequence[Joined]) -> RenderableType:
         parts += [table.terminal(WIDTH, ARM_WIDTH) for table in tables]
         notes = [f"+ better, - worse than {one.baseline} (p or q < {ALPHA}: of a set its own, of the mean that over sets)"]
         notes += [f"not all sets are shown: --json has all {len(one.sets):,}"] * (len(one.sets) > MOST_SETS)
-        parts.append(Text(plain_lines("\n".join([*notes, *one.notes]))))
+        parts.append(Text(printable("\n".join([*notes, *one.notes]))))
     return Group(*parts)
 
 

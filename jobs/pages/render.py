@@ -17,7 +17,7 @@ from cluster.storage import remote
 from cluster.storage.whole_file import written
 from jobs.pages.charts import Axis, axis
 from jobs.runs.folder import REPORT
-from jobs.terminal.formats import figure, percent, plain, shown
+from jobs.terminal.formats import figure, percent, plain, printable, shown
 
 if TYPE_CHECKING:
     import jinja2
@@ -111,7 +111,7 @@ class Table:
         space = 1 if len(self.columns) >= NARROW else 2
         table = rich_table.Table(
             box=None, padding=(0, space, 0, 0), min_width=least or None, show_header=self.has_head, header_style="bold",
-            caption=Text(plain_lines(self.note)) if self.note else None, caption_justify="left", caption_style="",
+            caption=Text(printable(self.note)) if self.note else None, caption_justify="left", caption_style="",
         )  # fmt: skip
         for place, column in enumerate(self.columns):
             options: dict[str, Any] = {"justify": "left" if column.is_text else "right", "overflow": "fold"}
@@ -122,7 +122,7 @@ class Table:
         widths = [max((len(row[place].mark) for row in rows), default=0) for place in range(len(self.columns))]
         for row in rows:
             cells = zip(self.columns, row, widths, strict=True)
-            words = [plain_lines(column.words(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
+            words = [printable(column.words(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
             table.add_row(*map(Text, words))
         return table
 
@@ -157,11 +157,6 @@ def _marked(value: Any) -> Marked:
 
 def _ends(value: Any) -> Sequence[float]:
     return value if isinstance(value, Interval) else ()
-
-
-def plain_lines(text: str) -> str:
-    """Returns the text with a question mark for every control character but line ends."""
-    return "\n".join(map(plain, text.split("\n")))
 
 
 def _drawn(column: Head, value: Any, of: Axis | None) -> Markup:
