@@ -15,7 +15,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from jobs.terminal.formats import clock, count, duration, listed, money, percent, plain, short, shown
+from jobs.terminal.formats import clock, duration, listed, money, percent, plain, short, shown
 from jobs.terminal.live_display import LOGGED_SECONDS, LiveDisplay, display
 from jobs.terminal.state import StageState, State
 from tests.support.jobs.terminals import read_terminal
@@ -141,7 +141,6 @@ def test_the_eta_goes_by_the_busiest_stage_whatever_the_sizes_of_shards() -> Non
         (short, {0: "0", 9_999: "9,999", 10_000: "10 k", 999_499: "999 k", 999_500: "1.0 M", 12_345_678: "12.3 M"}),
         (money, {0: "$0.00", 0.00056: "$0.000560", 0.0123: "$0.0123", 1: "$1.00", 12.345: "$12.35", 1234.5: "$1,234.50"}),
         (percent, {0.0171: "1.7 %", 0.0001: "< 0.1 %", 0: "0.0 %"}),
-        (count, {1234567: "1,234,567"}),
     ],
 )
 def test_numbers(words: Callable[[float], str], values: dict[float, str]) -> None:
