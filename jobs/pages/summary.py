@@ -117,7 +117,7 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
     yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd, total)
     for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
         usd = None if billed is None else billed.of_stages([stage])
-        if (usd and usd >= 0.00005) or any(map(round, costs.stage_sums(run.spent, stage).values())):
+        if _shown(costs.stage_sums(run.spent, stage), usd):
             yield f"  {stage}", _cost(run.spent, [stage], usd, total)
     if billed is not None and billed.nodes:
         yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
@@ -192,6 +192,11 @@ def counted(quantity: str, value: float) -> str:
     if value == 1:
         words = "search" if words == "searches" else words.replace("requests to", "request to").removesuffix("s")
     return f"{int(value):,} {words}"
+
+
+def _shown(sums: Mapping[str, float], usd: float | None) -> bool:
+    """Returns whether more than zeros would be said of a stage."""
+    return bool(usd and usd >= 0.00005) or any(round(value) for value in sums.values())
 
 
 def _cost(spent: Totals, stages: list[str], usd: float | None, total: float) -> str:
