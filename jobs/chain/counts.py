@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.chain.arms.shared_work import Answer, Reading
-from jobs.chain.drift import DRIFT, Drifted, is_drifted
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.drift import DRIFT, Drifted, flagged, is_drifted
 from jobs.counts import (
     FAILED_BY_OUTAGES,
     ErrorCount,
@@ -111,46 +111,40 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
         counts["not_selected"] += planned - len(chosen)
         counts.update(SelectedQueries(query_type, strategy).key for strategy in chosen)
         counts[StrategiesOfQueries(query_type, len(chosen)).key] += 1
-    counts.update(_guard_counts(table, rewrites))
-    return counts
-
-
-def _guard_counts(table: pa.Table, rewrites: pa.Table) -> Counter[str]:
-    counts: Counter[str] = Counter()
     rows, flags = unnested(rewrites, "guards")
     strategies = rewrites.column("strategy").combine_chunks().take(pa.array(rows))
     for (strategy, flag), n in Counter(zip(strategies.to_pylist(), flags.to_pylist(), strict=True)).items():
         counts[FlaggedTexts(strategy, flag).key] = n
     for one in unnested(table, "guarded")[1].to_pylist():
         counts[LeftOutTexts(one["strategy"], one["guard"]).key] += one["texts"]
-        counts[Unsearched(one["strategy"]).key] += one["unsearched"] if one["guard"] == NEAR_DUPLICATE else 0
-    return +counts
+        if one["guard"] == NEAR_DUPLICATE and one["unsearched"]:
+            counts[Unsearched(one["strategy"]).key] += one["unsearched"]
+    return counts
 
 
-def flag_counts(
-    rewrites: Sequence[Sequence[Mapping[str, Any]]],
-    reading: Reading,
-    answer: Answer,
-    far: Drifted,
-) -> Counter[str]:
-    """Returns what the guards found in the texts of an arm in a block, as a run of that arm counts them.
+def note_drift(
+    table: pa.Table, counts: Counter[str], work: SharedWork, search: int, far: Drifted, rewrites: Sequence[Any]
+) -> pa.Table:
+    """Returns the block with the flags of drift; of several arms all flags of guards are counted, as a run of each would.
 
     Near-duplicates are left out: whether a text has an earlier one depends on the other strategies of an arm, and arms share
     texts.
 
     Args:
+        table: The block.
+        counts: Of the block; those of several arms are added.
+        work: Of all arms.
+        search: The index of that by whose vectors texts have drifted.
+        far: The texts that have drifted; they count in arms that weigh lists by cosines.
         rewrites: Of all readings, row by row.
-        reading: That of the arm.
-        answer: The arm.
-        far: The texts that have drifted, by the vectors of an arm that weighs lists by cosines.
     """
-    far = far if answer.fuse.redundancy == "cosine" else set()
-    flagged: Counter[tuple[str, str]] = Counter()
-    for row, of_row in enumerate(rewrites if reading.engines else ()):
-        for one in of_row:
-            if one["arm"] != reading.name or one["strategy"] not in answer.strategies:
-                continue
-            flags = [flag for flag in one["guards"] or () if flag != NEAR_DUPLICATE]
-            flags += [DRIFT] if is_drifted(one, row, far) else []
-            flagged.update((one["strategy"], flag) for flag in flags)
-    return Counter({arm_key(answer.arm, FlaggedTexts(*of).key): n for of, n in flagged.items()})
+    if work.only is not None:
+        return flagged(table, far)
+    for answer in (answer for answer in work.answers if answer.search == search):
+        of_arm = far if answer.fuse.redundancy == "cosine" else set()
+        for row, of_row in enumerate(rewrites):
+            for rewrite in work.reading_of(answer).rewrites(answer.strategies, of_row):
+                flags = [flag for flag in rewrite["guards"] or () if flag != NEAR_DUPLICATE]
+                flags += [DRIFT] if is_drifted(rewrite, row, of_arm) else []
+                counts.update(arm_key(answer.arm, FlaggedTexts(rewrite["strategy"], flag).key) for flag in flags)
+    return table

@@ -1,8 +1,7 @@
 """The schemas of the chain's columns in flight, and of the tables of a job of several arms.
 
-In flight `rewrites`, `selections` and `guarded` name the first arm that has them; `runs` are the lists of each search, which
-refer to the distinct `lists` of their query; `web` has the pages of the web in them; `documents` are the distinct documents of
-a query that any arm has; `fused`, `scores` and `ranked` refer to them and to each other by index.
+In flight, `rewrites`, `selections` and `guarded` name the first arm that has them. `documents` are the distinct documents of a
+query that any arm has; `fused` and `scores` refer to them by index, and they to the pages of `web`.
 """
 
 from __future__ import annotations

@@ -56,6 +56,10 @@ class Reading:
     engines: Mapping[str, AnsweredBy] = field(default_factory=dict)
     gate: RewriteGate | None = None
 
+    def rewrites(self, strategies: Collection[str], rewrites: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Returns the rewrites of a query that are texts of this reading and of these strategies."""
+        return [one for one in rewrites if self.engines and one["arm"] == self.name and one["strategy"] in strategies]
+
 
 @dataclass(frozen=True)
 class Search:
@@ -175,11 +179,7 @@ class SharedWork:
     def texts_of(self, number: int, rewrites: Iterable[Mapping[str, Any]]) -> list[str]:
         """Returns the texts that an answer, by its index, has of the rewrites of a query."""
         answer = self.answers[number]
-        reading = self.reading_of(answer)
-        return [
-            one["text"] for one in rewrites
-            if reading.engines and one["arm"] == reading.name and one["strategy"] in answer.strategies
-        ]  # fmt: skip
+        return [one["text"] for one in self.reading_of(answer).rewrites(answer.strategies, rewrites)]
 
     @property
     def engines(self) -> dict[str, AnsweredBy]:

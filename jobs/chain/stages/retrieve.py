@@ -16,11 +16,11 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import heartbeat
 from cluster.storage import open_storage
-from jobs.chain.arms.shared_work import Reading, Search, SharedWork
-from jobs.chain.counts import flag_counts, with_counts
-from jobs.chain.drift import drifted, flagged
+from jobs.chain.arms.shared_work import Search
+from jobs.chain.counts import note_drift, with_counts
+from jobs.chain.drift import drifted
 from jobs.chain.fill import fill
-from jobs.chain.lists import Found, lists_of, stored_rows
+from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.searches import BlockSearches, Retrieval, RoutedSearch, Wanted, opened_retriever
 from jobs.chain.stages.candidates import BlockCandidates, candidate_columns, united
@@ -72,37 +72,35 @@ class Retrieve:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm and costs."""
-        with self.retrieval.block(table, self._work.only is None, known_lists(table)) as block:
-            return self._retrieved(table, block)
-
-    def _retrieved(self, table: pa.Table, block: BlockSearches) -> pa.Table:
-        work = self._work
-        rewrites = table.column("rewrites").to_pylist()
-        texts = self._texts(rewrites, table.column("query").to_pylist())
-        vectors = self._vectors(block.query_ids, texts)
-        routed = [
-            RoutedSearch(search, self._routed(search, texts[number]), work.arms_of(number))
-            for number, search in enumerate(work.searches)
-        ]
-        found = self._lists(block, routed)
-        table, stored = with_web(table, routed, found, block.web)
-        if work.keep_lists:
-            ids, first = table.column("query_id").combine_chunks(), work.answers[0]
-            stored["runs"] = stored_rows(ids, found[first.search], first.retrieved)
-        began, lists = time.perf_counter(), []
-        for number, (search, of) in enumerate(zip(work.searches, found, strict=True)):
-            dense, of_texts = work.compared_by(number), texts[number]
-            known = None if dense is None else np.stack([vectors[dense][text.search] for text in of_texts])
-            table = self._noted_drift(table, block, number, drifted(of_texts, known, _guards(work, search).drift), rewrites)
-            cosines = similarity(table.num_rows, of_texts, known)
-            lists.append(SearchLists(lists_of(of, search), table.num_rows, cosines, block.pages(search, of), work.keep_sources))
-        table = with_appended(table, "costs", block.spent)
-        table, candidates = self._fused(table, block, lists, began)
-        best = self._best(table.num_rows, lists)
-        nothing = pa.array([[]] * table.num_rows, pa.list_(FILE))
-        table = with_counts(without_columns(table, self.DROPS), block.counts)
-        table = with_columns(table, self.ADDS, [*candidates, pa.array(best, pa.list_(BEST)), nothing])
-        return with_stored(table, self._storage, stored)
+        work, rows = self._work, table.num_rows
+        with self.retrieval.block(table, work.only is None, known_lists(table)) as block:
+            rewrites = table.column("rewrites").to_pylist()
+            texts = self._texts(rewrites, table.column("query").to_pylist())
+            vectors = self._vectors(block.query_ids, texts)
+            routed = [
+                RoutedSearch(search, self._routed(search, texts[number]), work.arms_of(number))
+                for number, search in enumerate(work.searches)
+            ]
+            found = block.search(routed)
+            table, stored = with_web(table, routed, found, block.web)
+            if work.keep_lists:
+                ids, first = table.column("query_id").combine_chunks(), work.answers[0]
+                stored["runs"] = stored_rows(ids, found[first.search], first.retrieved)
+            began, lists = time.perf_counter(), []
+            for number, (search, of) in enumerate(zip(work.searches, found, strict=True)):
+                dense, of_texts = work.compared_by(number), texts[number]
+                known = None if dense is None else np.stack([vectors[dense][text.search] for text in of_texts])
+                far = drifted(of_texts, known, work.readings[search.reading].rewriting.guards.drift)
+                table = note_drift(table, block.counts, work, number, far, rewrites)
+                cosines, pages = similarity(rows, of_texts, known), block.pages(search, of)
+                lists.append(SearchLists(lists_of(of, search), rows, cosines, pages, work.keep_sources))
+            table = with_appended(table, "costs", block.spent)
+            table, candidates = self._fused(table, block, lists, began)
+            best = pa.array(self._best(rows, lists), pa.list_(BEST))
+            nothing = pa.array([[]] * rows, pa.list_(FILE))
+            table = with_counts(without_columns(table, self.DROPS), block.counts)
+            table = with_columns(table, self.ADDS, [*candidates, best, nothing])
+            return with_stored(table, self._storage, stored)
 
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
@@ -112,7 +110,9 @@ class Retrieve:
             key = search.reading, self._work.strategies(number)
             if key not in known:
                 reading = self._work.readings[search.reading]
-                known[key] = _row_texts(queries, rewrites, reading, key[1])
+                used = [reading.rewrites(key[1], of_row) for of_row in rewrites]
+                as_one = searched_as_one(reading.rewriting.pool)
+                known[key] = [text for row, query in enumerate(queries) for text in query_texts(row, query, used[row], as_one)]
             found.append(known[key])
         return found
 
@@ -130,9 +130,6 @@ class Retrieve:
     def _indexed_texts(self, key: str) -> Texts:
         """Returns what returns the texts of documents, by the key of a retriever."""
         return partial(planned_documents(self._work.retrievers[key]).texts, alive=heartbeat)
-
-    def _lists(self, block: BlockSearches, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
-        return block.search(routed)
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
@@ -154,16 +151,6 @@ class Retrieve:
             found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
             store.save()
         return found
-
-    def _noted_drift(self, table: pa.Table, block: BlockSearches, number: int, far: Any, rewrites: Sequence[Any]) -> pa.Table:
-        """Returns the block with the flags of texts that have drifted; of several arms they are counted alone."""
-        work = self._work
-        if work.only is not None:
-            return flagged(table, far)
-        reading = work.readings[work.searches[number].reading]
-        for answer in (one for one in work.answers if one.search == number):
-            block.counts.update(flag_counts(rewrites, reading, answer, far))
-        return table
 
     def _fused(
         self, table: pa.Table, block: BlockSearches, lists: Sequence[SearchLists], began: float
@@ -191,16 +178,3 @@ class Retrieve:
             for row, retriever, score in lists[number].best():
                 best[row].append({"search": number, "retriever": retriever, "score": score})
         return best
-
-
-def _guards(work: SharedWork, search: Search) -> Any:
-    return work.readings[search.reading].rewriting.guards
-
-
-def _row_texts(queries: Sequence[str], rewrites: Sequence[Any], reading: Reading, strategies: frozenset[str]) -> list[Text]:
-    """Returns the texts of these strategies in a reading, row by row; of one without engines the originals alone."""
-    found = []
-    for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
-        used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
-        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool))
-    return found

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
-import uuid
 from collections import Counter
 from dataclasses import asdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
-from cluster.run.stage import heartbeat, shard_of
+from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.counts import BlockErrors, one_arm_counts
 from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.row_groups import RowGroups
 from jobs.chain.stages.stored_rows import (
     candidates_table,
     costs_columns,
@@ -35,8 +33,6 @@ from jobs.chain.tables import ARM_STORED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import COMMITTED, ELAPSED, STORED, unnested
-
-ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
 
 
 class Write:
@@ -104,7 +100,7 @@ class Write:
     def _results(self, shard: int, ids: pa.Array, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
         """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
         counts: Counter[str] = Counter()
-        with _Written(self._storage, "results", shard) as results, _Written(self._storage, "tails", shard) as tails:
+        with RowGroups(self._storage, "results", shard) as results, RowGroups(self._storage, "tails", shard) as tails:
             for number, answer in enumerate(self._work.answers):
                 found, behind = results_of(ids, block, self._work, number)
                 queries = pc.count_distinct(found.column("query_id")).as_py()
@@ -119,42 +115,6 @@ class Write:
         counts["results"] = results.file.rows
         files = {name: [one.file] for name, one in (("results", results), ("tails", tails)) if one.file.rows}
         return counts, files
-
-
-class _Written:
-    """A file of one table, written one row group after the other: memory holds one group's rows."""
-
-    def __init__(self, storage: Storage, table: str, shard: int) -> None:
-        self._storage, self._key = storage, f"{table}/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet"
-        self._schema, self._sink, self._group = ARM_STORED[table], io.BytesIO(), list[pa.Table]()
-        self.file = File(self._key, 0, 0)
-
-    def __enter__(self) -> _Written:
-        self._writer = pq.ParquetWriter(self._sink, self._schema, compression="zstd")
-        return self
-
-    def add(self, rows: pa.Table) -> None:
-        """Adds rows."""
-        self._group.append(rows)
-        self.file = self.file._replace(rows=self.file.rows + rows.num_rows)
-        if sum(one.num_rows for one in self._group) >= ROW_GROUP:
-            self._write()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            return
-        if self._group:
-            self._write()
-        self._writer.close()
-        data = self._sink.getvalue()
-        self.file = self.file._replace(size=len(data))
-        if self.file.rows:
-            self._storage.put(self._key, data)
-
-    def _write(self) -> None:
-        self._writer.write_table(pa.concat_tables(self._group))
-        self._group = []
-        heartbeat()
 
 
 def files_before(table: pa.Table) -> dict[str, list[File]]:

@@ -7,8 +7,7 @@ next stage asks.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import Ask, LlmBlock, Reply, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.steps.grading import document_values, grade_of
+from jobs.chain.steps.grading import document_values, grade_of, named_sentences, numbered_sentences
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
 from jobs.chain.worker import WorkerJob
 from jobs.config.settings import WebSearchSettings
@@ -32,7 +31,6 @@ from rewriters.steps.reading import MESSAGES
 from rewriters.steps.settings import AMBIGUOUS, RELEVANT, GradeSettings
 
 RERANK = "rerank"  # value of `grade.by`
-NONE_KEPT = "none"  # what the LLM says where no sentence helps
 
 
 class Graded(NamedTuple):
@@ -173,20 +171,3 @@ def _said(block: LlmBlock, key: str, asks: Sequence[Ask], replies: Sequence[Repl
 def _set_grade(settings: GradeSettings, graded: dict[str, Any], grade: float | None) -> None:
     if grade is not None and not isnan(grade):  # else the reranker has failed on the query, and said so
         graded |= {"grade": grade, "verdict": settings.verdict(grade)}
-
-
-def numbered_sentences(sentences: Iterable[str]) -> str:
-    """Returns the sentences of a document as an LLM is shown them that says which help."""
-    return "\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(sentences, start=1))
-
-
-def named_sentences(said: str, sentences: int) -> list[int] | None:
-    """Returns the distinct numbers of sentences that an answer names, in order; None: it names others, or says no number."""
-    parts = re.findall(r"(\d{1,6})(?:\s*[-–—]\s*(\d{1,6}))?", said)
-    ends = [(int(first), int(last or first)) for first, last in parts]
-    if any(last - first > sentences for first, last in ends):
-        return None
-    numbers = sorted({one for first, last in ends for one in range(first, last + 1)})
-    if not numbers:
-        return [] if said.strip(" .").casefold() == NONE_KEPT else None
-    return numbers if numbers[0] >= 1 and numbers[-1] <= sentences else None

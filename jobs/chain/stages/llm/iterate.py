@@ -7,8 +7,7 @@ refined query is a text of the strategy `iterate`, its position is the round. It
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,163 +16,24 @@ import pyarrow as pa
 
 from cluster.run.stage import heartbeat
 from cluster.storage import open_storage
-from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.arms.tasks import LlmTask
-from jobs.chain.block import LlmBlock, Step
+from jobs.chain.block import LlmBlock
 from jobs.chain.lists import lists_of, stored_rows
-from jobs.chain.search_texts import Text
-from jobs.chain.searches import Retrieval, RoutedSearch
+from jobs.chain.searches import Retrieval
 from jobs.chain.stages.candidates import UNRANKED, BlockCandidates, Candidates, candidate_columns, moved_scores, united
 from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.fuse import SearchLists
 from jobs.chain.stages.llm.first_results import ShownResults
 from jobs.chain.stages.llm.merging import merged
+from jobs.chain.stages.llm.rounds import ArmRounds, refine
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web
-from jobs.chain.steps.contexts import FoundText, TokensOf, context_of, token_counter
-from jobs.chain.steps.grading import document_values, grade_of
+from jobs.chain.steps.contexts import token_counter
 from jobs.chain.tables import ARM_ROUND, ASKED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import RoundQueries
-from jobs.job.steps import LABEL_GRADES
-from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY, with_appended
-from retrievers.retriever import SearchText
-from retrievers.settings import FuseSettings
-from rewriters.guards.mask import Mask, unmasked
-from rewriters.normalise import normalise
-from rewriters.steps.reading import StepResult
-from rewriters.steps.settings import LABEL_VARIABLES, LabelGradeSettings
-
-RERANK = "rerank"  # value of `iterate.by`
-
-
-class ArmRounds:
-    """The rounds of one arm in a block, while they are made.
-
-    Attributes:
-        number: The arm's index.
-        answer: The arm, as the lists of its refined queries are fused.
-        task: How its queries are refined.
-        grading: How documents are graded before; None: they are not.
-        rounds: How many there are, and when.
-        search: Of its refined queries.
-        tried: The refined queries of each row.
-        best: The best score of each row so far, shape (rows,); -inf: none.
-        ended: The rows without a further round, shape (rows,), bool.
-        rankings: The candidates of each round, those before the first included.
-    """
-
-    def __init__(self, number: int, work: SharedWork, candidates: Candidates, best: Sequence[Any]) -> None:
-        """Begins before the first round; `best` is the column of a block."""
-        answer, rows = work.answers[number], candidates.rows
-        search, fuse = work.searches[answer.search], {"weights": {ORIGINAL: 0.0}, "redundancy": "none"}
-        self.number, self.task, self.grading = number, answer.tasks["iterate"], answer.tasks.get(LABEL_GRADES)
-        self.rounds = self.task.rounds
-        self.answer = replace(answer, strategies=frozenset({ITERATE}), fuse=answer.fuse.model_copy(update=fuse))
-        routed = {name: search.retrievers[name] for name in search.route(ITERATE)}
-        lists = [(row, one["retriever"], one["score"]) for row, of_row in enumerate(best) for one in of_row
-                 if one["search"] == answer.search]  # fmt: skip
-        self.search = replace(search, retrievers=routed, together=frozenset(), joined=None, fuse=FuseSettings())
-        self.tried: list[list[str]] = [[] for _ in range(rows)]
-        self.best, self.ended = np.full(rows, -np.inf), np.zeros(rows, dtype=bool)
-        self.rankings = [BlockCandidates(candidates.doc_ids, candidates.pages, {number: candidates.of(number)})]
-        self.note_lists(lists)
-
-    def note_lists(self, lists: Iterable[tuple[int, str, float]]) -> None:
-        """Notes the best scores of lists, where rounds go by a retriever's: row, retriever and score of each."""
-        for row, retriever, score in lists:
-            if retriever == self.rounds.by:
-                self.best[row] = max(self.best[row], score)
-
-    def note_scores(self, block: Candidates) -> None:
-        """Notes the best scores of the reranker, where rounds go by them; where it failed, rounds end."""
-        if self.rounds.by != RERANK:
-            return
-        assert self.answer.reranker is not None
-        self.ended |= ~block.has_scores
-        of = block.of(self.number)
-        own = block.rank_in(self.number) <= block.pairs(self.number)[of.row]
-        np.fmax.at(self.best, of.row[own], block.reranked[self.answer.reranker][of.document[own]])
-
-    def due(self, number: int) -> list[int]:
-        """Returns the rows that need a round: their best score is below the threshold, and none has failed on them."""
-        if number > self.rounds.rounds:
-            return []
-        return np.flatnonzero(~self.ended & ((self.best < self.rounds.below) | np.isneginf(self.best))).tolist()
-
-    def routed(self, texts: Mapping[int, str], number: int) -> RoutedSearch:
-        """Returns the searches of a round; `texts`: row -> its refined query."""
-        of = [Text(row, 1, ITERATE, number, 1.0, 1.0, SearchText(text, "query")) for row, text in texts.items()]
-        return RoutedSearch(self.search, dict.fromkeys(self.search.retrievers, of), {self.answer.strategies: [self.answer.arm]})
-
-
-def refine(
-    of: ArmRounds, block: LlmBlock, number: int, shown: Mapping[int, Sequence[FoundText]], count_tokens: TokensOf
-) -> Step[dict[int, dict[str, Any]]]:
-    """Refines queries from their first results; one that cannot be read, or was searched before, ends their rounds.
-
-    Args:
-        of: The rounds of the arm.
-        block: The queries.
-        number: Of the round.
-        shown: Row -> its first results.
-        count_tokens: Returns the tokens of a text.
-
-    Returns:
-        Row -> the refined query, and what it was made from, as a row of rounds/.
-    """
-    task, found = of.task, dict[int, dict[str, Any]]()
-    graded = {row: list(documents) for row, documents in shown.items()}
-    if of.grading is not None:
-        places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
-        most = of.grading.settings.document_chars if isinstance(of.grading.settings, LabelGradeSettings) else None
-        asks = [
-            block.ask(of.grading, row, document_values(one.text, most)).about(one.doc_id)
-            for row, documents in graded.items()
-            for one in documents
-        ]
-        for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
-            if (grade := grade_of(reply.result)) is None:
-                block.note(ask, reply, f"document {graded[row][place].doc_id!r}: ")
-            else:
-                graded[row][place] = graded[row][place]._replace(grade=float(grade))
-    asks, contexts = [], []
-    for row, documents in graded.items():
-        context, mask = context_of(task, documents, count_tokens), Mask(task.mask)
-        tried = "\n".join(mask(text) for text in of.tried[row]) or "(none)"
-        values = {"documents": context.text, "tried": tried}
-        if of.rounds.labels is not None and task.step.variables & LABEL_VARIABLES:
-            values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
-        asks.append(block.ask(task, row, values, mask))
-        contexts.append(context)
-    for ask, reply, context in zip(asks, (yield asks), contexts, strict=True):
-        text, reason, message = _refined(task, reply.result, ask.mask, [block.queries[ask.row].text, *of.tried[ask.row]])
-        if reason is not None:
-            of.ended[ask.row] = True
-            block.note(ask, reply, reason=reason, message=message)
-            continue
-        of.tried[ask.row].append(text)
-        labelled = zip(context.documents, context.labels, strict=True)
-        best = float(of.best[ask.row])
-        found[ask.row] = {
-            "answer": of.number, "round": number, "best": None if np.isneginf(best) else best, "text": text, "new": 0,
-            "model": reply.completion.model, "prompt_hash": ask.request.prompt_hash,
-            "documents": [{"doc_id": doc_id, "label": label or None} for doc_id, label in labelled],
-        }  # fmt: skip
-    return found
-
-
-def _refined(task: LlmTask, result: StepResult, mask: Mask, searched: Collection[str]) -> tuple[str, str | None, str | None]:
-    """Returns the refined query of an answer, and why it is not searched, if it is not: reason and message."""
-    said = result.text if task.step.output == "text" else result.fields.get("query")
-    text = " ".join(unmasked(said or "", mask.values).split())
-    if result.reason is None and not text:
-        return "", "unparsable", "the answer has no query"
-    if result.reason is None and normalise(text) in map(normalise, searched):
-        return text, REPEATED_QUERY, "the refined query is one that was searched already, so no round follows"
-    return text, result.reason, result.message
+from jobs.tables import ITERATE, with_appended
 
 
 class Iterate(LlmStage):
@@ -228,18 +88,12 @@ class Iterate(LlmStage):
                     table = self._searched(table, block, {at: arms[at] for at in texts}, texts, number)
                 had, results = results, ShownResults(table, self._work)
                 for at, found in refined.items():
-                    self._add(rounds, found, *(one.doc_ids(at, self._work.answers[at].keep) for one in (had, results)))
+                    before, after = (shown.doc_ids(at, self._work.answers[at].keep) for shown in (had, results))
+                    for row, refined_query in found.items():
+                        rounds[row].append(refined_query | {"new": len(set(after[row]) - set(before[row]))})
                     block.count(at, RoundQueries(number).key, len(found))
             heartbeat()
         return table.drop_columns(list(self.DROPS)), rounds
-
-    def _add(
-        self, rounds: Sequence[list[dict[str, Any]]], found: Mapping[int, dict[str, Any]], had: Sequence[list[str]],
-        has: Sequence[list[str]],
-    ) -> None:  # fmt: skip
-        """Adds a round of an arm to those of each row, with how many of its results are new."""
-        for row, one in found.items():
-            rounds[row].append(one | {"new": len(set(has[row]) - set(had[row]))})
 
     def _searched(
         self,
