@@ -8,6 +8,7 @@ input or cluster), 130 / 143 interrupted.
 
 from __future__ import annotations
 
+import inspect
 import os
 import select
 import shlex
@@ -21,8 +22,8 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cluster.errors import ConfigError, DmqrError, Stopped, UnavailableError, nearest
-from dmqr.arguments import SHELLS, Verb, completion, help_page, overview, parsed, verb_names, verbs
+from cluster.errors import ConfigError, DmqrError, Stopped, UnavailableError
+from dmqr.arguments import VERB_NAMES, function_of, parsed, spelled
 from dmqr.face import COMMAND_LINE, Face
 from dmqr.results import WIDTH
 
@@ -61,74 +62,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
-    """Answers what is asked of the command line itself, or runs a verb."""
-    options = words[: words.index("--")] if "--" in words else words
+    """Runs the function of one command, and says in one line why it is refused or has failed."""
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    verb = next((name for name in VERB_NAMES if words[: len(name.split())] == name.split()), "")
     try:
-        if not words or words[0] == "help" or {"--help", "-h"} & {*options}:
-            print(_help([word for word in words if not word.startswith("-")][words[:1] == ["help"] :]), end="")
-        elif words[0] == "--version":
-            import importlib.metadata
-
-            print(f"dmqr {importlib.metadata.version('dmqr')}")
-        elif words[0] == "--print-completion":
-            print(completion(_known("shell", "".join(words[1:2]), SHELLS)))
-        else:
-            return _verb(_verb_of(words), words)
-    except ConfigError as error:
-        return say(words[0] if words[0] in verb_names() else "", error, 2)
-    return 0
-
-
-def _help(words: list[str]) -> str:
-    named = verbs(_known("verb", words[0], verb_names())) if words else []
-    return "\n".join(map(help_page, [verb for verb in named if verb.name in " ".join(words)] or named)) or overview()
-
-
-def _verb_of(words: list[str]) -> Verb:
-    named = {verb.name.partition(" ")[2]: verb for verb in verbs(_known("verb", words[0], verb_names()))}
-    return named[""] if "" in named else named[_known("action", "".join(words[1:2]), [*named])]
-
-
-def _known(what: str, given: str, known: Sequence[str]) -> str:
-    if given in known:
-        return given
-    raise ConfigError("argument", f"unknown {what} {given!r}{nearest(given, known)}; see dmqr help")
-
-
-def _verb(verb: Verb, words: list[str]) -> int:
-    try:
-        given, named = parsed(verb, words[len(verb.name.split()) :])
-        face = CommandLine(verb.name, words, named.pop("json", False))
+        function, given, named = parsed(words)
+        face = CommandLine(verb, words, named.pop("json", False))
         before = COMMAND_LINE.set(face)
         try:
-            return _show(verb.name, verb.function(*given, **named), face.as_json)
+            return _show(verb, function(*given, **named), face.as_json)
         except Stopped as stop:
             if stop.found is not None:
-                _show(verb.name, stop.found, face.as_json)
+                _show(verb, stop.found, face.as_json)
             raise
         finally:
             COMMAND_LINE.reset(before)
     except DmqrError as error:
-        name = error.line.split(" ")[0].rstrip(":")
-        spelled = {argument.parameter: argument.spelled.partition("|")[0] for argument in verb.arguments}
-        if error.code in ("argument", "judgements"):  # the function names a parameter, a person has typed an option
-            error.line = error.line.replace(name, spelled.get(name, name), 1)
+        if error.code in ("argument", "judgements") and verb:  # the function names a parameter, a person has typed an option
+            name = error.line.split(" ")[0].rstrip(":")
+            parameter = inspect.signature(function_of(verb)).parameters.get(name)
+            error.line = error.line if parameter is None else error.line.replace(name, spelled(parameter).partition("|")[0], 1)
         error.line = with_config(error.line, words)
-        return say(verb.name, error, error.exit_code)
+        return say(verb, error, error.exit_code)
     except KeyboardInterrupt as stop:
-        return say(verb.name, str(stop) or "interrupted; start it again", 130)
+        return say(verb, str(stop) or "interrupted; start it again", 130)
     except SystemExit as stop:  # raised by Ray on SIGTERM during its start
-        return say(verb.name, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
+        return say(verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
     except ModuleNotFoundError as error:
         package = (error.name or str(error)).partition(".")[0]
         remedy = "run the Python that this project is installed in; for a submitted job activate its environment before"
         remedy += " `ray start` on every node, or submit with --pip"
         refusal = ConfigError("package-missing", f"{sys.executable}: has no package {package}; {remedy}")
-        return say(verb.name, refusal, 2)
+        return say(verb, refusal, 2)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             raise
-        return say(verb.name, _failure(verb.name, error), 1)
+        return say(verb, _failure(verb, error), 1)
 
 
 def _failure(verb: str, error: Exception) -> str:
@@ -160,6 +130,8 @@ def _show(verb: str, result: Any, as_json: bool, *, several: bool = False) -> in
 
     from jobs.terminal.tables import page_text
 
+    if result is None:  # help is printed already
+        return 0
     if isinstance(result, str):
         print(result, end="" if not result or result.endswith("\n") else "\n")
         return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dmqr.arguments import parsed, verb_names, verbs
+from dmqr.arguments import VERB_NAMES, function_of, parsed
 from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED, WEB_ANSWERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +73,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
 
 
 def test_every_verb_and_table_is_explained() -> None:
-    for verb in verb_names():
+    for verb in {name.split()[0] for name in VERB_NAMES}:
         assert re.search(rf"^\| `dmqr {verb}(`| (\w+ )?(CONFIG|RUN|SET))", README, re.MULTILINE), verb
     for table in STORED:
         assert re.search(rf"^\|[^|]*`{table}/`[^|]*\|", README, re.MULTILINE), table
@@ -82,8 +82,8 @@ def test_every_verb_and_table_is_explained() -> None:
 @pytest.mark.parametrize("command", commands())
 def test_every_command_can_be_typed(command: str) -> None:
     words = shlex.split(command, comments=True)[1:]
-    (verb,) = [verb for verb in verbs(words[0]) if words[: len(verb.name.split())] == verb.name.split()]
-    parsed(verb, words[len(verb.name.split()) :])
+    (verb,) = [verb for verb in VERB_NAMES if words[: len(verb.split())] == verb.split()]
+    assert parsed(words)[0] is function_of(verb)
 
 
 def test_there_are_commands() -> None:

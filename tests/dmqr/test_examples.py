@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from dmqr.arguments import verbs
+from dmqr.arguments import VERB_NAMES, documented, function_of
 from tests.support.jobs.tables_page import BLOCKS, cells, example
 from tests.support.jobs.whole_runs import PATIENCE, ROOT, rows
 
 pytestmark = pytest.mark.slow
 
 ON_A_CLUSTER = ("submit", "logs", "stop")  # tests/jobs/submit/test_on_a_cluster.py types them
-VERBS = {verb.name: verb for verb in verbs()}
-HERE = [verb for verb in VERBS if verb not in ON_A_CLUSTER]
+EXAMPLES = {verb: documented(function_of(verb))[2] for verb in VERB_NAMES}
+HERE = [verb for verb in VERB_NAMES if verb not in ON_A_CLUSTER]
 Done = dict[str, subprocess.CompletedProcess[str]]
 
 
@@ -43,13 +43,13 @@ def typed(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def done(folder: Path) -> Done:
-    return {name: typed(VERBS[name].example, folder) for name in HERE}
+    return {name: typed(EXAMPLES[name], folder) for name in HERE}
 
 
 @pytest.mark.parametrize("verb", HERE)
 def test_the_example_works_as_written(verb: str, done: Done) -> None:
     assert done[verb].returncode == 0, done[verb].stderr
-    assert VERBS[verb].example.startswith(f"dmqr {verb} ")
+    assert EXAMPLES[verb].startswith(f"dmqr {verb} ")
 
 
 def test_what_they_print(done: Done, folder: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_they_print(done: Done, folder: Path) -> None:
 
 def test_try_finds_what_the_run_has_found(done: Done, folder: Path) -> None:
     run = Path(done["run"].stdout.splitlines()[-1])
-    trial = json.loads(typed(VERBS["try"].example, folder, "--json").stdout)[0]
+    trial = json.loads(typed(EXAMPLES["try"], folder, "--json").stdout)[0]
     of_run = sorted((row for row in rows(run, "results") if row["query_id"] == trial["query_id"]), key=lambda row: row["rank"])
     lists = ("strategy", "position", "retriever", "rank")
     assert [hit["doc_id"] for hit in trial["results"]] == [row["doc_id"] for row in of_run]
@@ -88,10 +88,10 @@ def test_the_tables_page_shows_what_its_examples_print(done: Done, folder: Path)
 
 
 def test_json_of_a_finished_run(done: Done, folder: Path) -> None:
-    again = json.loads(typed(VERBS["run"].example, folder, "--json").stdout)
+    again = json.loads(typed(EXAMPLES["run"], folder, "--json").stdout)
     assert again["folder"] == done["run"].stdout.splitlines()[-1]
     assert again["counts"]["queries"] == again["log"]["queries"] == 176
-    planned = json.loads(typed(VERBS["plan"].example, folder, "--json").stdout)
+    planned = json.loads(typed(EXAMPLES["plan"], folder, "--json").stdout)
     assert (planned["state"], planned["left"]["queries"]) == ("finished", 0)
 
 

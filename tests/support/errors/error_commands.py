@@ -102,7 +102,7 @@ def exported(hits: int) -> Spoil:
 
 
 CONFIG = [
-    typed("argument", "unknown argument '--sett'", "run", "job.yaml", "--sett", "a=b"),
+    typed("argument", "Unknown option: --sett", "run", "job.yaml", "--sett", "a=b"),
     typed("argument", "is not a date", "plan", "job.yaml", "--date", "soon"),
     typed("argument", "one QUERY is sent; put it in quotes", "try", "job.yaml", "blue", "sky"),
     typed("config-file", "give a YAML file", "run", "none.yaml"),
