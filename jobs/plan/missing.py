@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ from jobs.chain.pipeline import COSTED
 from jobs.chain.store.spaces import kept_spaces
 from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity
 from jobs.job.prepare import Prepared, free_models
-from jobs.plan.amounts import Amount, total
+from jobs.plan.amounts import NOTHING, Amount, total
 from jobs.plan.reasons import StoredQueries
 from jobs.plan.sample import PaidSample
-from jobs.plan.survey import Surveyed, survey
+from jobs.plan.survey import Survey
 from jobs.plan.tokens import Tokens
 from jobs.plan.work import Component, WorkPart, work_of
 from jobs.run.gold_answers import gold_of_queries
@@ -32,14 +32,7 @@ _SPACES = {"rewrite": "completions", "retrieve": "lists", "rerank": "scores"}  #
 
 
 class _Missing(NamedTuple):
-    """What is missing of one component.
-
-    Attributes:
-        component: Stage and name, as costs have them.
-        part: What a query may need of it.
-        number: How many requests, searches or pairs.
-        quantities: Their tokens and seconds, as far as they are known.
-    """
+    """How much of a component is missing, with its tokens and seconds as far as they are known."""
 
     component: Component
     part: WorkPart
@@ -56,25 +49,19 @@ def missing_of(
     phase: Callable[[str], object] = lambda _: None,
     pay: Callable[[Collection[str]], PaidSample | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns what a job is to pay for, as JSON-able values.
+    """Returns what a job that is not finished is to pay for, as JSON-able values.
 
-    Args:
-        job: It is not finished.
-        queries: Of the job.
-        done: Numbers of the committed shards.
-        pools: Its workers.
-        phase: Is told how far it is.
-        pay: Pays for some of the queries of which something is missing, and keeps what it has paid for.
+    `done` are the committed shards; `pay` pays for some of the queries of which something is missing.
 
     Raises:
         DmqrError: An index, a recording or the store cannot be read.
     """
     job = replace(job, gold=gold_of_queries(job.prepared, queries))
-    looked = survey(job, queries, done, pools, phase)
+    looked = Survey(job, queries, done, pools, phase)
     paid = None if pay is None else pay(looked.lacking["rewrite"] or looked.lacking["retrieve"])
     if paid is not None:
-        looked = survey(job, queries, done, pools, phase)
-    prepared, parts = job.prepared, work_of(job.compiled.work).parts
+        looked = Survey(job, queries, done, pools, phase)
+    prepared, parts = job.prepared, work_of(job.compiled.work)
     stored = StoredQueries(looked.store, kept_spaces(prepared.config, job.compiled.work))
     tokens, rates = Tokens(job.compiled.work, parts.values(), stored), _rates(prepared, paid)
     found = []
@@ -85,24 +72,22 @@ def missing_of(
         else:
             quantities = tokens.quantities(number, part, looked.seen.requests[component]) or {}
         found.append(_Missing(component, part, number, quantities))
-    kinds = {kind: [one for one in found if one.part.kind == kind] for kind in QUANTITIES}
+    kinds = {kind: of for kind in QUANTITIES if (of := [one for one in found if one.part.kind == kind])}
     prices = prepared.prices
     untold = [kind for kind, of in kinds.items() if _sum_of("prompt_tokens", (one for one in of if one.part.engine)) is None]
     free = [] if prices is None else free_models(prepared.config, prices, prepared.rewriting.pool)
     return {
-        "kinds": {
-            kind: _values(stage, kinds[kind], looked, stored, prices) for kind, stage in QUANTITIES.items() if kinds[kind]
-        },
+        "kinds": {kind: _values(QUANTITIES[kind], of, looked, stored, prices) for kind, of in kinds.items()},
         "queries": looked.left,
         "looked": looked.looked("rewrite"),
         "wall_seconds": _wall_seconds(found, pools),
         "usd": None if prices is None else _usd(found, prices).values(),
         "unpriced": [*untold, *(f"tokens of {model} (no price)" for model in free)],
-    } | ({} if paid is None else {"sample": paid.values()})
+    } | ({} if paid is None else {"sample": {"folder": paid.folder, "queries": paid.queries, "usd": paid.usd}})
 
 
 def _values(
-    stage: str, found: Collection[_Missing], looked: Surveyed, stored: StoredQueries, prices: Prices | None
+    stage: str, found: Collection[_Missing], looked: Survey, stored: StoredQueries, prices: Prices | None
 ) -> dict[str, Any]:
     """Returns what is missing of a kind, as JSON-able values."""
     ids, is_whole = looked.why_ids(stage)
@@ -164,10 +149,9 @@ def _wall_seconds(found: Collection[_Missing], pools: Mapping[str, Pool]) -> flo
     """Returns the time on the wall of the pool that works longest; None: the time of some work is not known."""
     if _sum_of("seconds", found) is None:
         return None
-    seconds, workers = dict[str, float](), Counter[str]()
-    for one in found:
-        known = one.quantities.get("seconds")
-        seconds[one.component[0]] = seconds.get(one.component[0], 0.0) + (known.expected if known else 0.0)
+    seconds, workers = defaultdict[str, float](float), Counter[str]()
+    for (stage, _), _, _, quantities in found:
+        seconds[stage] += quantities.get("seconds", NOTHING).expected
     for name, pool in pools.items():
         workers[stage_of_pool(name)] += pool.workers
     return max((value / max(1, workers[stage]) for stage, value in seconds.items()), default=0.0)

@@ -10,7 +10,8 @@ import io
 import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,34 +32,19 @@ from jobs.terminal.live_display import LiveDisplay
 SEED = 0
 
 
-@dataclass(frozen=True)
-class PaidSample:
+class PaidSample(NamedTuple):
     """Queries that were paid for."""
 
-    folder: str
-    """Of their run."""
+    folder: str  # of their run
     queries: int
-    usd: float | None
-    """What they have cost; None without prices."""
-    made: Mapping[Component, list[float]]
-    """What each of them has lacked."""
-
-    def values(self) -> dict[str, object]:
-        """Returns it as JSON-able values."""
-        return {"folder": self.folder, "queries": self.queries, "usd": self.usd}
+    usd: float | None  # None without prices
+    made: Mapping[Component, list[float]]  # what each of them has lacked
 
 
 def pay_for_sample(
     prepared: Prepared, queries: PlannedQueries, ids: Collection[str], size: int, progress: LiveDisplay
 ) -> PaidSample | None:
-    """Runs some of the queries, and returns what they have cost; None where there are none.
-
-    Args:
-        prepared: The run that is planned.
-        queries: Of it.
-        ids: Of the queries of which something is missing.
-        size: How many are drawn.
-        progress: Shows how far it is.
+    """Runs `size` of the queries of a run of which something is missing, and returns what they have cost; None: there are none.
 
     Raises:
         ConfigError: There is no store that would keep what is paid for.

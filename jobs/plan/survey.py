@@ -11,7 +11,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from jobs.chain.stages.rewrite import Rewrite
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.web.search_web import SearchWeb
 from jobs.chain.stages.write import Write
-from jobs.chain.store.files import NO_STORE, StoreFiles
+from jobs.chain.store.files import NO_STORE
 from jobs.plan.amounts import Amount, exactly, of_others
 from jobs.plan.work import COUNTED, Component, WorkPart, component_of
 from jobs.plan.workers import LookingGate, LookingRetrieve, LookingScore, Seen, StoredAnswers, is_here
@@ -55,53 +55,60 @@ _ASKING = (Rewrite, Grade, Generate, Judge)
 _NOT_ENTERED: dict[Any, str] = {  # stages that search themselves, on which those behind them depend -> why they need it
     Iterate: "further rounds search anew", SearchWeb: "the web is asked where graded results do not suffice",
 }  # fmt: skip
+Meters = list[tuple[int, Meter]]
 _REWRITE, _RETRIEVE = COSTED.index("rewrite"), COSTED.index("retrieve")
 
 
 class _Looked(NamedTuple):
-    """The queries of a shard that were looked at.
+    """The queries of a shard that were looked at; arrays have shape (queries,)."""
 
-    Attributes:
-        known: Of each, the number of stages of `COSTED` of which all is known, shape (queries,).
-        followed: Whether each went on to retrieval.
-        missing: What a run would make, shape (queries,).
-        every: What it would make or take from the store, likewise.
-    """
-
-    known: np.ndarray
-    followed: np.ndarray
-    missing: Mapping[Component, np.ndarray]
-    every: Mapping[Component, np.ndarray]
+    known: np.ndarray  # the number of stages of `COSTED` of which all is known
+    followed: np.ndarray  # whether each went on to retrieval
+    missing: Mapping[Component, np.ndarray]  # what a run would make
+    every: Mapping[Component, np.ndarray]  # what it would make or take from the store
 
     def at(self, component: Component) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns what is missing, what there is in all, and whether there may be more, of queries that tell it."""
         stage, nothing = COSTED.index(component[0]), np.zeros(len(self.known))
         told = self.followed if stage >= _RETRIEVE else np.ones(len(self.known), dtype=bool)
-        missing, every = (of.get(component, nothing)[told] for of in (self.missing, self.every))
+        missing, every = (amounts.get(component, nothing)[told] for amounts in (self.missing, self.every))
         return missing, every, self.known[told] <= stage
 
 
-@dataclass
-class Surveyed:
-    """What was found in the store for a job."""
+class Survey:
+    """What a job would find in the store, and miss; nothing is written, and nothing is paid for."""
 
-    left: int
-    """Queries that are not committed."""
-    shards: int
-    """Shards that are not committed."""
-    store: StoreFiles
-    """The store as it was looked into."""
-    seen: Seen = field(default_factory=Seen)
-    lacking: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Stage -> query_ids of which it has found something missing."""
-    unseen: tuple[int, str] = (len(COSTED), "")
-    """The index of the first stage of `COSTED` that was not looked into, and why; none behind it was."""
-    looked_at: list[_Looked] = field(default_factory=list)
+    def __init__(
+        self,
+        job: Job,
+        queries: PlannedQueries,
+        done: Collection[int],
+        pools: Mapping[str, Pool],
+        phase: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Goes over the shards that are not `done`; `phase` is told how far it is."""
+        pending = [shard for shard in queries.shards if shard.number not in done]
+        self.left = sum(shard.rows for shard in pending)
+        """Queries that are not committed."""
+        self.store, self.seen = job.open_store(read_only=True), Seen()
+        self.lacking: dict[str, set[str]] = defaultdict(set)
+        """Stage -> query_ids of which it has found something missing."""
+        self.unseen = (len(COSTED), "")
+        """The index of the first stage of `COSTED` that was not looked into, and why; none behind it was."""
+        self._shards, self._looked = len(pending), list[_Looked]()
+        self._joins = any(search.together for search in job.compiled.work.searches)
+        most = LOOKED_WITHOUT_STORE if self.store is NO_STORE and not done else LOOKED
+        chosen = pending if self.left <= most else [pending[place] for place in _evenly(len(pending), SHARDS)]
+        with ExitStack() as stack:
+            meters = self._meters(job, queries, pools, stack)
+            for number, shard in enumerate(chosen, start=1):
+                phase(f"looking for what is missing: shard {number:,} of {len(chosen):,}")
+                self._look(meters, shard, most if chosen is pending else most // len(chosen), -(-FOLLOWED // len(chosen)))
 
     def looked(self, stage: str) -> int:
         """Returns how many queries were looked at in a stage."""
         behind = COSTED.index(stage) >= _RETRIEVE
-        return sum(int(shard.followed.sum()) if behind else len(shard.known) for shard in self.looked_at)
+        return sum(int(shard.followed.sum()) if behind else len(shard.known) for shard in self._looked)
 
     def why_ids(self, stage: str) -> tuple[list[str], bool]:
         """Returns queries of which something is missing up to a stage, `IDS` at most, and whether these are all."""
@@ -110,87 +117,59 @@ class Surveyed:
         return some, len(some) == len(ids) and self.looked(stage) == self.left
 
     def missing(self, component: Component, part: WorkPart, paid: Sequence[float] | None = None) -> Amount:
-        """Returns what all queries that are left lack of a component.
+        """Returns what all queries that are left lack of a component, of which each may need `part`.
 
-        Args:
-            component: The component.
-            part: What a query may need of it.
-            paid: What queries that were paid for have lacked; they tell what others with missing answers lack.
+        What queries that were `paid` for have lacked tells what others with missing answers lack.
         """
-        shards = [shard.at(component) for shard in self.looked_at]
+        shards = [shard.at(component) for shard in self._looked]
         usual = [value for _, every, is_open in shards for value in every[~is_open].tolist()]
         more = Amount(0, min(part.most, sum(usual) / len(usual)) if usual else part.most, part.most)
         if paid is not None:
             count = max(1.0, sum(is_open.sum() for *_, is_open in shards) * self.left / self.looked(component[0]))
             more = of_others(paid, count, part.most).times(1 / count)
-        ends = [
+        low, expected, high = (
             self._total([np.where(is_open, np.maximum(lacks, end), lacks) for lacks, _, is_open in shards], part.most)
             for end in more
-        ]
-        return Amount(ends[0].low, ends[1].expected, ends[2].high + part.in_rounds * self.left)
+        )
+        return Amount(low.low, expected.expected, high.high + part.in_rounds * self.left)
 
     def stored(self, component: Component) -> float:
         """Returns how much of a component the store has, of what is known to be needed."""
-        shards = [shard.at(component) for shard in self.looked_at]
+        shards = [shard.at(component) for shard in self._looked]
         return self._total([every - lacks for lacks, every, _ in shards], 0).expected
 
     def _total(self, shards: Sequence[np.ndarray], most: float) -> Amount:
         """Returns the sum over all queries that are left, by those of some shards."""
         values = np.concatenate([np.zeros(0), *shards])
-        rest = self.left - len(values)
-        if rest <= 0:
+        if (rest := self.left - len(values)) <= 0:
             return exactly(float(values.sum()))
-        if len(shards) == self.shards:
+        if len(shards) == self._shards:
             others = of_others(values.tolist(), rest, most)
         else:  # queries of a shard may be alike, so that a shard is what is sampled
-            size = self.left / self.shards
+            size = self.left / self._shards
             others = of_others([float(of.mean()) * size for of in shards if len(of)], rest / size, most * size)
         return exactly(float(values.sum())).plus(others)
 
-
-def survey(
-    job: Job,
-    queries: PlannedQueries,
-    done: Collection[int],
-    pools: Mapping[str, Pool],
-    phase: Callable[[str], object] = lambda _: None,
-) -> Surveyed:
-    """Returns what a job would find and miss, as `jobs.plan.missing.missing_of`; writes nothing, and pays for nothing."""
-    pending = [shard for shard in queries.shards if shard.number not in done]
-    found = Surveyed(sum(shard.rows for shard in pending), len(pending), job.open_store(read_only=True))
-    most = LOOKED_WITHOUT_STORE if found.store is NO_STORE and not done else LOOKED
-    chosen = pending if found.left <= most else [pending[place] for place in _evenly(len(pending), SHARDS)]
-    with ExitStack() as stack:
-        look = _Look(job, queries, pools, found, stack)
-        for number, shard in enumerate(chosen, start=1):
-            phase(f"looking for what is missing: shard {number:,} of {len(chosen):,}")
-            look.at(shard, most if chosen is pending else most // len(chosen), -(-FOLLOWED // len(chosen)))
-    return found
-
-
-class _Look:
-    """The stages as they look."""
-
-    def __init__(self, job: Job, queries: PlannedQueries, pools: Mapping[str, Pool], found: Surveyed, stack: ExitStack) -> None:
-        self._found, work = found, job.compiled.work
-        self._joins = any(search.together for search in work.searches)
-        self._meters: list[tuple[int, Meter]] = []
-        """Index in `COSTED` of each stage that is looked into, with its worker."""
+    def _meters(self, job: Job, queries: PlannedQueries, pools: Mapping[str, Pool], stack: ExitStack) -> Meters:
+        """Returns the index in `COSTED` of each stage that is looked into, with its worker."""
+        work, meters = job.compiled.work, Meters()
         away = _away(work)
-        for stage in job.stages(pools, 0, found.store):
+        for stage in job.stages(pools, 0, self.store):
             at, reason = COSTED.index(stage.cost_stage or stage.name), _NOT_ENTERED.get(stage.worker, "")
+            if stage.worker is Write:
+                break
             if at == _RETRIEVE and any(retriever.of_pages for retriever in work.retrievers.values()):
                 reason = "the web is searched"
-            if reason or stage.worker is Write or (away and at > _RETRIEVE):
-                found.unseen = (at, reason or away) if stage.worker is not Write else found.unseen
+            if reason or (away and at > _RETRIEVE):
+                self.unseen = (at, reason or away)
                 break
-            meter = Meter(self._looking(stage, queries), 0)
-            stack.callback(meter.close)
-            self._meters.append((at, meter))
+            meters.append((at, Meter(self._looking(stage, queries), 0)))
+            stack.callback(meters[-1][1].close)
+        return meters
 
     def _looking(self, stage: Stage, queries: PlannedQueries) -> Stage:
         """Returns a stage with a worker that looks."""
-        settings, worker, seen = dict(stage.settings), stage.worker, self._found.seen
+        settings, worker, seen = dict(stage.settings), stage.worker, self.seen
         work = replace(settings["job"].work, keep_lists=False)
         job = replace(settings["job"], work=work, engines=partial(StoredAnswers, seen), prices=None)
         settings["job"] = replace(job, run=queries.storage.root) if worker is Read else job
@@ -198,16 +177,15 @@ class _Look:
             settings["seen"] = seen
         return replace(stage, worker=_LOOKING.get(worker, worker), settings=settings)
 
-    def at(self, shard: Shard, most: int, follow: int) -> None:
+    def _look(self, meters: Meters, shard: Shard, most: int, follow: int) -> None:
         """Looks at `most` queries of a shard, and at the lists and what comes behind them of `follow` of these."""
-        seen, lacking = self._found.seen, self._found.lacking
-        (_, read), *others = self._meters
+        seen, (_, read), *others = self.seen, *meters
         row = {"shard": [shard.number], "key": [shard.key], "row_group": [shard.row_group]}
         table = read(pa.table(row, schema=SHARD))
         table = table.take(pa.array(_evenly(table.num_rows, most), pa.int64()))
         ids: list[str] = table.column("query_id").to_pylist()
         followed = {ids[place] for place in _evenly(len(ids), follow)}
-        known, ends = dict.fromkeys(ids, self._found.unseen[0]), list[pa.Table]()
+        known, ends = dict.fromkeys(ids, self.unseen[0]), list[pa.Table]()
         for at, meter in others:
             if at == _RETRIEVE:
                 seen.unanswered = {query_id for query_id in ids if known[query_id] <= at}
@@ -217,31 +195,30 @@ class _Look:
                 goes_on |= seen.typeless if at == _REWRITE else set()
             table = meter(_parted(table, goes_on, ends))
             missing = seen.take()
-            lacking[COSTED[at]] |= missing
+            self.lacking[COSTED[at]] |= missing
             # of these more may be missing in the stage itself: where an answer says what else is asked, or searched
             inside = at == COSTED.index("grade") or (at == _RETRIEVE and self._joins)
             for query_id in missing:
                 known[query_id] = min(known[query_id], at if inside or query_id in seen.typeless else at + 1)
-        self._found.looked_at.append(self._counted(ids, known, followed, [*ends, table]))
+        self._looked.append(_counted(ids, known, followed, [*ends, table]))
         seen.typeless.clear()
 
-    def _counted(
-        self, ids: Sequence[str], known: Mapping[str, int], followed: Collection[str], tables: Sequence[pa.Table]
-    ) -> _Looked:
-        """Returns what the cost rows of queries say, each of which is in one of the tables."""
-        missing, every = (defaultdict[Component, Counter[str]](Counter) for _ in range(2))
-        for table in tables:
-            rows, entries = unnested(table, "costs")
-            query_ids = table.column("query_id").take(pa.array(rows)).to_pylist()
-            costs = pa.Table.from_struct_array(entries).select(COUNTED).to_pylist()
-            for query_id, cost in zip(query_ids, costs, strict=True):
-                component, made = component_of(cost)
-                missing[component][query_id] += made
-                every[component][query_id] += made + cost["reused"]
-        arrays = (
-            {key: np.array([of[one] for one in ids], dtype=float) for key, of in counts.items()} for counts in (missing, every)
-        )
-        return _Looked(np.array([known[one] for one in ids]), np.array([one in followed for one in ids], dtype=bool), *arrays)
+
+def _counted(ids: Sequence[str], known: Mapping[str, int], followed: Collection[str], tables: Sequence[pa.Table]) -> _Looked:
+    """Returns what the cost rows of queries say, each of which is in one of the tables."""
+    missing, every = (defaultdict[Component, Counter[str]](Counter) for _ in range(2))
+    for table in tables:
+        rows, entries = unnested(table, "costs")
+        query_ids = table.column("query_id").take(pa.array(rows)).to_pylist()
+        costs = pa.Table.from_struct_array(entries).select(COUNTED).to_pylist()
+        for query_id, cost in zip(query_ids, costs, strict=True):
+            component, made = component_of(cost)
+            missing[component][query_id] += made
+            every[component][query_id] += made + cost["reused"]
+    arrays = (
+        {key: np.array([of[one] for one in ids], dtype=float) for key, of in counts.items()} for counts in (missing, every)
+    )
+    return _Looked(np.array([known[one] for one in ids]), np.array([one in followed for one in ids], dtype=bool), *arrays)
 
 
 def _parted(table: pa.Table, goes_on: Collection[str], ends: list[pa.Table]) -> pa.Table:

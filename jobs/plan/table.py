@@ -8,7 +8,6 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from cluster.run.pool_sizes import Pool
 from jobs.counts import QUANTITIES
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
@@ -68,7 +67,9 @@ def _run_rows(planned: dict[str, Any]) -> Rows:
 def _worker_rows(planned: dict[str, Any]) -> Rows:
     yield "workers", planned["there"]
     for name, pool in planned["pools"].items():
-        yield f"  {name}", _pool_words(Pool(**pool))
+        workers = f"{pool['workers']} to {pool['most']}" if pool["most"] else f"{pool['workers']}"
+        gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
+        yield f"  {name}", f"{workers} x ({pool['cpus']:g} CPU{gpus})"
         if len(opened := planned.get("engines", {}).get(name, [])) > 1:
             yield "", Text(f"each with {len(opened)} engines: {', '.join(opened)}")
 
@@ -145,8 +146,3 @@ def _as_before(before: dict[str, Any] | None) -> str | None:
         pools = ", ".join(f"{name} {workers}" for name, workers in before["pools"].items())
         parts.append(f"about {clock(before['wall_seconds'])} on the wall{f' with its workers ({pools})' * bool(pools)}{waited}")
     return "; ".join([*parts, before["basis"]])
-
-
-def _pool_words(pool: Pool) -> str:
-    workers = f"{pool.workers} to {pool.most}" if pool.most else f"{pool.workers}"
-    return f"{workers} x ({pool.cpus:g} CPU{f', {pool.gpus:g} GPU' if pool.gpus else ''})"

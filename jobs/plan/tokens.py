@@ -51,13 +51,7 @@ class Tokens:
         self._work, self._longest, self._stored = work, max(map(_longest, parts), default=0), stored
 
     def quantities(self, number: Amount, part: WorkPart, some: Sequence[Request]) -> dict[str, Amount] | None:
-        """Returns tokens and seconds of requests of one name; None: not even a bound of their prompts is known.
-
-        Args:
-            number: How many there are.
-            part: What they are.
-            some: Of the requests, those that are known to be missing, the first of them.
-        """
+        """Returns tokens and seconds of requests of one name, of which `some` are known; None: prompts have no bound."""
         assert part.engine is not None
         names = ("prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "device_seconds")
         if part.engine.settings.is_recorded or not number.high:

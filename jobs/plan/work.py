@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.chain.arms.compile import Compiled
@@ -36,44 +36,39 @@ def component_of(cost: Mapping[str, Any]) -> tuple[Component, int]:
 
 @dataclass
 class WorkPart:
-    """Work of one component."""
+    """What a query may need of a component; `task` of a rewriting request is that of an empty query."""
 
-    kind: str
-    """Of `jobs.counts.QUANTITIES`."""
+    kind: str  # of `jobs.counts.QUANTITIES`
     most: int = 0
-    """What a query needs at most, beside further rounds."""
     in_rounds: int = 0
-    """What it needs in further rounds at most."""
     engine: AnsweredBy | None = None
-    """That answers its requests; None: it has none."""
     task: LlmTask | Request | None = None
-    """What is asked; of a rewriting request, that of an empty query."""
 
 
-@dataclass
-class QueryWork:
-    """All work that a query may need."""
+Work = dict[Component, WorkPart]
 
-    parts: dict[Component, WorkPart] = field(default_factory=dict)
 
-    def add(self, kind: str, component: Component, most: int, in_rounds: int = 0, **asked: Any) -> None:
-        """Adds work to a component."""
-        part = self.parts.setdefault(component, WorkPart(kind, **asked))
+def most_work(work: Work) -> Counter[str]:
+    """Returns kind -> what a query needs at most."""
+    most = Counter(dict.fromkeys(QUANTITIES, 0))
+    for part in work.values():
+        most[part.kind] += part.most + part.in_rounds
+    return most
+
+
+def work_of(work: SharedWork) -> Work:
+    """Returns all that a query may need in all arms; requests, searches and pairs that they are known to share count once."""
+    parts: Work = {}
+
+    def add(kind: str, component: Component, most: int, in_rounds: int = 0, **asked: Any) -> None:
+        part = parts.setdefault(component, WorkPart(kind, **asked))
         part.most += most
         part.in_rounds += in_rounds
 
-    @property
-    def most(self) -> Counter[str]:
-        """Returns kind -> what a query needs at most."""
-        found = Counter(dict.fromkeys(QUANTITIES, 0))
-        for part in self.parts.values():
-            found[part.kind] += part.most + part.in_rounds
-        return found
+    def add_searches(retriever: OpenedBy, most: int, in_rounds: int = 0, stage: str = "retrieve") -> None:
+        for name, model in retriever.search_names.items():  # a hybrid's are counted apart
+            add("web_searches" if stage == "web" else "searches", (stage, f"{name}@{model or ''}"), most, in_rounds)
 
-
-def work_of(work: SharedWork) -> QueryWork:
-    """Returns what a query may need in all arms; requests, searches and pairs that they are known to share count once."""
-    found = QueryWork()
     requests: dict[Key, tuple[str, Request]] = {}
     for reading, names in zip(work.readings, called(work.readings), strict=True):
         for request in most_requests(reading):
@@ -81,34 +76,25 @@ def work_of(work: SharedWork) -> QueryWork:
             requests.setdefault(key_in_reading(reading, request), (name, as_made(reading, request)))
     engines = {engine.key: engine for reading in work.readings for engine in reading.engines.values()}
     for name, request in requests.values():
-        found.add("requests", ("rewrite", name), 1, engine=engines[request.engine], task=request)
+        add("requests", ("rewrite", name), 1, engine=engines[request.engine], task=request)
     for key in {reading.gate.retriever for reading in work.readings if reading.gate is not None}:
-        _add_searches(found, work.retrievers[key], 1, stage=GATE_STAGE)
+        add_searches(work.retrievers[key], 1, stage=GATE_STAGE)
     for key, most in _searches(work).items():
-        _add_searches(found, work.retrievers[key], most)
+        add_searches(work.retrievers[key], most)
     for answer in work.answers:
         search, rounds = work.searches[answer.search], 0
         if "iterate" in answer.tasks:
             rounds = answer.tasks["iterate"].rounds.rounds
             for name in search.route(ITERATE):
-                _add_searches(found, work.retrievers[search.retrievers[name]], 0, rounds)
+                add_searches(work.retrievers[search.retrievers[name]], 0, rounds)
         if answer.reranker is not None:  # how many arms share shows itself later
             reranker, most = work.rerankers[answer.reranker], answer.candidates
-            component = "rerank", f"{reranker.settings.counted_as}@{reranker.model}"
-            found.add("pairs", component, most, most * rounds)
+            add("pairs", ("rerank", f"{reranker.settings.counted_as}@{reranker.model}"), most, most * rounds)
         if answer.web_search is not None:
-            _add_searches(found, answer.web_search, 1, kind="web_searches", stage="web")
+            add_searches(answer.web_search, 1, stage="web")
     for asked in asked_tasks(work):
-        task = asked.task
-        found.add(asked.kind, (asked.stage, task.name), asked.most, engine=task.engine, task=task)
-    return found
-
-
-def _add_searches(
-    found: QueryWork, retriever: OpenedBy, most: int, in_rounds: int = 0, kind: str = "searches", stage: str = "retrieve"
-) -> None:
-    for name, model in retriever.search_names.items():  # a hybrid's are counted apart
-        found.add(kind, (stage, f"{name}@{model or ''}"), most, in_rounds)
+        add(asked.kind, (asked.stage, asked.task.name), asked.most, engine=asked.task.engine, task=asked.task)
+    return parts
 
 
 def _searches(work: SharedWork) -> Counter[str]:
@@ -131,8 +117,8 @@ def _alone(work: SharedWork, answer: Answer) -> SharedWork:
     """Returns the work of one arm by itself."""
     search = work.searches[answer.search]
     reading = work.readings[search.reading]
-    rewriting = reading.rewriting
-    rewriting = replace(rewriting, pool=tuple(one for one in rewriting.pool if one.name in answer.strategies))
+    pool = tuple(strategy for strategy in reading.rewriting.pool if strategy.name in answer.strategies)
+    rewriting = replace(reading.rewriting, pool=pool)
     return replace(
         work,
         readings=(replace(reading, rewriting=rewriting, asked=rewriting),),
@@ -142,12 +128,9 @@ def _alone(work: SharedWork, answer: Answer) -> SharedWork:
 
 
 def planned_saving(compiled: Compiled, queries: int) -> dict[str, dict[str, int]]:
-    """Returns the work of the arms at most, each alone (`naive`) and together (`executed`), by its kind.
-
-    How many texts are equal, and how many pairs arms share, shows itself later.
-    """
+    """Returns the most work of the arms by kind, each alone (`naive`) and together (`executed`), as far as it is known."""
     work, naive = compiled.work, Counter[str]()
     for answer in work.answers:
-        naive.update(work_of(_alone(work, answer)).most)
-    both = {"naive": naive, "executed": work_of(work).most}
+        naive.update(most_work(work_of(_alone(work, answer))))
+    both = {"naive": naive, "executed": most_work(work_of(work))}
     return {name: {kind: number * queries for kind, number in most.items()} for name, most in both.items()}

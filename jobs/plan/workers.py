@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,6 @@ from jobs.chain.stages.fuse import Texts
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
-from jobs.chain.worker import WorkerJob
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
 from jobs.tables import unnested
@@ -45,22 +42,22 @@ NOT_STORED = "not_stored"
 PROMPTS = 200  # of the missing requests of a name that are kept, to count their tokens
 
 
-@dataclass
 class Seen:
     """What the workers have found missing."""
 
-    unknown: set[str] = field(default_factory=set)
-    """Queries of which something is missing, since `take`: what later stages make of them is not known."""
-    typeless: set[str] = field(default_factory=set)
-    """Queries whose type the LLM is to say, likewise."""
-    unanswered: Collection[str] = ()
-    """Queries whose texts are not all known: nothing is searched for them that joins all texts."""
-    requests: dict[tuple[str, str], list[Request]] = field(default_factory=lambda: defaultdict(list))
-    """Stage and name -> some of the missing requests, `PROMPTS` at most."""
-    prompts: set[tuple[str, str]] = field(default_factory=set)
-    """Names and hashes of the prompts of missing requests."""
-    missing: set[Wanted] = field(default_factory=set)
-    """Texts of which a list or a vector is missing, in the present stage."""
+    def __init__(self) -> None:
+        self.unknown = set[str]()
+        """Queries of which something is missing, since `take`: what later stages make of them is not known."""
+        self.typeless = set[str]()
+        """Queries whose type the LLM is to say, likewise."""
+        self.unanswered: Collection[str] = ()
+        """Queries whose texts are not all known: nothing is searched for them that joins all texts."""
+        self.requests: dict[tuple[str, str], list[Request]] = defaultdict(list)
+        """Stage and name -> some of the missing requests, `PROMPTS` at most."""
+        self.prompts = set[tuple[str, str]]()
+        """Names and hashes of the prompts of missing requests."""
+        self.missing = set[Wanted]()
+        """Texts of which a list or a vector is missing, in the present stage."""
 
     def take(self) -> set[str]:
         """Returns `unknown` and empties it."""
@@ -110,16 +107,13 @@ class StoredAnswers(Engines):
         for name, engine in self._recorded.items():
             for request, answer in engine.complete([request for request in missing.values() if request.engine == name]):
                 yield self.key(request), CompletionRecord(answer, request.prompt)
+        seen = self._seen
         for key, request in missing.items():
             if request.engine not in self._recorded:
-                self._miss(request)
+                for queries in (seen.unknown, *([seen.typeless] if request.name == REQUEST_NAME else [])):
+                    queries.add(request.query_id)
+                seen.prompts.add((request.name, request.prompt_hash))
                 yield key, CompletionRecord(Completion(None, None, "", error_reason=NOT_STORED), request.prompt)
-
-    def _miss(self, request: Request) -> None:
-        self._seen.unknown.add(request.query_id)
-        if request.name == REQUEST_NAME:
-            self._seen.typeless.add(request.query_id)
-        self._seen.prompts.add((request.name, request.prompt_hash))
 
     def cost(self, request: Request, one: CompletionRecord) -> dict[str, Any]:
         """Returns an entry with what a run would count: a request, or an answer that is there."""
@@ -134,7 +128,13 @@ class StoredAnswers(Engines):
         return entry(self.stage, request.name)
 
 
-class _NotSearched:
+class _NotOpened:
+    def identity(self) -> dict[str, Any]:
+        """Returns nothing."""
+        return {}
+
+
+class _NotSearched(_NotOpened):
     """In place of a retriever that is not searched: its lists have one hit that is none, its vectors one number."""
 
     def __init__(self, missing: set[Wanted]) -> None:
@@ -150,10 +150,6 @@ class _NotSearched:
         self._missing.update(texts)
         return np.ones((len(texts), 1), dtype=np.float32)
 
-    def identity(self) -> dict[str, Any]:
-        """Returns nothing."""
-        return {}
-
 
 def is_here(name: str, settings: RetrieverSettings) -> bool:
     """Returns whether the documents of a retriever's index can be read without fetching the index from S3."""
@@ -166,18 +162,23 @@ def is_here(name: str, settings: RetrieverSettings) -> bool:
     return True
 
 
-def _opened(one: OpenedBy, device: str, seen: Seen) -> Retriever:
-    """Returns a retriever, which is searched if that costs no more than looking."""
-    is_lexical = all(index.is_lexical for index in one.settings.indexed(one.name).values())
-    return opened_retriever(one, device) if is_lexical and is_here(one.name, one.settings) else _NotSearched(seen.missing)
+class _Looking:
+    def __init__(self, seen: Seen, **settings: Any) -> None:
+        self._seen = seen
+        super().__init__(**settings)
 
 
-class LookingGate(Gating):
+class _LookingForLists(_Looking):
+    def opened(self, one: OpenedBy, device: str) -> Retriever:
+        """Returns a retriever, which is searched if that costs no more than looking."""
+        is_lexical = all(index.is_lexical for index in one.settings.indexed(one.name).values())
+        if is_lexical and is_here(one.name, one.settings):
+            return opened_retriever(one, device)
+        return _NotSearched(self._seen.missing)
+
+
+class LookingGate(_LookingForLists, Gating):
     """The gate; queries whose list is missing are unknown."""
-
-    def __init__(self, seen: Seen, job: WorkerJob) -> None:
-        self._seen, self.opened = seen, partial(_opened, seen=seen)
-        super().__init__(job)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say by stored lists."""
@@ -187,14 +188,11 @@ class LookingGate(Gating):
         return found
 
 
-class LookingRetrieve(Retrieve):
+class LookingRetrieve(_LookingForLists, Retrieve):
     """The retrieval stage; queries with a list or a vector that is missing are unknown."""
 
-    def __init__(self, seen: Seen, job: WorkerJob) -> None:
-        self._seen, self.opened = seen, partial(_opened, seen=seen)
-        self._query_ids: list[str] = []
-        self._asked: list[tuple[str, Wanted]] = []
-        super().__init__(job)
+    _query_ids: list[str]
+    _asked: list[tuple[str, Wanted]]
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the lists that are stored."""
@@ -230,22 +228,14 @@ class LookingRetrieve(Retrieve):
         return found
 
 
-class _NotScored:
+class _NotScored(_NotOpened):
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
         """Returns no scores."""
         return np.full(len(queries), np.nan)
 
-    def identity(self) -> dict[str, Any]:
-        """Returns nothing."""
-        return {}
 
-
-class LookingScore(Score):
+class LookingScore(_Looking, Score):
     """The scoring stage; queries with a pair that is missing are unknown."""
-
-    def __init__(self, seen: Seen, job: WorkerJob) -> None:
-        self._seen = seen
-        super().__init__(job)
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
         """Returns a reranker that scores nothing."""

@@ -126,7 +126,13 @@ CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, 
         {"searches": "another index", "pairs": "other documents"},
     ),
     "local index": (["retrieve.retrievers.bm25.index=plain", "retrieve.retrievers.bm25.analyzer=unicode"], set(KINDS), {}),
+    "strategy": (["rewrite.strategies=[hyde]"], {"requests"}, {"requests": "another strategy"}),
     "first night": (["store=other"], {"requests"}, {"requests": "new queries"}),
+    "steps of a first night": (  # nothing is known of their prompts: settings and documents say how long they may be
+        ["store=other", "grade={documents: 2}", "answer={documents: 2}", "judge={relevance: {documents: 2}}"],
+        {"requests"},
+        {"requests": "new queries"},
+    ),
     "no store": (["store=null"], {"requests"}, {"requests": "there is no store"}),
     "reranker": (["rerank.max_length=200"], set(KINDS), {"pairs": "another reranker"}),
 }
@@ -163,6 +169,7 @@ def test_the_plan_before_is_the_bill_after(
         assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
         if kind in exact:
             assert low == expected == high == pytest.approx(paid[kind], abs=1e-6), (kind, paid, missing)
+    assert missing["unpriced"] == []
     for kind, reason in why.items():
         assert next(iter(missing["kinds"][kind]["why"])) == reason, missing["kinds"][kind]
     if change in ("first night", "no store"):
@@ -187,25 +194,6 @@ def test_the_work_of_a_reranker_is_priced_by_the_last_run(night: Callable[..., J
     assert pairs["number"]["expected"] == spent["pairs"] + spent.get("reused", 0) > 0
     usd = each * pairs["number"]["expected"]
     assert pairs["usd"] == pytest.approx({"low": usd / 2, "expected": usd, "high": 2 * usd}, abs=1e-5)
-
-
-STEPS: dict[str, list[str]] = {
-    "answers": ["answer={documents: 2}"],
-    "grades": ["grade={documents: 2}", "answer={documents: 2}"],
-    "judge": ["judge={relevance: {documents: 2}}"],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
-def test_the_price_of_what_is_asked_about_results_is_in_that_of_a_first_night(night: Callable[..., Job], step: str) -> None:
-    """Nothing is known of its prompts: settings and documents say how long they may be."""
-    job = night("one", *STEPS[step])
-    missing = planned(job)["missing"]
-    low, _, high = amount(missing, "usd")
-    assert low <= bill(run_in_process(job))["usd"] <= high
-    assert missing["kinds"][{"judge": "judgements"}.get(step, step)]["usd"]["high"] > 0
-    assert missing["unpriced"] == []
 
 
 def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job]) -> None:
@@ -298,26 +286,6 @@ def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reu
 
 
 @pytest.mark.slow
-def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp_path: Path) -> None:
-    path, arms = (
-        str(tmp_path / "config.yaml"),
-        {"arms": {"hyde": {"rewrite.strategies": ["hyde"]}, "rrf": {"fuse.method": "rrf"}}},
-    )
-    run_in_process(night("one"))
-    job = prepare_ablation(load_config(path, ["label=arms", f"ablate={json.dumps(arms)}"]), path)
-    seen = planned(night("two"), job)
-    assert seen["missing"]["kinds"]["requests"]["number"]["expected"] == 0
-    missing = seen["ablation"]["missing"]
-    paid = bill(run_in_process(job))
-    assert paid["requests"] == len(QUERIES)
-    assert missing["kinds"]["requests"]["number"] == dict.fromkeys(("low", "expected", "high"), len(QUERIES))
-    assert missing["kinds"]["requests"]["why"] == {"another strategy": len(QUERIES)}
-    for kind in KINDS:
-        low, _, high = amount(missing, kind)
-        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
-
-
-@pytest.mark.slow
 def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     night: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,7 +299,7 @@ def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     rows = dict(zip(names, cells, strict=True))
     assert (seen["state"], names.count("missing"), names.count("warning")) == ("finished", 1, 1)
     assert rows["missing"] == "of the 12 queries that are left"
-    assert seen["ablation"]["left"]["rounds"] == len(QUERIES)
+    assert amount(seen["ablation"]["missing"], "rounds")[2] == len(QUERIES)
     usd = money(amount(seen["ablation"]["missing"], "usd")[1])
     assert rows["warning"].startswith(f"the ablation will stop before its end: about {usd} (")
     assert rows["warning"].endswith(f" are expected, limits.max_cost_usd is {money(1e-6)}")

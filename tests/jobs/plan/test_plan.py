@@ -60,20 +60,14 @@ def before(prepared: Prepared, left: int, *done: Manifest) -> dict[str, Any]:
 
 
 def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
+    """Starting up is paid once, whatever is left."""
     shard = manifest(0, 10, seconds=5.0, prompt_tokens=1000, completion_tokens=100)
+    shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
     expected = before(prepared, 40, shard, manifest(1, 10, seconds=5.0))
     assert expected["basis"] == "by 2 shards that are committed"
-    assert expected["seconds"] == pytest.approx(20)
-    assert expected["usd"] == pytest.approx(20 * 3.6 / 3600 + 2000 * 2e-6)
+    assert expected["seconds"] == pytest.approx(20 + 60)
+    assert expected["usd"] == pytest.approx((20 + 60) * 3.6 / 3600 + 2000 * 2e-6)
     assert as_before(prepared, 0, summed([shard])) is None
-
-
-def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
-    shard = manifest(0, 10, seconds=10.0)
-    shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
-    expected = before(prepared, 100, shard)
-    assert expected["seconds"] == pytest.approx(100 + 60)
-    assert expected["usd"] == pytest.approx((100 + 60) * 3.6 / 3600)
 
 
 def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepared) -> None:
@@ -160,8 +154,9 @@ def test_what_a_query_needs_at_most_is_said_whatever_is_selected(
     rewrite = prepared.config.rewrite.model_dump() | {"strategies": POOL, "select": select}
     config = Config.model_validate(prepared.config.model_dump() | {"rewrite": rewrite})
     planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
-    assert planned["left"]["requests"] == 2 * requests
-    assert planned["left"]["searches"] == 2 * (1 + 1 + 1 + 3)  # three texts of one strategy
+    kinds = planned["missing"]["kinds"]
+    assert kinds["requests"]["number"]["high"] == 2 * requests
+    assert kinds["searches"]["number"]["high"] == 2 * (1 + 1 + 1 + 3)  # three texts of one strategy
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -215,3 +210,18 @@ def test_where_no_document_can_be_read_requests_about_them_have_no_price(
     monkeypatch.setattr("jobs.plan.tokens.open_documents", away)
     assert tokens() is None
     assert plan(job, LiveDisplay(io.StringIO()))["missing"]["unpriced"] == ["answers"]
+
+
+def test_requests_are_priced_by_the_tier_that_their_engine_asks_for(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    priced = {"prompt": 2.0, "completion": 20.0, "tiers": {"flex": {"prompt": 1.0, "completion": 10.0}}}
+    prices, values, usd = Prices.model_validate({"tokens": {"tiny": priced}}), prepared.config.model_dump(), []
+    for args in ({}, {"service_tier": "flex"}):
+        values["rewrite"]["engine"]["args"] = args
+        config = Config.model_validate(values)
+        job = replace(prepared, config=config, rewriting=read_rewriting(config), prices=prices)
+        usd.append(plan(job, LiveDisplay(io.StringIO()))["missing"]["usd"])
+    assert usd[0] == pytest.approx({end: 2 * value for end, value in usd[1].items()}, abs=2e-6)
+    assert usd[1]["expected"] > 0
