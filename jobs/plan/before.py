@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from cluster import costs
@@ -36,7 +37,8 @@ def as_before(prepared: Prepared, left: int, done: Tally) -> dict[str, Any] | No
     tally, starts = done, known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
     basis = f"by {len(done.shards):,} shards that are committed"
     if not done.shards:
-        if (run := _previous_run(prepared)) is None:
+        run, own = last_run(prepared), settings_fingerprint(prepared.identity)  # only log and indexes may differ
+        if run is None or not run.manifests or settings_fingerprint(run.record.get("identity", {})) != own:
             return None
         tally, starts, basis = run.tally, run.starts, f"by {run.record['run_id']}, the last run of this kind"
     parts: tuple[costs.Totals, costs.Totals] = {}, {}  # of queries, and of starting workers
@@ -65,14 +67,11 @@ def as_before(prepared: Prepared, left: int, done: Tally) -> dict[str, Any] | No
     }
 
 
-def _previous_run(prepared: Prepared) -> RunFolder | None:
-    """Returns the newest finished run of this name, if only its log and its indexes differ."""
-    try:
-        run = open_run(prepared.output.url(prepared.config.name))
-    except (ConfigError, OSError, ValueError):
-        return None
-    same = settings_fingerprint(run.record.get("identity", {})) == settings_fingerprint(prepared.identity)
-    return run if run.manifests and same else None
+def last_run(prepared: Prepared) -> RunFolder | None:
+    """Returns the newest finished run of this name."""
+    with suppress(ConfigError, OSError, ValueError):
+        return open_run(prepared.output.url(prepared.config.name))
+    return None
 
 
 def over_budget(planned: dict[str, Any], what: str = "run") -> str | None:

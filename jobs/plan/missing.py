@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from cluster import costs
 from cluster.costs import by_tier
-from cluster.errors import ConfigError
 from cluster.prices import Prices
 from cluster.run.pool_sizes import Pool, stage_of_pool
 from jobs.chain.pipeline import COSTED
@@ -17,6 +16,7 @@ from jobs.chain.store.spaces import kept_spaces
 from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity
 from jobs.job.prepare import Prepared, free_models
 from jobs.plan.amounts import NOTHING, Amount, total
+from jobs.plan.before import last_run
 from jobs.plan.reasons import StoredQueries
 from jobs.plan.sample import PaidSample
 from jobs.plan.survey import Survey
@@ -132,12 +132,8 @@ def _usd(found: Iterable[_Missing], prices: Prices) -> Amount:
 
 def _rates(prepared: Prepared, paid: PaidSample | None) -> dict[Component, dict[str, float]]:
     """Returns the seconds of a search and of a pair, by what was paid for, else by the newest finished run of the name."""
-    try:
-        spent = open_run(prepared.output.url(prepared.config.name) if paid is None else paid.folder).spent
-    except (ConfigError, OSError, ValueError):
-        return {}
-    found = {}
-    for stage, components in spent.items():
+    run, found = last_run(prepared) if paid is None else open_run(paid.folder), {}
+    for stage, components in (run.spent if run else {}).items():
         for component, sums in components.items():
             made = sums.get("searches", 0) + sums.get("pairs", 0)
             if made and not component.startswith(costs.START_UP):

@@ -78,7 +78,7 @@ def test_a_run_has_the_scores_of_the_server_and_what_they_cost(
 ) -> None:
     job = prepared(path)
     planned = plan(job, LiveDisplay(io.StringIO()))
-    assert planned["left"]["pairs"] > 0
+    assert planned["missing"]["kinds"]["pairs"]["number"]["high"] > 0
     reranker.asked.clear()
     folder = run_in_process(job)
     text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
