@@ -114,6 +114,14 @@ def amount(missing: dict[str, Any], kind: str) -> tuple[float, float, float]:
 
 
 KINDS = ("requests", "searches", "pairs", "usd")
+
+
+def check_bounds(missing: dict[str, Any], paid: dict[str, float]) -> None:
+    for kind in KINDS:
+        low, _, high = amount(missing, kind)
+        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
+
+
 CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, what is known exactly, why the first is missing
     "nothing": ([], set(KINDS), {}),
     "new queries": ([], {"requests"}, {"requests": "new queries", "pairs": "new queries"}),
@@ -164,11 +172,9 @@ def test_the_plan_before_is_the_bill_after(
     missing = planned(job)["missing"]
     assert (stored(), len(llm.bodies)) == (before, asked)  # nothing is written, and nothing is asked
     paid = bill(run_in_process(job))
-    for kind in KINDS:
-        low, expected, high = amount(missing, kind)
-        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
-        if kind in exact:
-            assert low == expected == high == pytest.approx(paid[kind], abs=1e-6), (kind, paid, missing)
+    check_bounds(missing, paid)
+    for kind in exact:
+        assert amount(missing, kind) == pytest.approx((paid[kind],) * 3, abs=1e-6), (kind, paid, missing)
     assert missing["unpriced"] == []
     for kind, reason in why.items():
         assert next(iter(missing["kinds"][kind]["why"])) == reason, missing["kinds"][kind]
@@ -377,14 +383,12 @@ def test_a_sample_is_paid_for_and_kept(night: Callable[..., Job], llm: FakeServe
     asked = len(llm.bodies)
     paid = bill(run_in_process(job))
     assert len(llm.bodies) - asked == paid["requests"] == len(MANY) - 16
-    for kind in KINDS:
-        low, _, high = amount(missing, kind)
-        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
+    check_bounds(missing, paid)
 
 
 @pytest.mark.slow
 def test_a_sample_has_the_contexts_and_values_of_its_queries(night: Callable[..., Job], llm: FakeServer) -> None:
-    """They are part of what a query, and a prompt, is."""
+    """They are part of what a query, and a prompt, is. Where nothing is missing no sample is paid for."""
     settings = ["log.context_column=turns", "rewrite.select={kind: column, column: who}", "rewrite.calls=separate"]
     turns, who = ["about cats", None, "about dogs", " "], ["general", "keyword", None, "none"]
     table = {"query": QUERIES, "turns": (turns * 3), "who": (who * 3)}
@@ -393,15 +397,8 @@ def test_a_sample_has_the_contexts_and_values_of_its_queries(night: Callable[...
     assert missing["kinds"]["requests"]["number"]["high"] == 0
     asked = len(llm.bodies)
     run_in_process(night("one", *settings))
+    assert "sample" not in planned(night("two", *settings), sample=5)["missing"]
     assert len(llm.bodies) == asked > 0
-
-
-@pytest.mark.slow
-def test_where_nothing_is_missing_no_sample_is_paid_for(night: Callable[..., Job], llm: FakeServer) -> None:
-    run_in_process(night("one"))
-    asked = len(llm.bodies)
-    missing = planned(night("two"), sample=5)["missing"]
-    assert (len(llm.bodies), "sample" in missing) == (asked, False)
 
 
 def test_without_a_store_a_sample_is_refused(night: Callable[..., Job]) -> None:
@@ -473,6 +470,4 @@ def test_what_is_too_old_or_forgotten_is_not_called_new(night: Callable[..., Job
         other = planned(night("two", "store_ttl=1h", "rewrite.engine.model=other"))["missing"]["kinds"]
         assert other["requests"]["why"]["another model"] == known
         paid = bill(run_in_process(night("two", "store_ttl=1h")))
-    for kind in KINDS:
-        low, _, high = amount(missing, kind)
-        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
+    check_bounds(missing, paid)
