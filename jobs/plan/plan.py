@@ -95,20 +95,18 @@ def _planned(
         },
         "there": resources + whose,
     }
-    values |= _of_job(own, shards, queries, done, partial(look, pay=pay) if sample else look)
+    values |= _of_job(own, queries, done, partial(look, pay=pay) if sample else look)
     if ablation is not None:
         arms = {"arms": len(ablation.compiled.arms), **planned_saving(ablation.compiled, counts["queries"])}
         if (stored := read_plan(ablation.prepared.storage)) is not None:
-            shards, queries = stored, PlannedQueries(ablation.prepared.storage, stored.shards, stored.tables)
-        values["ablation"] = arms | _of_job(ablation, shards, queries, tally_of(ablation.prepared.storage), look)
+            queries = PlannedQueries(ablation.prepared.storage, stored.shards, stored.tables)
+        values["ablation"] = arms | _of_job(ablation, queries, tally_of(ablation.prepared.storage), look)
     return values
 
 
-def _of_job(
-    job: Job, shards: Plan, queries: PlannedQueries, done: Tally, look: Callable[..., dict[str, Any]]
-) -> dict[str, Any]:
+def _of_job(job: Job, queries: PlannedQueries, done: Tally, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Returns what is left of a run or an ablation, by what `look` finds missing, and what it has cost."""
-    prepared, left = job.prepared, shards.counts["queries"] - done.counts["queries"]
+    prepared, left = job.prepared, sum(shard.rows for shard in queries.shards) - done.counts["queries"]
     tries = max((tries_per_request(reading.rewriting) for reading in job.compiled.work.readings), default=0)
     return {
         "folder": prepared.storage.root,
