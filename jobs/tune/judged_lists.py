@@ -41,17 +41,11 @@ BLOCK = 250  # queries whose lists are read and grouped at a time
 
 
 class GatheredBlock(NamedTuple):
-    """Some of the queries.
-
-    Attributes:
-        hits: Their lists.
-        similarity: Cosines of their texts; None without an encoder.
-        scores: The reranker's, of each pair of `hits`, NaN where it failed; None where some pair of the run has none.
-    """
+    """Some of the queries."""
 
     hits: Hits
-    similarity: Similarity | None
-    scores: Floats | None
+    similarity: Similarity | None  # None without an encoder
+    scores: Floats | None  # of each pair of `hits`, NaN where it failed; None where some pair of the run has none
 
 
 @dataclass(frozen=True)
@@ -112,14 +106,9 @@ def open_vectors(run: RunFolder) -> tuple[TextEncoder | None, str | None]:
 def gather(
     run: RunFolder, judgements: Judgements, vectors: TextEncoder | None, no_cosine: str | None, seed: int
 ) -> GatheredQueries:
-    """Returns the judged queries of a run's committed shards with their lists.
+    """Returns the judged queries of a run's committed shards with their lists, `MOST_QUERIES` at most, drawn by `seed`.
 
-    Args:
-        run: The run, or an ablation.
-        judgements: Of log rows or queries.
-        vectors: Encodes texts; None: there shall be no cosines.
-        no_cosine: Why there are none.
-        seed: Of the drawing, where more than `MOST_QUERIES` are judged.
+    Without `vectors` there are no cosines, and `no_cosine` says why.
 
     Raises:
         ConfigError: The lists were not kept, nothing is judged, or files cannot be read.

@@ -155,12 +155,7 @@ def chosen_values(values: Floats, folds: Numbers, clusters: Numbers, choose: Cal
     """Returns the value of each query by the step that is chosen without its fold, (queries,).
 
     The mean of the step that was best on all queries is too high, by 2/3 of a standard error where no step has a true effect.
-
-    Args:
-        values: (steps, queries), each of a query that had no part in what the step has learnt.
-        folds: of each query.
-        clusters: of each query.
-        choose: returns a step, from values of some queries and their clusters.
+    `values` (steps, queries) are each of a query that had no part in what the step has learnt.
     """
     found = np.empty(len(folds))
     for fold in np.unique(folds):
@@ -173,12 +168,7 @@ def as_good_as_the_best(values: Floats, clusters: Numbers, errors: float = 1.0) 
     """Returns the first option that is within a standard error of the best: the simplest, where the simplest come first.
 
     The one-standard-error rule of Breiman, Friedman, Olshen and Stone, Classification and Regression Trees, 1984; the error is
-    that of the difference to the best, since all options are measured on the same queries.
-
-    Args:
-        values: (options, queries).
-        clusters: of each query.
-        errors: number of standard errors.
+    that of the difference to the best, since all options are measured on the same queries. `values` are (options, queries).
     """
     lost = paired_test(values[int(np.argmax(values.mean(axis=1)))] - values, clusters)
     # Where a single query differs, the difference is one error, whatever rounding makes of it: that is not within.
@@ -193,16 +183,7 @@ def learnt_steps(
     wanted: Sequence[str],
     tell: Callable[[str], None],
 ) -> list[TuningStep]:
-    """Returns the learnt steps; each goes on from what the one before it has learnt from the same queries.
-
-    Args:
-        objective: the measure.
-        clusters: of each query.
-        folds: of each query.
-        start: equal weights.
-        wanted: `RETRIEVERS`, `STRATEGIES`, in order.
-        tell: called with what is being done, in words.
-    """
+    """Returns the learnt steps that are wanted; each goes on from what the one before it has learnt from the same queries."""
     count = int(folds.max()) + 1
     parts = [np.flatnonzero(folds != fold) for fold in range(count)] + [np.arange(len(folds))]
     settings, steps = [start] * len(parts), []

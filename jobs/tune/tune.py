@@ -70,14 +70,7 @@ class Tuning:
 def tune(
     run: RunFolder, judgements: Judgements, folds: int = 5, seed: int = 0, tell: Callable[[str], None] = lambda _: None
 ) -> Tuning:
-    """Returns the steps of a tuning, measured on held-out queries.
-
-    Args:
-        run: a run, or an ablation, whose lists were kept.
-        judgements: of log rows or queries.
-        folds: number of folds.
-        seed: of their drawing.
-        tell: called with what is being done, in words.
+    """Returns the steps of a tuning of a run or an ablation, measured on held-out queries.
 
     Raises:
         ConfigError: the lists were not kept, nothing or too little is judged, or files cannot be read.

@@ -75,13 +75,7 @@ def _config_file(run: RunFolder) -> dict[str, Any] | None:
 
 
 def tuned_values(config: Config, step: TuningStep, file: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Returns the values of a config with what a step changes.
-
-    Args:
-        config: Of the run.
-        step: The chosen one.
-        file: What the file of the run's config holds; None: the run's own values are taken.
-    """
+    """Returns the values of a run's config `file`, without one the run's own, with what a step changes."""
     values = _own_values(config) if file is None else deepcopy(file)
     if step.name == CONFIGURED:
         return values
