@@ -143,7 +143,7 @@ POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
     [
         ("all", 3),  # rag_fusion has one answer of three lines
         ("adaptive", 1),
-        ({"kind": "random_k", "k": 1}, 3),
+        ({"kind": "random_k", "k": 1}, 1),  # whose it is is known
         ({"kind": "column", "column": "x"}, 3),
     ],
 )
@@ -221,7 +221,7 @@ def test_requests_are_priced_by_the_tier_that_their_engine_asks_for(
     for args in ({}, {"service_tier": "flex"}):
         values["rewrite"]["engine"]["args"] = args
         config = Config.model_validate(values)
-        job = replace(prepared, config=config, rewriting=read_rewriting(config), prices=prices)
+        job = replace(prepared, config=config, engine=config.rewrite.engine, rewriting=read_rewriting(config), prices=prices)
         usd.append(plan(job, LiveDisplay(io.StringIO()))["missing"]["usd"])
     assert usd[0] == pytest.approx({end: 2 * value for end, value in usd[1].items()}, abs=2e-6)
     assert usd[1]["expected"] > 0
