@@ -106,9 +106,9 @@ def adaptive_template(
 
 def reason_in(answer: str) -> str | None:
     """Returns the reason that an answer gives, on one line; None without one."""
-    found = next(reversed(list(_REASON.finditer(answer))), None)  # drafts come first
-    found = found or next(reversed(list(_JSON_REASON.finditer(answer))), None)
-    return " ".join(found["text"].split()).rstrip('"*_}, ')[:_MOST_REASON] or None if found else None
+    match = next(reversed(list(_REASON.finditer(answer))), None)  # drafts come first
+    match = match or next(reversed(list(_JSON_REASON.finditer(answer))), None)
+    return " ".join(match["text"].split()).rstrip('"*_}, ')[:_MOST_REASON] or None if match else None
 
 
 def _shown(demonstration: Demonstration, pool: Sequence[Strategy]) -> str:

@@ -37,9 +37,9 @@ def check_joint_prompt(prompt: str, path: str) -> None:
         RewriterError: The prompt has an unknown variable, or does not have `{query}` exactly once, at its end.
     """
     known = [f"{{{name}}}" for name in ("query", CONTEXT, *_values([], None))]
-    for found in ANY_PLACEHOLDER.findall(prompt):
-        if found not in known:
-            raise RewriterError("prompt", f"{path}: unknown variable {found!r}{nearest(found, known)}")
+    for placeholder in ANY_PLACEHOLDER.findall(prompt):
+        if placeholder not in known:
+            raise RewriterError("prompt", f"{path}: unknown variable {placeholder!r}{nearest(placeholder, known)}")
     if prompt.count(PLACEHOLDER) != 1 or not prompt.endswith(PLACEHOLDER):
         rule = f"must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached"
         raise RewriterError("prompt", f"{path}: {rule}; put it there")
@@ -148,10 +148,10 @@ def calls_of(
         RewriterError: A strategy samples several answers at temperature 0.
     """
     joint = joint_strategies(strategies) if calls == "joint" else ()
-    found = []
+    planned = []
     if joint:
         template, schema = joint_template(joint, joint_prompt, language, context), joint_schema(joint)
-        found.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, schema))
+        planned.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, schema))
     for s in strategies:
         own = {**decoding, **s.decoding}
         if s.samples > 1 and own.get("temperature", 0) == 0:
@@ -163,8 +163,8 @@ def calls_of(
         # Beside its marks, texts that end its answer stay in it up to there.
         marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *own.get("stop", ()))))
         if s not in joint:
-            found.append(Call(
+            planned.append(Call(
                 "own", s.name, s.recorded_as, s.prompt, (s,), own, schema if keys else None, s.samples,
                 s.name if s.engine is not None else "", s.prompt_as == "text", marks,
             ))  # fmt: skip
-    return found
+    return planned

@@ -96,8 +96,8 @@ class Rules(Settings):
     def read(self, answer: str) -> str | None:
         """Returns the type that an answer names, or None; of several the last, since reasoning comes before it."""
         names = {_spaced(name): name for name in self.descriptions}
-        found = any_of(tuple(names)).findall(_spaced(answer))
-        return names[found[-1]] if found else None
+        names_in_answer = any_of(tuple(names)).findall(_spaced(answer))
+        return names[names_in_answer[-1]] if names_in_answer else None
 
 
 def load_rules(source: str, read: Read = read_local) -> Rules:

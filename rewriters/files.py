@@ -70,5 +70,5 @@ def checked(code: str, where: str, keys: Callable[[Sequence[Any]], Collection[st
             message = f"unknown key{nearest(str(first['loc'][-1]), known) if known else ''}"
         elif first["type"] != "value_error":
             message = f"{message[0].lower()}{message[1:]}, found {first['input']!r}"
-        place = "".join(f"{part}." for part in first["loc"])[:-1]
-        raise RewriterError(code, f"{where}: {place + ': ' if place else ''}{message}; {remedy}") from error
+        key = "".join(f"{part}." for part in first["loc"])[:-1]
+        raise RewriterError(code, f"{where}: {key + ': ' if key else ''}{message}; {remedy}") from error

@@ -35,5 +35,5 @@ def decide(by: str, scores: Sequence[float], below: float) -> Gated:
     if not len(scores):
         return Gated(False, f"{PREFIX}{by} finds nothing")
     sure = scores[0] >= below
-    words = f"best score {scores[0]:.4g} ({'at least' if sure else 'below'} {below:.4g})"
-    return Gated(sure, f"{PREFIX}{by} is {'sure' if sure else 'not sure'}: {words}")
+    reason = f"best score {scores[0]:.4g} ({'at least' if sure else 'below'} {below:.4g})"
+    return Gated(sure, f"{PREFIX}{by} is {'sure' if sure else 'not sure'}: {reason}")

@@ -214,9 +214,9 @@ def _file(wanted: Named, read: Read) -> tuple[dict[str, Any], str]:
     return fields, where
 
 
-def _keys(place: Sequence[Any]) -> Collection[str]:
+def _keys(path: Sequence[Any]) -> Collection[str]:
     """Returns the keys that may stand at a place of a file; none where that is a model of another file's."""
-    if place:
+    if path:
         inner: dict[str, type[BaseModel]] = {"words": Words, "marks": Marks, "decoding": DecodingSettings}
-        return list(inner[place[0]].model_fields) if place[0] in inner else ()
+        return list(inner[path[0]].model_fields) if path[0] in inner else ()
     return [*(key for key in Strategy.model_fields if key not in SET_BY_POOL), "variables", "variants"]

@@ -71,15 +71,15 @@ def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collec
 
     `answer_once` are the engines of calls that have one answer to a request.
     """
-    found = []
+    requests = []
     for request, completion in (pairs[-1] for pairs in _tries(answered)):
         if tries_so_far(request) >= most or completion.error_reason is not None:
             continue
         if request.name in asked.calls and asked.calls[request.name].engine in answer_once:
             continue
         if reasons := TRIED.intersection(answers.stands_for or answers.reason for answers in asked.read((request, completion))):
-            found.append(_tried_again(request, reasons))
-    return found
+            requests.append(_tried_again(request, reasons))
+    return requests
 
 
 def settled(answered: Sequence[Pair], asked: Asked) -> list[Pair]:
@@ -102,13 +102,13 @@ def failures_of(
     guarded: Sequence[Guarded],
 ) -> list[RewriteFailure]:
     """Returns a failure or note for each strategy without a text, and a note for each with fewer texts than it had."""
-    made = Counter(one.strategy for one in rewrites)
+    text_counts = Counter(one.strategy for one in rewrites)
     failures = []
     for strategy in strategies:
         answers, left = outcomes.get(strategy.name), [one for one in guarded if one.strategy == strategy.name]
         raw, attempts = (None, 0) if answers is None else (answers.raw, answers.attempts)
         dropped = [] if answers is None else list(answers.dropped)
-        if left and not made[strategy.name]:
+        if left and not text_counts[strategy.name]:
             reason, message = left[0].guard, GUARDED[left[0].guard]
         elif answers is not None and not answers.texts:
             reason = answers.reason or "empty"
@@ -119,7 +119,7 @@ def failures_of(
             dropped += [one.guard for one in left for _ in range(one.texts)]
             why = ", ".join(dict.fromkeys(dropped))
             reason = "texts_dropped"
-            message = f"{len(dropped)} of {len(dropped) + made[strategy.name]} texts are left out: {why}"
+            message = f"{len(dropped)} of {len(dropped) + text_counts[strategy.name]} texts are left out: {why}"
         else:
             continue
         failures.append(RewriteFailure(strategy.name, reason, message, raw, attempts))
@@ -136,10 +136,10 @@ def notes_on_sends(
         notes.append(RewriteFailure("", MASKED, f"sent with placeholders for {masked}", None, 0))
     left_out = {name for _, completion in sent if completion.left_out for name in completion.left_out.split(", ")}
     if left_out:
-        words = f"sent without what the server does not take: {', '.join(sorted(left_out))}"
-        notes.append(RewriteFailure("", SENT_WITHOUT, words, None, 0))
+        message = f"sent without what the server does not take: {', '.join(sorted(left_out))}"
+        notes.append(RewriteFailure("", SENT_WITHOUT, message, None, 0))
     if more := sum(tries_so_far(request) > 0 for request, _ in sent):
         better = sum(tries_so_far(request) > 0 for request, _ in used)
-        words = f"requests made again, as an answer did not serve: {more}; of these read: {better}"
-        notes.append(RewriteFailure("", TRIED_AGAIN, words, None, 0))
+        message = f"requests made again, as an answer did not serve: {more}; of these read: {better}"
+        notes.append(RewriteFailure("", TRIED_AGAIN, message, None, 0))
     return notes

@@ -61,8 +61,8 @@ class Rewriting:
     @property
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the log that prompts or the selection use, sorted."""
-        found = {name for strategy in self.pool for name in strategy.variables}
-        return tuple(sorted(found | ({self.select.column} if isinstance(self.select, settings.SelectColumn) else set())))
+        variables = {name for strategy in self.pool for name in strategy.variables}
+        return tuple(sorted(variables | ({self.select.column} if isinstance(self.select, settings.SelectColumn) else set())))
 
 
 class Rewriter:
@@ -175,8 +175,8 @@ class Rewriter:
             by_name.setdefault(request.name, []).append((request, completion))
         outcomes: dict[str, Answers] = {}
         for call in self._asked(choice):
-            found, choice = read_call(call, by_name.get(call.name, []), shown, choice)
-            outcomes |= found
+            parsed, choice = read_call(call, by_name.get(call.name, []), shown, choice)
+            outcomes |= parsed
         results: list[RewriteResult] = []
         for strategy in self.strategies:
             if strategy.name not in choice.texts:
@@ -211,20 +211,22 @@ class Rewriter:
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
 
     def _planned(self) -> list[Call]:
-        of = self._of
+        own = self._of
         if not self.strategies:
             return []
-        if isinstance(of.select, settings.SelectAdaptive):
-            for one in self.strategies:
-                if one.engine is not None or one.is_trained:
+        if isinstance(own.select, settings.SelectAdaptive):
+            for each in self.strategies:
+                if each.engine is not None or each.is_trained:
                     why = (
                         "has an engine or a form of its own, and adaptive selection asks rewrite.engine once for all strategies"
                     )
-                    raise RewriterError("selection", f"strategy {one.name!r} {why}; leave it out, or choose another selection")
-            template = adaptive.adaptive_template(self.strategies, of.demonstrations, of.language, of.context, of.select.least)
-            return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, of.decoding)]
-        joint_prompt = of.joint_prompt or JOINT_PROMPT
-        return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
+                    raise RewriterError("selection", f"strategy {each.name!r} {why}; leave it out, or choose another selection")
+            template = adaptive.adaptive_template(
+                self.strategies, own.demonstrations, own.language, own.context, own.select.least
+            )
+            return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, own.decoding)]
+        joint_prompt = own.joint_prompt or JOINT_PROMPT
+        return calls_of(self.strategies, own.calls, own.decoding, joint_prompt, own.language, own.context)
 
     def _asked(self, choice: Choice) -> list[Call]:
         """Returns the requests for chosen strategies."""

@@ -137,13 +137,13 @@ def open_engine(settings: EngineSettings) -> Engine:
         RewriterError: A value cannot work.
     """
     module, _, name = getattr(settings, "opener", "").partition(":")
-    found = module_beside(type(settings), module)
-    if not hasattr(found, name):
+    loaded = module_beside(type(settings), module)
+    if not hasattr(loaded, name):
         wrong = f"has no class {name}" if name else f"{type(settings).__name__} names no engine"
         remedy = 'give it `opener: ClassVar[str] = ":Engine"`, with the name of the class of the engine'
-        raise RewriterError("plugin", f"{found.__file__}: {wrong}; {remedy}")
+        raise RewriterError("plugin", f"{loaded.__file__}: {wrong}; {remedy}")
     with errors_of_engine(settings, "__init__"):
-        engine: Engine = getattr(found, name)(settings.opened_with)
+        engine: Engine = getattr(loaded, name)(settings.opened_with)
     return engine
 
 

@@ -57,20 +57,20 @@ class MessagesProtocol(ChatProtocol):
             omitted = {*omitted, *(f"{name} {fields[name]}" for name in _THINKING if name in fields)}
         return with_args(fields, given, omitted)
 
-    def completion(self, found: Any) -> ChatResponse:
+    def completion(self, body: Any) -> ChatResponse:
         """Returns the text of a message. Raises ValueError with the problem in words."""
-        blocks = found.get("content") if isinstance(found, dict) else None
+        blocks = body.get("content") if isinstance(body, dict) else None
         if not isinstance(blocks, list):
             raise ValueError("the body is not a message")
         texts = [one.get("text") for one in blocks if isinstance(one, dict) and one.get("type") == "text"]
         if not all(isinstance(one, str) for one in texts):
             raise ValueError("its text is not text")
-        finish_reason = _FINISH_REASONS.get(str(found.get("stop_reason")), "stop")
-        return ChatResponse("".join(map(str, texts)), finish_reason, self.usage(found))
+        finish_reason = _FINISH_REASONS.get(str(body.get("stop_reason")), "stop")
+        return ChatResponse("".join(map(str, texts)), finish_reason, self.usage(body))
 
-    def usage(self, found: Mapping[str, Any]) -> Usage:
+    def usage(self, body: Mapping[str, Any]) -> Usage:
         """Returns the tokens that the JSON of a response reports."""
-        usage = object_in(found, "usage")
+        usage = object_in(body, "usage")
         fresh, read = token_count(usage.get("input_tokens")), token_count(usage.get("cache_read_input_tokens")) or 0
         written = token_count(usage.get("cache_creation_input_tokens")) or 0
         prompt = None if fresh is None else fresh + read + written

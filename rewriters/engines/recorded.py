@@ -146,8 +146,8 @@ class RecordedEngine:
             why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
             raise self._error(number, f"is not JSON: {why}; correct that line") from error
         if not isinstance(record, dict) or not isinstance(record.get("query"), str):
-            found = ", ".join(sorted(record)) if isinstance(record, dict) else type(record).__name__
-            raise self._error(number, f"needs the key query with a string; found: {found or 'no keys'}; correct that line")
+            keys = ", ".join(sorted(record)) if isinstance(record, dict) else type(record).__name__
+            raise self._error(number, f"needs the key query with a string; found: {keys or 'no keys'}; correct that line")
         completions = record.get("completions")
         if not isinstance(completions, dict):
             raise self._error(number, "needs the key completions: an object of request name -> text; add it")

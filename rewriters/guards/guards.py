@@ -40,28 +40,28 @@ class Compared(NamedTuple):
 
 def compared(text: str, search_as: str) -> Compared:
     """Returns a text as it is compared; one without words by its characters."""
-    found = tuple(words(text)) or tuple(text.split())
-    return Compared(search_as, found, frozenset(found), _SEPARATOR.search(text) is not None)
+    tokens = tuple(words(text)) or tuple(text.split())
+    return Compared(search_as, tokens, frozenset(tokens), _SEPARATOR.search(text) is not None)
 
 
-def near_duplicates(one: Compared, other: Compared) -> bool:
+def near_duplicates(first: Compared, other: Compared) -> bool:
     """Returns whether two texts of one query are near-duplicates; symmetric."""
-    if one.search_as != other.search_as:
-        return one.words == other.words
-    if not (one.listed or other.listed) and _order(one, other.known) != _order(other, one.known):
+    if first.search_as != other.search_as:
+        return first.words == other.words
+    if not (first.listed or other.listed) and _order(first, other.known) != _order(other, first.known):
         return False
-    if one.known == other.known:
+    if first.known == other.known:
         return True
-    differing = one.known ^ other.known
-    union = len(one.known | other.known)
+    differing = first.known ^ other.known
+    union = len(first.known | other.known)
     if union - len(differing) < LEAST * union:
         return False
     return not any(any(map(str.isdigit, word)) for word in differing)
 
 
-def _order(one: Compared, shared: frozenset[str]) -> list[str]:
+def _order(text: Compared, shared: frozenset[str]) -> list[str]:
     """Returns the words that another text has, too, by where each stands first."""
-    return [word for word in dict.fromkeys(one.words) if word in shared]
+    return [word for word in dict.fromkeys(text.words) if word in shared]
 
 
 GUARDS_VERSION = 3
@@ -80,10 +80,10 @@ class Guards:
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide texts or flags beyond their defaults; empty if none does."""
         settings = self._settings
-        found: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
+        fields: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
         if settings.preserve != "count":
-            found["preserved_by"] = sorted(name for name, one in self._strategies.items() if one.preserve is True)
-        return found | {"version": GUARDS_VERSION} if found else {}
+            fields["preserved_by"] = sorted(name for name, one in self._strategies.items() if one.preserve is True)
+        return fields | {"version": GUARDS_VERSION} if fields else {}
 
     def masked(self, query: Query) -> tuple[Query, Mask]:
         """Returns the query as prompts show it, and what stands behind its placeholders."""
@@ -100,12 +100,12 @@ class Guards:
         earlier = [compared(query.text, "query")]
         kept: list[RewriteResult] = []
         left: list[tuple[RewriteResult, str]] = []
-        for one in rewrites:
-            flagged, reason = self._alone(one, wanted)
+        for rewrite in rewrites:
+            flagged, reason = self._alone(rewrite, wanted)
             if reason is None:
-                words = compared(flagged.text, flagged.search_as)
-                if not any(near_duplicates(words, other) for other in earlier):
-                    earlier.append(words)
+                tokens = compared(flagged.text, flagged.search_as)
+                if not any(near_duplicates(tokens, other) for other in earlier):
+                    earlier.append(tokens)
                 else:
                     flagged = replace(flagged, guards=tuple(sorted({*flagged.guards, NEAR_DUPLICATE})))
                     reason = NEAR_DUPLICATE if self._settings.near_duplicates == "drop" else None
@@ -116,23 +116,23 @@ class Guards:
         left.sort(key=lambda pair: pair[1] == NEAR_DUPLICATE)  # the first reason of a strategy is the one that it is told
         return kept, _counted(query.text, kept, left, searched_as_one(self._strategies.values()))
 
-    def _alone(self, one: RewriteResult, wanted: list[Part]) -> tuple[RewriteResult, str | None]:
+    def _alone(self, rewrite: RewriteResult, wanted: list[Part]) -> tuple[RewriteResult, str | None]:
         """Returns a text with the flags that it gets by itself, and why it is not searched, if it is not."""
-        flags, settings = set(one.guards), self._settings
-        strategy = self._strategies[one.strategy]
-        missing = lost(one.text, wanted) if strategy.preserve else []
+        flags, settings = set(rewrite.guards), self._settings
+        strategy = self._strategies[rewrite.strategy]
+        missing = lost(rewrite.text, wanted) if strategy.preserve else []
         if missing:
             flags |= {part.flag for part in missing}
-            text = repaired(one.text, missing, strategy.list_separator)
+            text = repaired(rewrite.text, missing, strategy.list_separator)
             repairs = settings.preserve == "repair" and strategy.preserve is True
             if repairs and len(text) <= strategy.max_chars and not lost(text, wanted):
-                one, missing = replace(one, text=text), []
+                rewrite, missing = replace(rewrite, text=text), []
                 flags.add(REPAIRED)
-        if strategy.words.guide and one.parsed_as != "original":
-            count, most = length(one.text), strategy.words.most
+        if strategy.words.guide and rewrite.parsed_as != "original":
+            count, most = length(rewrite.text), strategy.words.most
             flags |= {"too_short"} if count < strategy.words.least else {"too_long"} if count > (most or count) else set()
         is_dropped = missing and settings.preserve == "drop" and strategy.preserve is True
-        return replace(one, guards=tuple(sorted(flags))), NOT_PRESERVED if is_dropped else None
+        return replace(rewrite, guards=tuple(sorted(flags))), NOT_PRESERVED if is_dropped else None
 
 
 def _counted(
@@ -142,13 +142,13 @@ def _counted(
     searched = {(query, "query"), *((one.text, one.search_as) for one in kept if one.strategy not in as_one)}
     joined = {one.strategy for one in kept if one.strategy in as_one}
     last = {one.strategy: one for one, _ in left}  # the search of texts that are searched as one is gone with this one
-    found: dict[tuple[str, str], Guarded] = {}
-    for one, reason in left:
-        if one.strategy in as_one:
-            new = one is last[one.strategy] and one.strategy not in joined
+    guarded: dict[tuple[str, str], Guarded] = {}
+    for rewrite, reason in left:
+        if rewrite.strategy in as_one:
+            new = rewrite is last[rewrite.strategy] and rewrite.strategy not in joined
         else:
-            new = (one.text, one.search_as) not in searched
-            searched.add((one.text, one.search_as))
-        before = found.get((one.strategy, reason), Guarded(one.strategy, reason))
-        found[one.strategy, reason] = before._replace(texts=before.texts + 1, unsearched=before.unsearched + new)
-    return list(found.values())
+            new = (rewrite.text, rewrite.search_as) not in searched
+            searched.add((rewrite.text, rewrite.search_as))
+        before = guarded.get((rewrite.strategy, reason), Guarded(rewrite.strategy, reason))
+        guarded[rewrite.strategy, reason] = before._replace(texts=before.texts + 1, unsearched=before.unsearched + new)
+    return list(guarded.values())

@@ -58,9 +58,9 @@ class Mask:
         return text
 
     def _masked(self, text: str, kind: str, pattern: re.Pattern[str]) -> str:
-        def replace(found: re.Match[str]) -> str:
-            done, rest = "", found.group()
-            value = found["number"] if "number" in pattern.groupindex else rest
+        def replace(match: re.Match[str]) -> str:
+            done, rest = "", match.group()
+            value = match["number"] if "number" in pattern.groupindex else rest
             while value := _card_in(rest) if kind == "CARD" else value:
                 before, _, rest = rest.rpartition(value) if kind == "PHONE" else rest.partition(value)
                 done += f"{before}<{self._placeholder(kind, value, text)}>"

@@ -46,30 +46,30 @@ _SCALES = {"k": 3, "thousand": 3, "m": 6, "mn": 6, "million": 6, "bn": 9, "billi
 
 def numbers(text: str) -> set[str]:
     """Returns the forms of all numbers in a text: digits, words, ordinals, Roman numerals, names of months."""
-    found: set[str] = set()
+    shown: set[str] = set()
     for number in DIGITS.finditer(text):
-        found |= forms(number.group())
+        shown |= forms(number.group())
         scale = re.match(r"\s?([a-z]+)", text[number.end() :].casefold())
         if scale and scale[1] in _SCALES:
             whole, _, decimals = number.group().replace(",", ".").partition(".")
             zeros = _SCALES[scale[1]]
-            found.add((whole + decimals.ljust(zeros, "0")[:zeros]).lstrip("0"))
+            shown.add((whole + decimals.ljust(zeros, "0")[:zeros]).lstrip("0"))
     for word in words(text):
-        found |= {str(_WORDS[one]) for one in (word, word.removesuffix("s"), word.removesuffix("th")) if one in _WORDS}
+        shown |= {str(_WORDS[one]) for one in (word, word.removesuffix("s"), word.removesuffix("th")) if one in _WORDS}
         if word[:3] in _MONTHS:
-            found.add(str(_MONTHS.index(word[:3]) + 1))
-    found |= {str(_roman(match.group())) for match in ROMAN.finditer(text) if match.group()}
-    return found | {str(int(value)) for char in set(text) if (value := unicodedata.numeric(char, -1)) >= 0 and value % 1 == 0}
+            shown.add(str(_MONTHS.index(word[:3]) + 1))
+    shown |= {str(_roman(match.group())) for match in ROMAN.finditer(text) if match.group()}
+    return shown | {str(int(value)) for char in set(text) if (value := unicodedata.numeric(char, -1)) >= 0 and value % 1 == 0}
 
 
 def forms(number: str) -> set[str]:
     """Returns the ways to read digits with separators: without them, and without the zeros that end decimals."""
     digits = "".join(str(unicodedata.digit(char)) for char in number if char.isdigit())
-    found = {digits.lstrip("0") or "0"}
+    written = {digits.lstrip("0") or "0"}
     decimals = re.fullmatch(r"(\d+)[.,](\d*?)0*", number)
     if decimals:
-        found.add((decimals[1] + decimals[2]).lstrip("0") or "0")
-    return found
+        written.add((decimals[1] + decimals[2]).lstrip("0") or "0")
+    return written
 
 
 def _roman(text: str) -> int:
@@ -114,11 +114,11 @@ class Part(NamedTuple):
 
 def parts(query: str) -> list[Part]:
     """Returns the parts that a rewrite of the query should have, in the order of the query; phrases first."""
-    found, rest = [], query
+    protected, rest = [], query
     for quoted in _QUOTED.finditer(query):
         phrase = next(filter(None, quoted.groups()))
         if words(phrase) and words(phrase) != words(query):
-            found.append(Part(PHRASE, _ARTICLE.sub("", phrase), quoted.group()))
+            protected.append(Part(PHRASE, _ARTICLE.sub("", phrase), quoted.group()))
         rest = rest.replace(quoted.group(), " " * len(quoted.group()), 1)
     cased = _has_names(_UNSPACED_LETTER.sub(_CUT, query))
     brackets = [found for found in _BRACKETS.finditer(rest) if any(map(str.isupper, found.group()))]
@@ -129,20 +129,20 @@ def parts(query: str) -> list[Part]:
     for token in _TOKEN.finditer(rest):
         if not _ADDRESS.search(token.group()):
             near = (one.group() for one in brackets if 0 < one.start() - token.start() <= _BEFORE_BRACKETS)
-            found += [part._replace(instead=next(near, "")) for part in _of_token(rest, token, cased)]
+            protected += [part._replace(instead=next(near, "")) for part in _of_token(rest, token, cased)]
     for names in _SEVERAL.finditer(rest):
         initials = "".join(word[0] for word in names.group().split())
         inside = set(names.group().split())
-        found = [part._replace(instead=part.instead or initials) if part.value in inside else part for part in found]
-    return list({(part.flag, normalise(part.value)): part for part in reversed(found)}.values())[::-1]
+        protected = [part._replace(instead=part.instead or initials) if part.value in inside else part for part in protected]
+    return list({(part.flag, normalise(part.value)): part for part in reversed(protected)}.values())[::-1]
 
 
 def lost(text: str, wanted: list[Part]) -> list[Part]:
     """Returns the parts that a text does not have."""
     if not wanted:
         return []
-    found = _Text(text)
-    return [part for part in wanted if not found.has(part)]
+    rewritten = _Text(text)
+    return [part for part in wanted if not rewritten.has(part)]
 
 
 def repaired(text: str, missing: list[Part], separator: str | None) -> str:
@@ -156,8 +156,8 @@ def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
     numbered = any(map(str.isdigit, bare))
     is_address = bare.count(".") > 1 and not bare.replace(".", "").isdigit()
     mixed = list(_MIXED.finditer(bare)) if numbered and not is_address else []
-    for one in mixed:
-        yield Part(NAME, one.group(), bare)
+    for part in mixed:
+        yield Part(NAME, part.group(), bare)
     for number in DIGITS.finditer(bare) if numbered else ():
         if not any(one.start() <= number.start() < one.end() for one in mixed):
             yield Part(NUMBER, number.group(), bare)

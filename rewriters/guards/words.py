@@ -20,10 +20,10 @@ def words(text: str) -> list[str]:
 
     In scripts without spaces between words, a run gives its overlapping pairs of characters.
     """
-    found = []
+    tokens = []
     for run in runs(text):
-        found += [run] if run.isascii() or not UNSPACED.search(run) else _pairs(run)
-    return found
+        tokens += [run] if run.isascii() or not UNSPACED.search(run) else _pairs(run)
+    return tokens
 
 
 def runs(text: str) -> list[str]:
@@ -40,11 +40,11 @@ def _is_kept(char: str) -> bool:
 
 
 def _pairs(run: str) -> list[str]:
-    found = []
+    pairs = []
     for part in re.findall(f"{UNSPACED.pattern}+|(?:(?!{UNSPACED.pattern}).)+", run):
         spaced = len(part) == 1 or not UNSPACED.match(part)
-        found += [part] if spaced else [part[i : i + 2] for i in range(len(part) - 1)]
-    return found
+        pairs += [part] if spaced else [part[i : i + 2] for i in range(len(part) - 1)]
+    return pairs
 
 
 COPIED_WORDS, COPIED_CHARS = 12, 50
@@ -62,10 +62,10 @@ def copies(text: str, passage: str) -> bool:
 
 def has_answer(text: str, answer: str) -> bool:
     """Returns whether an answer stands in the text as whole words; False for one without letters and digits."""
-    wanted, found = words(answer), words(text)
-    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(found)} "
+    wanted, tokens = words(answer), words(text)
+    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(tokens)} "
 
 
-def _share_run(one: str | tuple[str, ...], other: str | tuple[str, ...], length: int) -> bool:
-    runs = {one[i : i + length] for i in range(len(one) - length + 1)}
+def _share_run(first: str | tuple[str, ...], other: str | tuple[str, ...], length: int) -> bool:
+    runs = {first[i : i + length] for i in range(len(first) - length + 1)}
     return any(other[i : i + length] in runs for i in range(len(other) - length + 1)) if runs else False

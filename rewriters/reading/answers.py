@@ -138,25 +138,25 @@ def _ended(completion: Completion) -> Reason | None:
 
 
 def _of_parsed(
-    found: Sequence[Parsed | Unread], strategy: Strategy, query: Query, request: Request, completion: Completion
+    answers: Sequence[Parsed | Unread], strategy: Strategy, query: Query, request: Request, completion: Completion
 ) -> Answers:
     texts: list[ReadText] = []
     dropped: list[str] = []
     seen: set[str] = set()
-    for place, one in enumerate(found, start=1):
-        if isinstance(one, Unread):
-            dropped.append(one.reason)
+    for number, parsed in enumerate(answers, start=1):
+        if isinstance(parsed, Unread):
+            dropped.append(parsed.reason)
             continue
-        if (same := normalise(one.text)) in seen or len(texts) == strategy.n:
+        if (same := normalise(parsed.text)) in seen or len(texts) == strategy.n:
             continue
         seen.add(same)
-        position = place if strategy.output == "object" else len(texts) + 1
-        text = one.text
+        position = number if strategy.output == "object" else len(texts) + 1
+        text = parsed.text
         if strategy.include_original:  # as often as the strategy says; not again where the text begins with it
             original = " ".join(query.text.split())
             text = text[len(original) :].strip() if text.startswith(original) else text
             text = " ".join([original] * strategy.include_original + ([text] if text else []))
-        texts.append(ReadText(position, text, one.parsed_as, one.flags))
+        texts.append(ReadText(position, text, parsed.parsed_as, parsed.flags))
     reason = None if texts else dropped[0] if dropped else "empty"
     return Answers(
         texts, dropped if texts else [], reason, None, _raw(completion), completion.attempts, completion.model,

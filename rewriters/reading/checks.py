@@ -129,10 +129,10 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
     if reason := next((reason for reason, fails in checks.items() if fails), None):
         return reason
     bounds = Words() if strategy.words.guide else strategy.words
-    words = length(text) if bounds != Words() else 0
-    if len(text) > max(strategy.max_chars, len(query)) or words > (bounds.most or words):
+    word_count = length(text) if bounds != Words() else 0
+    if len(text) > max(strategy.max_chars, len(query)) or word_count > (bounds.most or word_count):
         return "too_long"
-    if words < bounds.least:
+    if word_count < bounds.least:
         return "too_short"
     banned = (any_of((phrase,)) for phrase in strategy.banned)
     return "banned" if any(one.search(rewrite) and not one.search(normal_query) for one in banned) else None

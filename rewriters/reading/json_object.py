@@ -70,12 +70,12 @@ def read_json(answer: LlmAnswer) -> Found:
                 strategy = requested.get(keys.get(label_key(word), ""))
                 if strategy:
                     ranked.append(((count, begins_line, len(ranked)), strategy.name, values(part, strategy)))
-    found: Found = {}
+    texts: Found = {}
     for _, name, parts in sorted(ranked, key=lambda one: one[0], reverse=True):
-        found.setdefault(name, []).extend(parts)
-    if not found and len(answer.requested) == 1:
+        texts.setdefault(name, []).extend(parts)
+    if not texts and len(answer.requested) == 1:
         return _single_strategy(answer, answer.requested[0])
-    return found
+    return texts
 
 
 def values(content: Any, strategy: Strategy) -> list[Value]:

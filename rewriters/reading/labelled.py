@@ -30,9 +30,9 @@ _NAMED = re.compile(
 @lru_cache(maxsize=256)
 def _patterns(known: tuple[Strategy, ...]) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """Returns patterns of a labelled line, of a label alone on its line, and of the gap before a label within a line."""
-    words = {word for strategy in known for word in strategy.names}
-    full = {word for word in words if len(_words(word)) > 1}
-    label = rf"(?P<label>{_alternatives(words)})"
+    labels = {word for strategy in known for word in strategy.names}
+    full = {word for word in labels if len(_words(word)) > 1}
+    label = rf"(?P<label>{_alternatives(labels)})"
     after = r" ?[\]】)]?[*_`]{0,3}(?: ?\([^()]{0,60}\))?[*_`]{0,3}[\]】]? ?"
     line = re.compile(
         rf"{_DECORATED}{label}{after}(?:[:：]|(?<= )(?P<dash>[-–—→=]|[-=]>)(?= )|(?<=[\]】])(?= )) ?(?P<value>.*)",
@@ -47,9 +47,9 @@ def _words(word: str) -> list[str]:
     return [part for part in re.split(r"[\W_]+", word) if part]
 
 
-def _alternatives(words: set[str]) -> str:
+def _alternatives(labels: set[str]) -> str:
     """Returns a pattern of any of the names; spaces, hyphens and underscores within a name are equivalent."""
-    patterns = [r"[ _-]{0,3}".join(map(re.escape, _words(word))) for word in words]
+    patterns = [r"[ _-]{0,3}".join(map(re.escape, _words(word))) for word in labels]
     return "|".join(sorted(patterns, key=len, reverse=True)) or r"(?!)"
 
 
@@ -75,15 +75,15 @@ def read_labelled(answer: LlmAnswer) -> Found:
                 starts.append((at, keys.get(label_key(labelled["label"])), _unbold(labelled)))
         elif at + 1 < len(lines) and (heading := heading_pattern.fullmatch(line.rstrip())):
             starts.append((at, keys.get(label_key(heading["label"])), ""))
-    found: Found = {}
+    texts: Found = {}
     ends = [at for at, _, _ in starts[1:]] + [len(lines)]
     for (at, name, first), end in zip(starts, ends, strict=False):
         if name in requested:
             part = replace(
                 answer, text="\n".join([first, *lines[at + 1 : end]]), truncated=answer.truncated and end == len(lines)
             )
-            found.setdefault(name, []).extend(_values(part, requested[name], ended=end < len(lines)))
-    return found or _before_labels(answer)
+            texts.setdefault(name, []).extend(_values(part, requested[name], ended=end < len(lines)))
+    return texts or _before_labels(answer)
 
 
 def _values(part: LlmAnswer, strategy: Strategy, ended: bool) -> list[Value]:
@@ -105,12 +105,12 @@ def _of_markup(answer: LlmAnswer, keys: dict[str, str]) -> Found:
         pairs = list(zip(rows[0], rows[1], strict=False))
     else:
         pairs += [(cell, text) for row in rows for cell, text in pairwise(row)]
-    found: Found = {}
+    texts: Found = {}
     for cell, text in pairs:
         name = keys.get(_key(cell))
         if name in wanted and text:
-            found.setdefault(name, []).append(Value(text))
-    return found
+            texts.setdefault(name, []).append(Value(text))
+    return texts
 
 
 def _key(cell: str) -> str:
@@ -137,7 +137,7 @@ def _before_labels(answer: LlmAnswer) -> Found:
         return {}
     keys, requested = names_by_key(answer.known), {strategy.name for strategy in answer.requested}
     lines = [line for line in answer.text.split("\n") if line.strip()]
-    found: Found = {}
+    texts: Found = {}
     listed = False
     for at, line in enumerate(lines):
         name, text = _named(line, keys, answer.query)
@@ -147,17 +147,17 @@ def _before_labels(answer: LlmAnswer) -> Found:
             return {}
         if name in requested:
             listed = listed or marked
-            found.setdefault(name, []).append(Value(text))
-    return found if len(found) > (0 if listed else 1) else {}
+            texts.setdefault(name, []).append(Value(text))
+    return texts if len(texts) > (0 if listed else 1) else {}
 
 
 def _named(line: str, keys: dict[str, str], query: str) -> tuple[str | None, str]:
     """Returns the strategy and the text of a line that ends in a label, which the query has not; None if it ends in none."""
-    found = _NAMED.fullmatch(line.rstrip())
-    name = keys.get(label_key(found["label"])) if found else None
-    if found is None or name is None or normalise(found["label"]).strip("*_` ") in normalise(query):
+    match = _NAMED.fullmatch(line.rstrip())
+    name = keys.get(label_key(match["label"])) if match else None
+    if match is None or name is None or normalise(match["label"]).strip("*_` ") in normalise(query):
         return None, ""
-    return name, without_emphasis(found["text"].strip())
+    return name, without_emphasis(match["text"].strip())
 
 
 # "1. x", "(1) x", "1) x", "1、x", "**1.** x", and "1.x" where x is no Latin letter or digit: "3.11 release" and "3.x"
@@ -191,9 +191,9 @@ def read_numbered(answer: LlmAnswer) -> Found:
         follows_text = any(has_text(line) and not line.strip().endswith((":", "：")) for line in lines[:at])
         if is_heading or follows_text or re.match(rf"\W*{numbered['count']}\W", answer.query):  # it is a number of the query
             return {}
-    found: Found = {}
+    texts: Found = {}
     ends = [at for at, _ in starts[1:]] + [len(lines)]
     for (at, numbered), end, strategy in zip(starts, ends, answer.requested, strict=False):
         value_lines = [numbered["value"], *lines[at + 1 : end]]
-        found[strategy.name] = [leading_value(value_lines, strategy, answer.query, ended=end < len(lines))]
-    return found
+        texts[strategy.name] = [leading_value(value_lines, strategy, answer.query, ended=end < len(lines))]
+    return texts

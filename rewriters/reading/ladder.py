@@ -64,11 +64,11 @@ def parse(
         truncated: The token limit cut the answer; values that are complete before the cut count.
     """
     answer = _answer(text, query, requested, known, instructions, truncated)
-    found, parsed_as = _read_best(answer)
+    texts, parsed_as = _read_best(answer)
     outcomes: dict[str, Parsed | Unread] = {}
     for strategy in requested:  # the first valid value, or the reason against the first value
-        checked = [_checked(value, parsed_as, strategy, answer, instructions) for value in found.get(strategy.name, ())]
-        unread = checked[0] if checked else Unread(_missing_reason(found, answer))
+        checked = [_checked(value, parsed_as, strategy, answer, instructions) for value in texts.get(strategy.name, ())]
+        unread = checked[0] if checked else Unread(_missing_reason(texts, answer))
         outcomes[strategy.name] = next((one for one in checked if isinstance(one, Parsed)), unread)
     return outcomes
 
@@ -82,11 +82,11 @@ def parse_all(
     """
     answer = _answer(text, query, requested, (), instructions, truncated)
     read = [(READERS[parsed_as](answer), parsed_as) for parsed_as in ("json", "labelled")]
-    found, parsed_as = max(read, key=lambda one: len(one[0]))
+    texts, parsed_as = max(read, key=lambda one: len(one[0]))
     return {
-        strategy.name: [_checked(value, parsed_as, strategy, answer, instructions) for value in found[strategy.name]]
+        strategy.name: [_checked(value, parsed_as, strategy, answer, instructions) for value in texts[strategy.name]]
         for strategy in requested
-        if strategy.name in found
+        if strategy.name in texts
     }
 
 
@@ -97,10 +97,10 @@ def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, tr
     Arguments as of `parse`.
     """
     answer = _answer(text, query, (strategy,), (), instructions, truncated)
-    found = read_texts(answer, strategy)
+    texts = read_texts(answer, strategy)
     checked = [
-        _checked(value, found.parsed_as, strategy, answer, instructions) if is_long_enough else Unread("empty")
-        for value in found.values
+        _checked(value, texts.parsed_as, strategy, answer, instructions) if is_long_enough else Unread("empty")
+        for value in texts.values
         if (is_long_enough := len(value.text or "") >= strategy.min_chars) or strategy.output == "object"  # keeps its place
     ]
     return checked or [Unread(_missing_reason({}, answer))]
@@ -125,8 +125,8 @@ def _answer(
         text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
     text = re.sub(r"(?: ?\n){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
-    words = {label_key(word) for strategy in requested for word in strategy.names}
-    others = (one for one in known if words.isdisjoint(map(label_key, one.names)))
+    labels = {label_key(word) for strategy in requested for word in strategy.names}
+    others = (one for one in known if labels.isdisjoint(map(label_key, one.names)))
     return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
 
 
@@ -136,10 +136,10 @@ def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
     for name, reader in READERS.items():
         if name == "numbered" and most > 0:
             continue  # an earlier reader found labelled values, whose order need not be that of the prompt
-        found = reader(answer)
-        count = sum(any(value.text for value in values) for values in found.values())
-        if count > most and found:
-            best, parsed_as, most = found, name, count
+        texts = reader(answer)
+        count = sum(any(value.text for value in values) for values in texts.values())
+        if count > most and texts:
+            best, parsed_as, most = texts, name, count
         if most == len(answer.requested):
             break
     return best, parsed_as
@@ -164,13 +164,13 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
     return Parsed(text, parsed_as, (*flags, OTHER_SCRIPT) if respelled else flags)
 
 
-def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:
+def _missing_reason(texts: Found, answer: LlmAnswer) -> Reason:
     if not answer.text.strip():
         return "cut_reasoning" if answer.truncated else "empty"
-    if not found and is_repetitive(answer.text) and not is_repetitive(answer.query):
+    if not texts and is_repetitive(answer.text) and not is_repetitive(answer.query):
         return "repetition"
     if answer.truncated:
         return "cut_reasoning" if is_thought(answer.text.lstrip()[:_MOST_OPENING], answer.query) else "truncated"
-    if found:
+    if texts:
         return "missing"
     return "refusal" if is_refusal(answer.text, answer.query) else "unparsable"

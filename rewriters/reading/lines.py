@@ -40,8 +40,8 @@ def opens_with(query: str, opening: str) -> bool:
 
 def is_chatter(line: str, query: str) -> bool:
     """Returns whether a line comments on the answer."""
-    found = _CHATTER.match(line)
-    return found is not None and not opens_with(query, found.group())
+    match = _CHATTER.match(line)
+    return match is not None and not opens_with(query, match.group())
 
 
 def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool) -> Value:
@@ -92,12 +92,12 @@ def list_items(lines: list[str], strategy: Strategy) -> list[str]:
 
 
 def _bare(lines: list[str]) -> list[str]:
-    found = []
+    bare = []
     for line in lines:
         item = line.strip().rstrip(",;，、；")
         if not item or is_fence(line):
             break
         if len(item) > _MOST_ITEM or length(item) > _MOST_ITEM_WORDS or re.search(r"[,;，、；:：.。!?！？]", item):
             return []
-        found.append(item)
-    return found if len(found) > 1 else []
+        bare.append(item)
+    return bare if len(bare) > 1 else []

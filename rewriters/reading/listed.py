@@ -53,31 +53,31 @@ def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
     alike = len({lead.split()[0].casefold() for lead in leads}) == 1 and len(leads) > 2
     most = _MOST_COMMON_LEAD if alike else _MOST_LEAD_WORDS
     all_led = len(leads) == len(kept) > 1 and all(_is_lead(lead, query, most) for lead in leads)
-    found = []
-    for one, lead in zip(kept, plain, strict=True):
-        text = lead["rest"] if all_led and lead is not None else _without_lead_in(one.text, query)
+    tidy = []
+    for line, lead in zip(kept, plain, strict=True):
+        text = lead["rest"] if all_led and lead is not None else _without_lead_in(line.text, query)
         quoted = _QUOTED.match(text)
         if quoted and text[:1] not in query:
             text = next(filter(None, quoted.groups()))
         text = _ASIDE.sub("", without_emphasis(text).strip()) or text
-        found.append((one.at, text.replace("**", "").strip() if text.count("**") == 1 else text))
-    return found
+        tidy.append((line.at, text.replace("**", "").strip() if text.count("**") == 1 else text))
+    return tidy
 
 
 def _is_lead(lead: str, query: str, most: int) -> bool:
     """Returns whether words before a colon are said about what follows: few, and none of them the query's."""
-    words = {word for word in normalise(lead).split() if len(word) > 2 or not word.isascii()} or {normalise(lead)}
-    return length(lead) <= most and not words & set(normalise(query).split()) and normalise(lead) not in normalise(query)
+    tokens = {word for word in normalise(lead).split() if len(word) > 2 or not word.isascii()} or {normalise(lead)}
+    return length(lead) <= most and not tokens & set(normalise(query).split()) and normalise(lead) not in normalise(query)
 
 
 def _without_lead_in(text: str, query: str) -> str:
     """Returns a text without a bold lead-in; the bold words themselves where what follows explains them."""
-    found = _LEAD_IN.match(text)
-    if found is None or not found["rest"].strip():
+    match = _LEAD_IN.match(text)
+    if match is None or not match["rest"].strip():
         return text
-    if not (found["mark"] or found["inside"]):
+    if not (match["mark"] or match["inside"]):
         return text
-    lead, rest = found["lead"].strip(), found["rest"].strip()
+    lead, rest = match["lead"].strip(), match["rest"].strip()
     known = set(normalise(query).split())
     shared = [len(set(normalise(part).split()) & known) for part in (lead, rest)]
     if length(lead) > 2 and (shared[0] > shared[1] or (shared[0] == shared[1] and length(lead) > _MOST_LEAD_WORDS)):
@@ -122,7 +122,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> tuple[list[tuple[in
     thought = talk.is_thought(begins, query) and not (talk.is_introduction(begins, query) and not _SENTENCES.search(begins))
     numbered = _numbered(lines)
     bullets = [
-        MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
+        MarkedLine(at, match["text"], bool(match["indent"])) for at, line in enumerate(lines) if (match := _BULLET.match(line))
     ]
     marked = min((one.at for one in [*numbered, *bullets]), default=first)
     if (thought and answer.truncated) or _refuses(begins, _paragraph(lines[:marked], first), query):
@@ -159,15 +159,15 @@ def _paragraph(lines: list[str], at: int) -> str:
 
 
 def _numbered(lines: list[str]) -> list[MarkedLine]:
-    """Returns the numbered lines of the least indentation; numbers behind a word only if they count from 1."""
-    found = []
+    """Returns the items lines of the least indentation; numbers behind a word only if they count from 1."""
+    items = []
     for at, line in enumerate(lines):
         number = _NUMBER.match(line)
         if number:
             digits = number["count"] or number["named"]
             kind = "sign" if number["sign"] else "named" if number["named"] else "number"
-            found.append(MarkedLine(at, number["text"].strip(), bool(number["indent"]), int(digits) if digits else None, kind))
-    of_kind = {kind: [one for one in found if one.kind == kind] for kind in ("number", "named", "sign")}
+            items.append(MarkedLine(at, number["text"].strip(), bool(number["indent"]), int(digits) if digits else None, kind))
+    of_kind = {kind: [one for one in items if one.kind == kind] for kind in ("number", "named", "sign")}
     if [one.number for one in of_kind["named"]] != list(range(1, len(of_kind["named"]) + 1)):
         of_kind["named"] = []
     if len(of_kind["sign"]) == 1:
@@ -177,13 +177,13 @@ def _numbered(lines: list[str]) -> list[MarkedLine]:
     return [one for one in chosen if one.indented == least]
 
 
-def _inline(one: MarkedLine) -> list[MarkedLine]:
+def _inline(line: MarkedLine) -> list[MarkedLine]:
     """Returns the texts of a line with more numbers within it ("1. x 2. y"); empty if they do not count from 1."""
-    parts = re.split(r"\s\(?(\d{1,2})[.)]\s+", f" 1. {one.text}")[1:]
+    parts = re.split(r"\s\(?(\d{1,2})[.)]\s+", f" 1. {line.text}")[1:]
     counts, texts = parts[::2], parts[1::2]
     if counts != [str(n) for n in range(1, len(texts) + 1)]:
         return []
-    return [one._replace(text=text.strip(" ;,")) for text in texts]
+    return [line._replace(text=text.strip(" ;,")) for text in texts]
 
 
 def _in_one_line(line: str, most: int) -> list[str]:
@@ -196,11 +196,11 @@ def _in_one_line(line: str, most: int) -> list[str]:
 
 def _blocks(numbered: list[MarkedLine]) -> list[list[MarkedLine]]:
     blocks: list[list[MarkedLine]] = []
-    for one in numbered:
+    for line in numbered:
         before = blocks[-1][-1] if blocks else None
-        if before is None or (one.number == 1 and before.number is not None and before.number > 1):
+        if before is None or (line.number == 1 and before.number is not None and before.number > 1):
             blocks.append([])
-        blocks[-1].append(one)
+        blocks[-1].append(line)
     return blocks
 
 
@@ -215,52 +215,52 @@ def _are_heads(numbered: list[MarkedLine], lines: list[str], query: str) -> bool
 
 def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: list[str], query: str) -> list[MarkedLine]:
     """Returns the texts of numbered lines; where a line is only a heading, those of the lines below it."""
-    found: list[MarkedLine] = []
+    kept: list[MarkedLine] = []
     ends = [one.at for one in numbered[1:]] + [len(lines)]
     heads = _are_heads(numbered, lines, query)
-    for one, end in zip(numbered, ends, strict=True):
-        below = [bullet for bullet in bullets if one.at < bullet.at < end]
-        if not one.text or talk.ends_in_colon(one.text) or (talk.is_heading(one.text) and below):
-            beneath = [MarkedLine(at, lines[at].strip(), True) for at in range(one.at + 1, end) if has_text(lines[at])]
-            found += below or beneath[:1]
+    for head, end in zip(numbered, ends, strict=True):
+        below = [bullet for bullet in bullets if head.at < bullet.at < end]
+        if not head.text or talk.ends_in_colon(head.text) or (talk.is_heading(head.text) and below):
+            beneath = [MarkedLine(at, lines[at].strip(), True) for at in range(head.at + 1, end) if has_text(lines[at])]
+            kept += below or beneath[:1]
         elif heads or (
-            talk.is_heading(one.text)
-            and one.at + 1 < end
-            and lines[one.at + 1].strip()
-            and not talk.is_comment(lines[one.at + 1], "")
+            talk.is_heading(head.text)
+            and head.at + 1 < end
+            and lines[head.at + 1].strip()
+            and not talk.is_comment(lines[head.at + 1], "")
         ):
-            found.append(MarkedLine(one.at + 1, lines[one.at + 1].strip(), True))
+            kept.append(MarkedLine(head.at + 1, lines[head.at + 1].strip(), True))
         else:
-            found.append(one)
-    return found
+            kept.append(head)
+    return kept
 
 
 def _of_bullets(bullets: list[MarkedLine], lines: list[str]) -> list[MarkedLine]:
     """Returns the bullets of the first list; of all lists where each has a heading."""
     least = min(one.indented for one in bullets)
     groups: list[tuple[str, list[MarkedLine]]] = []
-    for one in bullets:
-        between = [line for line in lines[groups[-1][1][-1].at + 1 if groups else 0 : one.at] if has_text(line)]
+    for bullet in bullets:
+        between = [line for line in lines[groups[-1][1][-1].at + 1 if groups else 0 : bullet.at] if has_text(line)]
         if not groups or between:
             groups.append((between[-1] if between else "", []))
-        groups[-1][1].append(one)
+        groups[-1][1].append(bullet)
     chosen = groups if all(talk.is_heading(head) for head, _ in groups) else groups[:1]
     return [one for _, group in chosen for one in _with_heads(group, least)]
 
 
 def _with_heads(group: list[MarkedLine], least: bool) -> list[MarkedLine]:
     """Returns the bullets of the least indentation; instead of one that is only a heading those below it."""
-    found: list[MarkedLine] = []
+    kept: list[MarkedLine] = []
     head: MarkedLine | None = None
-    for one in group:
-        if one.indented == least:
-            head = one if talk.ends_in_colon(one.text) or talk.is_heading(one.text) else None
-            if head is None or not talk.ends_in_colon(one.text):
-                found.append(one)
+    for line in group:
+        if line.indented == least:
+            head = line if talk.ends_in_colon(line.text) or talk.is_heading(line.text) else None
+            if head is None or not talk.ends_in_colon(line.text):
+                kept.append(line)
         elif head is not None:
-            found = [other for other in found if other is not head]
-            found.append(one)
-    return found
+            kept = [other for other in kept if other is not head]
+            kept.append(line)
+    return kept
 
 
 def _column(rows: list[list[str]], lines: list[str], query: str) -> list[tuple[int, str]]:

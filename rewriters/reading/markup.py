@@ -88,16 +88,16 @@ def table(lines: list[str]) -> list[list[str]]:
 def code_lines(lines: list[str]) -> set[int]:
     """Returns the numbers of the lines within fenced code: blocks whose fence names a programming language."""
     inside, code = False, False
-    found: set[int] = set()
+    numbers: set[int] = set()
     for at, line in enumerate(lines):
         fence = _FENCE.match(line)
         if fence is None:
             if code:
-                found.add(at)
+                numbers.add(at)
             continue
         inside = not inside
         code = inside and fence["language"].casefold() not in _PROSE
-    return found
+    return numbers
 
 
 def without_emphasis(text: str) -> str:

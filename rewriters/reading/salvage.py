@@ -26,16 +26,16 @@ _MAX_KEYS = 200  # each may cost a pass over the text, and an answer needs a han
 
 def salvage(answer: LlmAnswer) -> Found:
     """Returns the closed strings of malformed JSON; without any, and for one requested strategy, the plain text."""
-    found = _half_json(answer)
-    if found or len(answer.requested) != 1:
-        return found
+    texts = _half_json(answer)
+    if texts or len(answer.requested) != 1:
+        return texts
     return read_plain(answer, answer.requested[0])
 
 
 @lru_cache(maxsize=256)
 def _key_pattern(known: tuple[Strategy, ...]) -> re.Pattern[str]:
-    words = {word for strategy in known for word in strategy.names}
-    spellings = (r"[\W_]{0,3}".join(re.findall(r"[^\W_]+", word)) for word in words)
+    keys = {word for strategy in known for word in strategy.names}
+    spellings = (r"[\W_]{0,3}".join(re.findall(r"[^\W_]+", word)) for word in keys)
     alternatives = "|".join(sorted(spellings, key=len, reverse=True))
     quoted = rf"""(?<!\\)(["'])(?P<key>{alternatives})\1"""
     return re.compile(
@@ -46,7 +46,7 @@ def _key_pattern(known: tuple[Strategy, ...]) -> re.Pattern[str]:
 def _half_json(answer: LlmAnswer) -> Found:
     text, keys, pattern = answer.text, names_by_key(answer.known), _key_pattern(answer.known)
     requested = {strategy.name: strategy for strategy in answer.requested}
-    found: Found = {}
+    texts: Found = {}
     at = pattern.search(text)
     for _ in range(_MAX_KEYS):
         if at is None:
@@ -57,13 +57,13 @@ def _half_json(answer: LlmAnswer) -> Found:
             decoded = None
         following = pattern.search(text, decoded[1] if decoded else at.end())
         if strategy and decoded:
-            found.setdefault(strategy.name, []).insert(0, value(decoded[0], strategy))
+            texts.setdefault(strategy.name, []).insert(0, value(decoded[0], strategy))
         elif strategy:
             segment = text[at.end() : following.start() if following else None]
             cut = _open(segment) if answer.truncated and following is None and strategy.is_passage else None
-            found.setdefault(strategy.name, []).insert(0, cut or _unescaped(segment, ended=following is not None))
+            texts.setdefault(strategy.name, []).insert(0, cut or _unescaped(segment, ended=following is not None))
         at = following
-    return found
+    return texts
 
 
 def _is_closed(after: str, truncated: bool) -> bool:
@@ -183,14 +183,14 @@ def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set
 
 def _labelled_answer(lines: list[str], at: int, query: str) -> int | None:
     """Returns the number of the last line that gives the text a label ("Answer: ..."), behind a derivation."""
-    found = None
+    label_end = None
     for n in range(at + 1, len(lines)):
         label = lines[n].partition(":" if ":" in lines[n] else "：")[0]
         if (talk.is_label(label, query) and talk.without_label(lines[n], query) != lines[n]) or (
             talk.is_label(lines[n], query) and (talk.is_heading(lines[n]) or talk.ends_in_colon(lines[n]))
         ):
-            found = n
-    return found
+            label_end = n
+    return label_end
 
 
 def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
@@ -221,10 +221,10 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
 
 def _answers(text: str, strategy: Strategy, query: str) -> bool:
     """Returns whether a text answers its query: several sentences that are longer than it, or one in place of a list."""
-    words = length(text)
+    word_count = length(text)
     if strategy.list_separator is not None and not re.search(r"[,;，、；،]", text):
-        return talk.ends_as_sentence(text) and words > _MOST_TERM
-    return sentences(text) > 1 >= sentences(query) and words > _MOST_LONGER * length(query)
+        return talk.ends_as_sentence(text) and word_count > _MOST_TERM
+    return sentences(text) > 1 >= sentences(query) and word_count > _MOST_LONGER * length(query)
 
 
 def _comments(lines: list[str], at: int, after: int, query: str) -> bool:

@@ -61,15 +61,15 @@ def _texts_of(part: MarkedPart, strategy: Strategy, truncated: bool) -> Iterator
     whole = strategy.is_passage and strategy.separator is None
     pieces = [part.text.strip()] if whole else part.text.strip().split(strategy.separator or "\n")
     most = 1 if strategy.output == "text" else len(pieces)
-    for place, piece in enumerate(pieces[:most], 1):
+    for position, piece in enumerate(pieces[:most], 1):
         if piece.strip():
-            yield Value(piece.strip(), complete=not (truncated and part.last and place == len(pieces)))
+            yield Value(piece.strip(), complete=not (truncated and part.last and position == len(pieces)))
 
 
 def _in_any_form(answer: LlmAnswer, strategy: Strategy) -> Texts:
-    found = _json_texts(answer, strategy)
-    if found:
-        return Texts([Value(text) for text in found], JSON)
+    read = _json_texts(answer, strategy)
+    if read:
+        return Texts([Value(text) for text in read], JSON)
     start = _JSON.search(answer.text)
     if start and (literal := _python_list(answer.text[start.end() :])):
         return Texts([Value(text) for text in literal], JSON)
@@ -88,21 +88,21 @@ def _json_texts(answer: LlmAnswer, strategy: Strategy) -> list[str]:
 
     Objects that stand one behind the other with one text each, as in JSON lines, are one array.
     """
-    found: list[tuple[int, int, list[str]]] = []  # start, end, texts
+    spans: list[tuple[int, int, list[str]]] = []  # start, end, texts
     for start in (at.end() for at in _JSON.finditer(answer.text[:_MAX_BEFORE_JSON])):
-        if found and start < found[-1][1]:
+        if spans and start < spans[-1][1]:
             continue
         decoded = decode(answer.text, start)
         texts = _texts_in(decoded[0], strategy) if decoded else []
         if decoded and texts:
-            found.append((start, decoded[1], texts))
-    if not found:
+            spans.append((start, decoded[1], texts))
+    if not spans:
         return []
     if is_thought(answer.text[:_MAX_BEFORE_JSON].lstrip(), answer.query):
-        return [] if answer.truncated else found[-1][2]
-    texts, end = list(found[0][2]), found[0][1]
-    for start, stop, more in found[1:]:
-        if len(more) != 1 or len(found[0][2]) != 1 or answer.text[end:start].strip(" ,\n"):
+        return [] if answer.truncated else spans[-1][2]
+    texts, end = list(spans[0][2]), spans[0][1]
+    for start, stop, more in spans[1:]:
+        if len(more) != 1 or len(spans[0][2]) != 1 or answer.text[end:start].strip(" ,\n"):
             break
         texts, end = texts + more, stop
     return texts
@@ -154,8 +154,8 @@ def _closed_strings(answer: LlmAnswer, strategy: Strategy) -> Iterator[str]:
     if strategy.keys:
         return
     end = "(?!)" if answer.truncated else r"\Z"  # where it was cut, a mark within a string looks like its end
-    for found in re.finditer(rf'"(?:[^"\\\n]|\\.)*"(?=[\s`]*(?:[,\]}}]|{end}))', answer.text):
-        decoded = decode(found.group(), 0)
+    for match in re.finditer(rf'"(?:[^"\\\n]|\\.)*"(?=[\s`]*(?:[,\]}}]|{end}))', answer.text):
+        decoded = decode(match.group(), 0)
         if decoded and isinstance(decoded[0], str):
             yield decoded[0]
 

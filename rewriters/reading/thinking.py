@@ -84,8 +84,8 @@ def _mark(instructions: str) -> re.Pattern[str] | None:
     before = instructions.removesuffix(PLACEHOLDER).rpartition("\n")[2].strip()
     if not any(map(str.isalpha, before)) or len(before) > 60:
         return None
-    words = r"\s?".join(map(re.escape, before.split()))
-    return re.compile(rf"^[ *_#>]{{0,6}}{words}[*_]{{0,3}}(?P<rest>[^\n]*)", re.MULTILINE | re.IGNORECASE)
+    pattern = r"\s?".join(map(re.escape, before.split()))
+    return re.compile(rf"^[ *_#>]{{0,6}}{pattern}[*_]{{0,3}}(?P<rest>[^\n]*)", re.MULTILINE | re.IGNORECASE)
 
 
 def without_next_turns(text: str, query: str, instructions: str) -> str:

@@ -69,10 +69,10 @@ def _read(step: LlmStep, text: str) -> StepResult | None:
 
         graded = _object(step, text, named)
         return None if graded is None else StepResult(text, grades=graded)
-    found = _object(step, text, lambda value: value.strip() or None if isinstance(value, str) else None)
-    if found is None:
+    fields = _object(step, text, lambda value: value.strip() or None if isinstance(value, str) else None)
+    if fields is None:
         return None
-    return _failed("too_long") if any(len(one) > step.max_chars for one in found.values()) else StepResult(text, fields=found)
+    return _failed("too_long") if any(len(one) > step.max_chars for one in fields.values()) else StepResult(text, fields=fields)
 
 
 def _failed(reason: str) -> StepResult:
@@ -100,7 +100,7 @@ def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> di
 
     `read` returns what a value says; None: it says nothing, so the object has not its key.
     """
-    found: dict[str, Value] | None = None
+    fields: dict[str, Value] | None = None
     for at in [place.start() for place in re.finditer(r"\{", text)][:_JSON_STARTS]:
         try:
             pairs: Any = (NUMBERS if step.grades else DECODER).raw_decode(text, at)[0]
@@ -108,5 +108,5 @@ def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> di
             continue
         values = {key: known for key, value in pairs if (known := read(value)) is not None}
         if all(key in values for key in step.keys if key not in step.optional):
-            found = {key: values[key] for key in step.keys if key in values}
-    return found
+            fields = {key: values[key] for key in step.keys if key in values}
+    return fields

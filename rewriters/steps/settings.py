@@ -77,10 +77,10 @@ class Labelling(Settings):
         high, medium = (
             default if own is None else own for own, default in zip((self.high, self.medium), BY_GRADE, strict=True)
         )
-        found = {"score": score, "rerank": reranked, "llm": grade}[self.by]
-        if found is None:
+        value = {"score": score, "rerank": reranked, "llm": grade}[self.by]
+        if value is None:
             return LOW
-        return HIGH if found >= high else MEDIUM if found >= medium else LOW
+        return HIGH if value >= high else MEDIUM if value >= medium else LOW
 
 
 class LabelSettings(Labelling):
@@ -239,8 +239,8 @@ class JudgeSettings(Settings):
     @property
     def kinds(self) -> dict[str, PromptSettings]:
         """Returns what is judged -> its settings."""
-        found = {"relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria}
-        return {kind: one for kind, one in found.items() if one is not None}
+        kinds = {"relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria}
+        return {kind: one for kind, one in kinds.items() if one is not None}
 
     @property
     def answer_kinds(self) -> list[str]:
@@ -249,8 +249,8 @@ class JudgeSettings(Settings):
 
     def step(self, kind: str) -> LlmStepSettings:
         """Returns what an LLM is asked for one of `kinds`, as settings of a step."""
-        one = self.kinds[kind]
-        return LlmStepSettings(prompt=one.prompt, variables=one.variables, engine=self.engine, decoding=self.decoding)
+        settings = self.kinds[kind]
+        return LlmStepSettings(prompt=settings.prompt, variables=settings.variables, engine=self.engine, decoding=self.decoding)
 
 
 class LabelGradeSettings(LlmStepSettings):

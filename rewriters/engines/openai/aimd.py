@@ -79,12 +79,12 @@ class AimdLimit:
             if not admitted.cancelled() and admitted.exception() is None:  # admitted in the same turn of the loop
                 self._release()
             raise
-        place = Place()
+        slot = Place()
         try:
-            yield place
+            yield slot
         finally:
-            if place.outcome is not None:
-                self._adjust(number, place.outcome)
+            if slot.outcome is not None:
+                self._adjust(number, slot.outcome)
             self._release()
 
     def hold(self, seconds: float) -> None:

@@ -152,7 +152,7 @@ class OpenaiEngine:
         state, path = _RequestState(self._tier), self.protocol.path_of(request)
         while True:
             try:
-                async with self._limit.place() as place:
+                async with self._limit.place() as slot:
                     if gate is not None:
                         gate.sending(request)
                     omitted = self._omitted | state.omitted
@@ -162,7 +162,7 @@ class OpenaiEngine:
                     result = await self._server.send(body, path)
                     state.latency = time.monotonic() - sent
                     state.seconds += state.latency
-                    place.outcome = _outcome(result)
+                    slot.outcome = _outcome(result)
             except PatienceExceededError:
                 suffix = f"; nothing else came for {self._patience / 60:g} minutes"
                 return self._failed(self._latest_failure, state, suffix)
@@ -199,8 +199,8 @@ class OpenaiEngine:
             if isinstance(result, RequestFailure):
                 return not result.is_fatal
             self._refusals.answered()
-            words = "%s refuses single requests (%s), and answers others: the queries of those fail"
-            _log.warning(words, self._server.base, self._server.redact(failure.message))
+            message = "%s refuses single requests (%s), and answers others: the queries of those fail"
+            _log.warning(message, self._server.base, self._server.redact(failure.message))
         return True
 
     def _learn(self, omitted: Collection[str], sent: frozenset[str]) -> None:

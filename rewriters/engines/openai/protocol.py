@@ -70,8 +70,8 @@ def refused_fields(error: ErrorDetails, body: Mapping[str, Any], fixed: Collecti
     """
     message, named, code = error
     open_to = body.keys() - set(fixed)
-    words = message if named is None else " ".join(named)
-    at = {name: found.start() for name, pattern in _WORDS.items() if name in open_to and (found := pattern.search(words))}
+    searched = message if named is None else " ".join(named)
+    at = {name: match.start() for name, pattern in _WORDS.items() if name in open_to and (match := pattern.search(searched))}
     if code in _CODES_OF_PROMPT or (_OF_THE_PROMPT.search(message) and (named is None or not at)):
         return frozenset()
     if RENAMED in open_to and _NEWER_NAME.search(message):
@@ -90,25 +90,25 @@ def sent_fields(body: Mapping[str, Any]) -> frozenset[str]:
 
 def without_fields(fields: Mapping[str, Any], omitted: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns the fields of a request without what a server refuses, and what that left out of them, sorted."""
-    left, found = dict(fields), sent_fields(fields)
-    for name in found.intersection(omitted):
+    left, sent = dict(fields), sent_fields(fields)
+    for name in sent.intersection(omitted):
         if name == RENAMED:
             left["max_completion_tokens"] = left.pop(RENAMED)
         else:
             left.pop(name.split()[0], None)
-    return left, tuple(sorted(found.intersection(omitted) - {RENAMED}))
+    return left, tuple(sorted(sent.intersection(omitted) - {RENAMED}))
 
 
 def _key(name: str, body: Mapping[str, Any]) -> str:
     return f"{name} {body[name]}" if name in _BY_VALUE else name
 
 
-def details_of(found: Any, depth: int = 2) -> ErrorDetails:
+def details_of(body: Any, depth: int = 2) -> ErrorDetails:
     """Returns what an error says, whatever its form: OpenAI's, Anthropic's, Mistral's, FastAPI's, or text.
 
     OpenRouter wraps the error of the provider, as a text, in one of its own; `depth` such errors are opened.
     """
-    error = found.get("error", found) if isinstance(found, dict) else found
+    error = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, dict) and isinstance(error.get("message"), dict):  # Mistral
         error = error["message"]
     if not isinstance(error, dict):
@@ -247,23 +247,23 @@ class ChatProtocol:
         """Returns the completion in an HTTP response, or why there is none."""
         if not 200 <= status < 300:
             return _failure(status, headers, content)
-        found: Any = None
+        body: Any = None
         try:
-            found = _json_body(content)
-            return self.completion(found)
+            body = _json_body(content)
+            return self.completion(body)
         except ValueError as problem:
-            details, reported = error_details(content), found if isinstance(found, dict) else {}
+            details, reported = error_details(content), body if isinstance(body, dict) else {}
             message = f"HTTP {status}, but {problem}: {error_text(details) or 'nothing'}"
             if isinstance(problem, BrokenAnswerError):
                 message = str(problem)
             reason = "broken_off" if isinstance(problem, BrokenAnswerError) else "bad_answer"
             return RequestFailure(reason, message, status, details, usage=self.usage(reported), tier=_tier(reported))
 
-    def completion(self, found: Any) -> ChatResponse:
+    def completion(self, body: Any) -> ChatResponse:
         """Returns the completion in the JSON of a response. Raises ValueError with the problem in words."""
-        if not isinstance(found, dict):
+        if not isinstance(body, dict):
             raise ValueError("the body is not a completion")
-        choices = found.get("choices")
+        choices = body.get("choices")
         if not isinstance(choices, list) or not choices:
             raise ValueError("it has no choices")
         choice = choices[0] if isinstance(choices[0], dict) else {}
@@ -278,15 +278,15 @@ class ChatProtocol:
             why = error_text(details_of(choice["error"])) if choice.get("error") else "nothing more"
             raise BrokenAnswerError(f"the server broke its answer off (finish_reason {str(ended)[:40]}): {why}")
         text, refusal = _text(message.get("content")), message.get("refusal")
-        if found.get("error") and not text.strip():
+        if body.get("error") and not text.strip():
             raise ValueError("it holds an error")
         if isinstance(refusal, str) and refusal.strip() and not text.strip():
             text, finish_reason = refusal, "refusal"
-        return ChatResponse(text, finish_reason, self.usage(found), _tier(found))
+        return ChatResponse(text, finish_reason, self.usage(body), _tier(body))
 
-    def usage(self, found: Mapping[str, Any]) -> Usage:
+    def usage(self, body: Mapping[str, Any]) -> Usage:
         """Returns the tokens that the JSON of a response reports."""
-        usage = object_in(found, "usage")
+        usage = object_in(body, "usage")
         prompt = token_count(usage.get("prompt_tokens"))
         cached = token_count(object_in(usage, "prompt_tokens_details").get("cached_tokens"))
         return Usage(prompt, token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
@@ -316,9 +316,9 @@ def token_count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TOKEN_COUNT else None
 
 
-def object_in(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def object_in(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Returns the object of a name in another; empty where it is none."""
-    value = found.get(name)
+    value = body.get(name)
     return value if isinstance(value, dict) else {}
 
 
@@ -355,9 +355,9 @@ def _json_body(content: bytes) -> Any:
         raise ValueError("the body is not JSON") from None
 
 
-def _tier(found: Mapping[str, Any]) -> str | None:
+def _tier(body: Mapping[str, Any]) -> str | None:
     """Returns the tier that a response names; None where it names none, or repeats that the server was to choose."""
-    name = str(found.get("service_tier") or "").casefold()
+    name = str(body.get("service_tier") or "").casefold()
     if not _TIER.fullmatch(name) or name == "auto":
         return None
     return STANDARD if name == "default" else name

@@ -167,20 +167,20 @@ class ChatServer:
                 content = await _read(response)
                 return meant_status(status, content), headers, content
         except aiohttp.ConnectionTimeoutError:
-            reason, words = "unavailable", f"no connection to {self.base}: timed out"
+            reason, message = "unavailable", f"no connection to {self.base}: timed out"
         except TimeoutError:
-            reason, words = "timeout", f"no answer from {self.base} in time"
+            reason, message = "timeout", f"no answer from {self.base} in time"
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, _ResponseTooLong) as error:
             broken = f"HTTP {status}, but its body is broken" if status else f"the answer from {self.base} is no HTTP"
-            reason, words = "bad_answer", f"{broken}: {_reason(error)}"
+            reason, message = "bad_answer", f"{broken}: {_reason(error)}"
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            reason, words = "unavailable", f"no TLS with {self.base}: {_reason(error)}"
+            reason, message = "unavailable", f"no TLS with {self.base}: {_reason(error)}"
         except (aiohttp.ClientError, OSError) as error:
             if status:
-                reason, words = "bad_answer", f"HTTP {status}, but its body is cut off: {_reason(error)}"
+                reason, message = "bad_answer", f"HTTP {status}, but its body is cut off: {_reason(error)}"
             else:
-                reason, words = "unavailable", f"no answer from {self.base}: {_reason(error)}"
-        return status, headers, RequestFailure(reason, words, status, uses_attempt=reason != "unavailable")
+                reason, message = "unavailable", f"no answer from {self.base}: {_reason(error)}"
+        return status, headers, RequestFailure(reason, message, status, uses_attempt=reason != "unavailable")
 
 
 def _is_busy(status: int) -> bool:
@@ -225,10 +225,10 @@ def _reason(error: BaseException) -> str:
 
 def _models(content: bytes) -> list[str] | None:
     try:
-        found: Any = parsed_json(content)
+        body: Any = parsed_json(content)
     except (ValueError, RecursionError):
         return None
-    listed = found.get("data") if isinstance(found, dict) else found
+    listed = body.get("data") if isinstance(body, dict) else body
     if not isinstance(listed, list) or not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in listed):
         return None
     return [one["id"] for one in listed]

@@ -35,9 +35,9 @@ class TokenCounter:
     @cached_property
     def _loaded(self) -> tuple[Callable[[str], int], str]:
         stand_in = f"an estimate, with the tokenizer of {_STAND_IN}"
-        for name, words in ((self._model, f"the tokenizer of {self._model}"), (_STAND_IN, stand_in)):
+        for name, description in ((self._model, f"the tokenizer of {self._model}"), (_STAND_IN, stand_in)):
             try:
-                return _open(_file(name)), words
+                return _open(_file(name)), description
             except Exception:  # missing or unreadable (the library raises bare Exception): try the next one
                 continue
         return lambda text: -(-len(text.encode()) // _BYTES_PER_TOKEN), f"an estimate of {_BYTES_PER_TOKEN} bytes a token"

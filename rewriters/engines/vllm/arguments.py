@@ -25,11 +25,11 @@ def argument_names() -> set[str]:
 
 def parser_names() -> set[str]:
     """Returns the names of vLLM's reasoning parsers; none where its source is not here."""
-    found: set[str] = set()
+    names: set[str] = set()
     for statement in _statements("reasoning/__init__.py"):
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
-            found |= {key.value for key in statement.value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-    return found
+            names |= {key.value for key in statement.value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    return names
 
 
 def _statements(path: str) -> list[ast.stmt]:

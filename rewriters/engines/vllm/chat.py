@@ -138,33 +138,33 @@ def guessed_parser(weights: str, revision: str | None) -> str | None:
     """Returns the reasoning parser of a model whose type says that it reasons; None where that is not certain."""
     config = Path(weights) / "config.json"
     if config.is_file():
-        found: Any = json.loads(config.read_text(encoding="utf-8"))
+        config_values: Any = json.loads(config.read_text(encoding="utf-8"))
     else:
         from transformers import PretrainedConfig
 
         try:
-            found, _ = PretrainedConfig.get_config_dict(weights, revision=revision)
+            config_values, _ = PretrainedConfig.get_config_dict(weights, revision=revision)
         except (OSError, ValueError):  # loading says it better
             return None
-    return ALWAYS_REASONING.get(str(found.get("model_type"))) if isinstance(found, dict) else None
+    return ALWAYS_REASONING.get(str(config_values.get("model_type"))) if isinstance(config_values, dict) else None
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
     """Returns the special tokens of a tokenizer with their ids."""
     added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    found = {str(token): int(number) for number, token in added.items() if getattr(token, "special", False)}
-    return found | dict(zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=False))
+    token_ids = {str(token): int(number) for number, token in added.items() if getattr(token, "special", False)}
+    return token_ids | dict(zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=False))
 
 
 def _parser(name: str, tokenizer: Any) -> Any:
     from vllm.reasoning import ReasoningParserManager
 
     try:
-        found = ReasoningParserManager.get_reasoning_parser(name)
-        found(tokenizer)
+        parser = ReasoningParserManager.get_reasoning_parser(name)
+        parser(tokenizer)
     except Exception as error:
         why = one_line(error)
         raise RewriterError(
             "engine-setting", f"engine 'vllm': reasoning_parser {name!r}: {why}; name another, or none"
         ) from error
-    return found
+    return parser

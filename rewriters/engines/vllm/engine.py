@@ -201,16 +201,16 @@ class VllmEngine:
             reasoning_parser_kwargs={"chat_template_kwargs": dict(switches)},
         )  # fmt: skip
         output = [one async for one in outputs][-1]
-        said = output.outputs[0]
-        if said.finish_reason in ("abort", "error"):
-            raise BrokenOffError(f"vLLM broke the answer off ({said.finish_reason})")
+        generated = output.outputs[0]
+        if generated.finish_reason in ("abort", "error"):
+            raise BrokenOffError(f"vLLM broke the answer off ({generated.finish_reason})")
         return Completion(
-            encodable(chat.text(prompt, said.token_ids, said.text, switches, request.marks)),
-            "length" if said.finish_reason in ("length", "repetition") else "stop",
+            encodable(chat.text(prompt, generated.token_ids, generated.text, switches, request.marks)),
+            "length" if generated.finish_reason in ("length", "repetition") else "stop",
             self._name,
             prompt_tokens=len(output.prompt_token_ids or ()),
             cached_tokens=output.num_cached_tokens or 0,
-            completion_tokens=len(said.token_ids),
+            completion_tokens=len(generated.token_ids),
             usage="reported",
             left_out="schema" if request.schema and chat.is_harmony else None,
         )

@@ -66,9 +66,9 @@ class ChildProcessWatchdog:
         self._registered |= pids
         self._write(*map(str, sorted(pids)))
 
-    def _write(self, *words: str) -> None:
+    def _write(self, *fields: str) -> None:
         assert self._shell.stdin is not None
-        self._shell.stdin.write("".join(f"{word}\n" for word in words).encode())
+        self._shell.stdin.write("".join(f"{word}\n" for word in fields).encode())
         self._shell.stdin.flush()
 
 
@@ -94,7 +94,7 @@ class Cores:
             return
         this = psutil.Process()
         children = this.children(recursive=True)
-        bound = {child: found for child in children if (found := _affinity(child)) and found < self._all}
+        bound = {child: cores for child in children if (cores := _affinity(child)) and cores < self._all}
         rest = self._all.difference(*bound.values())
         if not bound or not rest:
             return

@@ -13,8 +13,8 @@ import yaml
 @cache
 def word_lists() -> dict[str, Any]:
     """Returns the content of `words.yaml`."""
-    found: dict[str, Any] = yaml.safe_load(Path(__file__).parent.with_name("words.yaml").read_text(encoding="utf-8"))
-    return found
+    lists: dict[str, Any] = yaml.safe_load(Path(__file__).parent.with_name("words.yaml").read_text(encoding="utf-8"))
+    return lists
 
 
 def pattern(name: str) -> re.Pattern[str]:

@@ -20,14 +20,14 @@ _SURE, _SURE_TITLE = 2, 3  # words; of a rewrite, which may have a title of anot
 @cache
 def _language_of() -> dict[str, str]:
     """Returns word -> its language, of the words that only one language has."""
-    found: dict[str, str] = {}
+    language_by_word: dict[str, str] = {}
     shared: set[str] = set()
-    for language, words in word_lists()["function_words"].items():
-        for word in set(words.split()):
+    for language, function_words in word_lists()["function_words"].items():
+        for word in set(function_words.split()):
             key = folded(word)
-            shared |= {key} & set(found)
-            found[key] = language
-    return {word: language for word, language in found.items() if word not in shared}
+            shared |= {key} & set(language_by_word)
+            language_by_word[key] = language
+    return {word: language for word, language in language_by_word.items() if word not in shared}
 
 
 def folded(text: str) -> str:
@@ -41,12 +41,12 @@ def folded(text: str) -> str:
 def language_of(text: str, least: int = _SURE) -> str | None:
     """Returns the language of a text in Latin letters; None if that is not sure."""
     languages = _language_of()
-    found: dict[str, set[str]] = {}
+    by_language: dict[str, set[str]] = {}
     for word in re.findall(r"[^\W\d_]+", folded(text)):
         if word in languages:
-            found.setdefault(languages[word], set()).add(word)
-    ((language, words),) = found.items() if len(found) == 1 else (("", set()),)
-    return language if len(words) >= least else None
+            by_language.setdefault(languages[word], set()).add(word)
+    ((language, function_words),) = by_language.items() if len(by_language) == 1 else (("", set()),)
+    return language if len(function_words) >= least else None
 
 
 def translated(query: str, rewrite: str) -> bool:
@@ -85,17 +85,17 @@ def language_scripts(text: str) -> set[str]:
     Latin words stand in texts of any script as names and terms, so Latin counts only where nothing else does. A letter of
     another alphabet alone, and Greek ones within or as short as a term (β, αvβ8), are symbols.
     """
-    found = scripts(text)
+    scripts_of_text = scripts(text)
     if text.isascii():
-        return found
+        return scripts_of_text
     letters: Counter[str] = Counter()
     for word in _WORD.findall(unicodedata.normalize("NFKC", text)):
         of_word = Counter(_script(char) for char in word if char.isalpha())
         if of_word["latin"] or of_word["greek"] < _LEAST_GREEK:
             del of_word["greek"]
         letters.update(of_word)
-    others = {script for script in found - {"latin"} if letters[script] > 1 or script == "han-kana"}
-    return others or found & {"latin"} or found
+    others = {script for script in scripts_of_text - {"latin"} if letters[script] > 1 or script == "han-kana"}
+    return others or scripts_of_text & {"latin"} or scripts_of_text
 
 
 def new_words(query: str, rewrite: str) -> list[str]:

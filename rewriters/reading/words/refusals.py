@@ -29,27 +29,27 @@ def is_refusal(text: str, query: str) -> bool:
     """Returns whether a text begins with a refusal that the query does not contain ("sorry, but i can't ... lyrics")."""
     begins = text.lstrip(_OPENING)
     for known in (_SAYS_A_MODEL, _ASKS):
-        found = known.match(begins)
-        if found is not None and not _is_of(found, query) and (known is _SAYS_A_MODEL or _SENTENCE.search(begins)):
+        match = known.match(begins)
+        if match is not None and not _is_of(match, query) and (known is _SAYS_A_MODEL or _SENTENCE.search(begins)):
             return True
-    found = _SUBJECT_CANNOT.match(begins)
-    if found is not None and not _is_of(found, query):
+    match = _SUBJECT_CANNOT.match(begins)
+    if match is not None and not _is_of(match, query):
         helps = _HELP.search(re.split(r"[.!?。！？\n]", begins, maxsplit=1)[0])
         if not _FIRST_PERSON.search(query) or (helps and not _HELP.search(query)):
             return True
     return _speaks_of_itself(begins[:_MOST_BEGINNING], query)
 
 
-def _is_of(found: re.Match[str], query: str) -> bool:
-    return label_key(found.group()) in label_key(query)
+def _is_of(match: re.Match[str], query: str) -> bool:
+    return label_key(match.group()) in label_key(query)
 
 
 def _speaks_of_itself(begins: str, query: str) -> bool:
     """Returns whether a model speaks of itself, or asks for a query, behind the first clause of a text."""
-    for found in _OF_ITSELF.finditer(begins):
-        before = begins[: found.start()]
+    for match in _OF_ITSELF.finditer(begins):
+        before = begins[: match.start()]
         is_quoted = before.count('"') % 2 or before.count("“") > before.count("”")
-        if not is_quoted and not _FIRST_PERSON.search(query) and label_key(found["says"]) not in label_key(query):
+        if not is_quoted and not _FIRST_PERSON.search(query) and label_key(match["says"]) not in label_key(query):
             return True
     if not _QUERY.search(begins):
         return False

@@ -35,44 +35,44 @@ def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6)
     `scripts` are the other scripts of `native`, as `scripts.scripts` names them; `share` is of the Latin words with two
     consonants or more: how many must sound like a word of the other text.
     """
-    words = re.findall(r"[^\W_]+", folded(latin))
+    latin_words = re.findall(r"[^\W_]+", folded(latin))
     own = folded(native)
-    words = [word for word in words if any(map(str.isalpha, word)) and word not in own]
-    if not words:
+    latin_words = [word for word in latin_words if any(map(str.isalpha, word)) and word not in own]
+    if not latin_words:
         return False
-    if "han-kana" in scripts and (all(map(_ROMAJI.fullmatch, words)) or all(map(_PINYIN.fullmatch, words))):
+    if "han-kana" in scripts and (all(map(_ROMAJI.fullmatch, latin_words)) or all(map(_PINYIN.fullmatch, latin_words))):
         return True
     hindi = word_lists()["hindi"].split()
-    known = [word for word in words if word in hindi]
-    if scripts & _HINDI_SCRIPTS and len(known) > 1 and 3 * len(known) >= len(words):
+    known = [word for word in latin_words if word in hindi]
+    if scripts & _HINDI_SCRIPTS and len(known) > 1 and 3 * len(known) >= len(latin_words):
         return True
     if language_of(latin) is not None:
         return False
-    found = re.findall(r"[\w\u0300-\u036f\u0900-\u0dff\u0e00-\u0eff]+", unicodedata.normalize("NFC", native))
-    found = [word for word in found if not folded(word).isascii()]
-    return _sound_alike(words, found, share)
+    native_words = re.findall(r"[\w\u0300-\u036f\u0900-\u0dff\u0e00-\u0eff]+", unicodedata.normalize("NFC", native))
+    native_words = [word for word in native_words if not folded(word).isascii()]
+    return _sound_alike(latin_words, native_words, share)
 
 
-def _sound_alike(words: list[str], native: list[str], share: float) -> bool:
+def _sound_alike(latin_words: list[str], native: list[str], share: float) -> bool:
     """Returns whether so many of the words with two consonants or more sound like another word each, or a part of one."""
-    mine = [sounds for word in words if len(sounds := _of_latin(word)) > 1]
+    mine = [sounds for word in latin_words if len(sounds := _of_latin(word)) > 1]
     theirs = [sounds for word in native if len(sounds := _of_native(word)) > 1]
     whole = "".join(map(_of_native, native))
     if len("".join(mine)) > _LEAST_WHOLE and SequenceMatcher(None, "".join(mine), whole, autojunk=False).ratio() >= _LIKE:
         return True
     alike = 0
-    for one in mine:
-        other = next((sounds for sounds in theirs if _alike(one, sounds)), None)
+    for sound in mine:
+        other = next((sounds for sounds in theirs if _alike(sound, sounds)), None)
         if other is not None:
             theirs.remove(other)
-        alike += other is not None or (len(one) > 2 and one in whole)
+        alike += other is not None or (len(sound) > 2 and sound in whole)
     return bool(mine) and alike >= max(min(2, len(mine)), share * len(mine))
 
 
-def _alike(one: str, other: str) -> bool:
-    if min(len(one), len(other)) < 3:
-        return one == other
-    return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _LIKE
+def _alike(first: str, other: str) -> bool:
+    if min(len(first), len(other)) < 3:
+        return first == other
+    return SequenceMatcher(None, first, other, autojunk=False).ratio() >= _LIKE
 
 
 def _of_latin(word: str) -> str:
@@ -90,13 +90,13 @@ def _of_native(word: str) -> str:
 def _sound(char: str) -> str:
     """Returns the classes of the consonants of a letter, by its Unicode name."""
     name = unicodedata.name(char, "")
-    found = _LETTER.search(name)
+    match = _LETTER.search(name)
     if name.startswith("HANGUL SYLLABLE"):
         return _classes(name.rpartition(" ")[2].lower())
-    if found is None or " SIGN " in name or found["name"] in _SILENT:
+    if match is None or " SIGN " in name or match["name"] in _SILENT:
         return "n" if name.endswith("SIGN ANUSVARA") else ""
-    sound = found["name"].lower()
-    if found["name"] in _AFTER_VOWEL and "CYRILLIC" in name:
+    sound = match["name"].lower()
+    if match["name"] in _AFTER_VOWEL and "CYRILLIC" in name:
         return _classes(sound[1:])
     first = re.match(r"[^aeiou]+", sound)
     length = None if "CYRILLIC" in name else 1  # TSE and SHCHA are more than one consonant, KHA and TTHA are one

@@ -22,13 +22,13 @@ def sentences(text: str) -> int:
 
 def split_sentences(text: str) -> list[str]:
     """Returns the sentences of a text, and what stands behind the last one; a single word such as "Approx." is none alone."""
-    found, begin = [], 0
+    sentences, begin = [], 0
     for end in (one.end() for one in _END.finditer(text)):
         if length(text[begin:end]) > 1:
-            found.append(text[begin:end].strip())
+            sentences.append(text[begin:end].strip())
             begin = end
     rest = text[begin:].strip()
-    return [*found, rest] if rest else found
+    return [*sentences, rest] if rest else sentences
 
 
 def whole_sentences(text: str) -> str:
@@ -37,9 +37,9 @@ def whole_sentences(text: str) -> str:
     A full stop behind a digit at the very end may be one within a number, and ends nothing.
     """
     end = 0
-    for found in _END.finditer(text):
-        if length(text[end : found.end()]) > 1:  # "Approx." is no sentence
-            end = found.end()
+    for match in _END.finditer(text):
+        if length(text[end : match.end()]) > 1:  # "Approx." is no sentence
+            end = match.end()
     whole = text[:end].rstrip()
     least = LEAST_CHARACTERS if UNSPACED.search(whole) else LEAST_WORDS
     return whole if length(whole) >= least else ""

@@ -100,8 +100,8 @@ def is_only_talk(line: str, query: str) -> bool:
 
 def _says_nothing(line: str, query: str) -> bool:
     """Returns whether a model says that it will help, or a program that it failed; a query may ask for such a message."""
-    found = _NO_TEXT.match(line)
-    if found is not None and not _shares_words(_IN_QUOTES.sub("", found.group()), query, _TELLING):
+    match = _NO_TEXT.match(line)
+    if match is not None and not _shares_words(_IN_QUOTES.sub("", match.group()), query, _TELLING):
         return True
     return _FAILURE.match(line) is not None and not _shares_words(line, query, _TELLING)
 
@@ -138,15 +138,15 @@ def without_label(line: str, query: str) -> str:
     if quoted and given_in(quoted["label"]) and not opens_with(query, quoted["label"]):
         return quoted["text"]
     for _ in range(2):  # "Here is the rewritten query: Query: x"
-        found = _LABEL.match(line)
-        if not found or not found["rest"].strip() or opens_with(query, found["label"]):
+        match = _LABEL.match(line)
+        if not match or not match["rest"].strip() or opens_with(query, match["label"]):
             break
-        label = found["label"]
+        label = match["label"]
         introduces = _announces(label) or (_SAYS.match(label) and not _shares_words(label, query, _TELLING))
         is_bold = line.lstrip().startswith(f"**{label}") and len(label.split()) <= _MOST_LABEL_WORDS
         if not introduces and not is_label(label, query) and not (is_bold and not _shares_words(label, query)):
             break
-        line = found["rest"].strip()
+        line = match["rest"].strip()
         line = line.removeprefix("**").strip() if line.count("**") % 2 else line
     return line
 
@@ -181,10 +181,10 @@ WORKING = pattern("working")
 
 def is_thought(text: str, query: str) -> bool:
     """Returns whether a line or paragraph is the model's reasoning about its task; the query does not begin so itself."""
-    found = _THOUGHT.match(text)
-    if found is None or _THOUGHT.match(query) or opens_with(query, text[:40]):
+    match = _THOUGHT.match(text)
+    if match is None or _THOUGHT.match(query) or opens_with(query, text[:40]):
         return False
-    subject = _USER.search(found.group())  # a page about users may begin so, too
+    subject = _USER.search(match.group())  # a page about users may begin so, too
     return subject is None or subject.group().casefold() not in query.casefold() or given_in(text[:150])
 
 
