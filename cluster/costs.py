@@ -146,8 +146,8 @@ def totals(flat: pa.StructArray) -> Totals:
     grouped = table.group_by(["stage", "component", "model", "tier"]).aggregate([(name, "sum") for name in sums])
     result: Totals = {}
     for row in grouped.to_pylist():
-        found = {name: row[f"{name}_sum"] for name in sums if row[f"{name}_sum"]}
-        add_totals(result, {row["stage"]: {f"{row['component']}@{row['model']}": found | by_tier(found, row["tier"])}})
+        amounts = {name: row[f"{name}_sum"] for name in sums if row[f"{name}_sum"]}
+        add_totals(result, {row["stage"]: {f"{row['component']}@{row['model']}": amounts | by_tier(amounts, row["tier"])}})
     return result
 
 

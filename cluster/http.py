@@ -68,10 +68,10 @@ class ApiKey:
         self.source = variable
         self.value = None if variable is None else os.environ.get(variable, "").strip()
         if variable is not None and not (self.value and self.value.isascii() and self.value.isprintable()):
-            found = "holds what no key can hold" if self.value else "is not set or empty"
+            problem = "holds what no key can hold" if self.value else "is not set or empty"
             shown = shown_name(variable)
             remedy = "set it to the key" if shown == variable else "name a variable there, never write the key itself"
-            raise ValueError(f"the environment variable {shown} (api_key_env) {found}; {remedy}")
+            raise ValueError(f"the environment variable {shown} (api_key_env) {problem}; {remedy}")
 
     @property
     def sent(self) -> list[str]:
@@ -169,12 +169,12 @@ def meant_status(status: int, content: bytes) -> int:
     return 402 if spent else status
 
 
-def _codes(found: Any) -> Iterator[str]:
+def _codes(body: Any) -> Iterator[str]:
     """Yields the codes and kinds of an error and of a provider's inside it, in lower case; a message may quote anything."""
-    if isinstance(found, list):
-        for one in found:
-            yield from _codes(one)
-    for key, value in found.items() if isinstance(found, dict) else ():
+    if isinstance(body, list):
+        for part in body:
+            yield from _codes(part)
+    for key, value in body.items() if isinstance(body, dict) else ():
         if isinstance(value, dict | list) and key != "input":
             yield from _codes(value)
         elif isinstance(value, str) and key == "raw":
@@ -186,11 +186,11 @@ def _codes(found: Any) -> Iterator[str]:
             yield "insufficient_balance"
 
 
-def _named_status(found: Any) -> int | None:
+def _named_status(body: Any) -> int | None:
     """Returns the status that an error names by number or kind: that of a response, or of its choice without a text."""
-    error = found.get("error") if isinstance(found, dict) else None
-    if not error and isinstance(found, dict) and isinstance(found.get("choices"), list):
-        choice = next((one for one in found["choices"] if isinstance(one, dict)), {})
+    error = body.get("error") if isinstance(body, dict) else None
+    if not error and isinstance(body, dict) and isinstance(body.get("choices"), list):
+        choice = next((one for one in body["choices"] if isinstance(one, dict)), {})
         message = choice.get("message")
         error = None if isinstance(message, dict) and message.get("content") else choice.get("error")
     names = [str(error.get(key)).casefold() for key in ("code", "status", "type")] if isinstance(error, dict) else []
@@ -211,14 +211,14 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, str]:
-    """Returns the error code and the message for a status that every request to a URL would get; `said`: the server's words."""
+def fatal_status(status: int, url: str, answer: str, key: ApiKey) -> tuple[str, str]:
+    """Returns the error code and the message for a status that every request to a URL would get; `answer`: its words."""
     if status in (401, 403) and key.source:
-        return "server-access", f"{url} refuses the key in {key.source} ({said}); set {key.source} to one that it takes"
+        return "server-access", f"{url} refuses the key in {key.source} ({answer}); set {key.source} to one that it takes"
     if status in (401, 403):
-        return "server-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
+        return "server-access", f"{url} wants a key ({answer}); name the environment variable that has it in api_key_env"
     if status == 402:
-        return "server-access", f"{url} wants to be paid first ({said}); look at the account of the key"
-    if status == 404 and re.search(r"\bmodel\b", said, re.I):
-        return "model", f"{url} does not have the model ({said}); name one that it has"
-    return "server-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1"
+        return "server-access", f"{url} wants to be paid first ({answer}); look at the account of the key"
+    if status == 404 and re.search(r"\bmodel\b", answer, re.I):
+        return "model", f"{url} does not have the model ({answer}); name one that it has"
+    return "server-away", f"{url} is not there ({answer}); correct base_url, which usually ends in /v1"

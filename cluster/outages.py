@@ -34,8 +34,8 @@ class Transient(Exception):
 
     lasted = 0.0
 
-    def __init__(self, words: str, service: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, service: str) -> None:
+        super().__init__(message)
         self.service = service
 
 
@@ -112,14 +112,14 @@ def outages(after: float = 0.0) -> list[Outage]:
     """
     now = time.time()
     with _lock:
-        found = [one for one in _failing.values() if now - one.since >= SHORTEST and _latest.get(one.service, 0.0) >= after]
-    return sorted(found)
+        under_way = [one for one in _failing.values() if now - one.since >= SHORTEST and _latest.get(one.service, 0.0) >= after]
+    return sorted(under_way)
 
 
-def merged(found: list[Outage]) -> list[Outage]:
+def merged(outages: list[Outage]) -> list[Outage]:
     """Returns one outage per service, of several processes that wait for it: since the first of them."""
     by_service: dict[str, Outage] = {}
-    for outage in found:
+    for outage in outages:
         other = by_service.get(outage.service)
         if other is None or outage.since < other.since:
             by_service[outage.service] = outage

@@ -55,14 +55,14 @@ def plugin(name: str, group: str, fits: Callable[[Any], bool], wanted: str) -> t
     if (parts := _REFERENCE.fullmatch(reference)) is None:
         raise PluginError(f"{reference!r} names no class; write package.module:Class")
     module = imported(parts["module"])
-    made = getattr(module, parts["name"], None)
-    if made is None:
+    loaded = getattr(module, parts["name"], None)
+    if loaded is None:
         known = [one for one, value in vars(module).items() if fits(value)]
         raise PluginError(f"module {parts['module']} has no {parts['name']}{nearest(parts['name'], known)}")
-    if not fits(made):
+    if not fits(loaded):
         raise PluginError(f"{reference} is not {wanted}; name one, or derive it")
     _LOADED.add(parts["module"])
-    return made  # type: ignore[no-any-return]
+    return loaded  # type: ignore[no-any-return]
 
 
 def imported(name: str) -> ModuleType:
@@ -79,16 +79,16 @@ def imported(name: str) -> ModuleType:
         raise PluginError(f"module {name} cannot be imported: {why}; correct it, or install what it needs") from error
 
 
-def is_plugin(made: type) -> bool:
+def is_plugin(loaded: type) -> bool:
     """Returns whether a class is no part of this project."""
-    return made.__module__.partition(".")[0] not in OURS
+    return loaded.__module__.partition(".")[0] not in OURS
 
 
-def identity_of(made: type) -> dict[str, str]:
+def identity_of(loaded: type) -> dict[str, str]:
     """Returns what a class of a plug-in is known by: its name, its module's, and the version of that; {}: it is none's."""
-    if not is_plugin(made):
+    if not is_plugin(loaded):
         return {}
-    return {"class": made.__qualname__, "module": made.__module__, "code": version_of(made.__module__)}
+    return {"class": loaded.__qualname__, "module": loaded.__module__, "code": version_of(loaded.__module__)}
 
 
 @cache
@@ -106,9 +106,9 @@ def version_of(module: str) -> str:
 def hash_of_files(files: Iterable[tuple[str, Path]]) -> str:
     """Returns 32 hex digits for files with their places: of these and of their content."""
     whole = hashlib.sha256()
-    for place, path in files:
+    for name, path in files:
         stat = path.stat()
-        whole.update(f"{place}\0{_hash_of_file(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)}\n".encode())
+        whole.update(f"{name}\0{_hash_of_file(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)}\n".encode())
     return whole.hexdigest()[:32]
 
 
@@ -118,25 +118,25 @@ def _hash_of_file(path: Path, *_state: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def module_beside(made: type, name: str) -> ModuleType:
+def module_beside(loaded: type, name: str) -> ModuleType:
     """Returns the module of a name, "": that of the class; raises ClusterError if it is not there, or raises an error."""
     if not name:
-        return sys.modules[made.__module__]
-    if not is_plugin(made):
+        return sys.modules[loaded.__module__]
+    if not is_plugin(loaded):
         return importlib.import_module(name)
     try:
         return imported(name)
     except PluginError as error:
-        raise ClusterError("plugin", f"{made.__module__}: {error}") from error
+        raise ClusterError("plugin", f"{loaded.__module__}: {error}") from error
 
 
 @contextmanager
 def own_errors(
-    made: type, what: str, refusal: type[DmqrError], where: str = "", but: tuple[type[BaseException], ...] = ()
+    loaded: type, what: str, refusal: type[DmqrError], where: str = "", but: tuple[type[BaseException], ...] = ()
 ) -> Iterator[None]:
-    """Says in one line what code of a plug-in raises: `what` failed, of the class `made`, under the key `where` of the config.
+    """Says in one line what code of a plug-in raises: `what` of the class `loaded` failed, under the key `where` of the config.
 
-    Errors of this project, of connections and of `but` pass, and so do all where `made` is no plug-in's.
+    Errors of this project, of connections and of `but` pass, and so do all where `loaded` is no plug-in's.
     """
     passing: tuple[type[BaseException], ...] = (DmqrError, ConnectionError, *but)
     try:
@@ -144,17 +144,17 @@ def own_errors(
     except passing:
         raise
     except (Exception, SystemExit) as error:
-        if not is_plugin(made):
+        if not is_plugin(loaded):
             raise
         why = f"{type(error).__name__}: {one_line(error, None)}; correct it"
-        raise refusal("plugin", f"{where}{': ' if where else ''}{made.__module__}: {what}: {why}") from error
+        raise refusal("plugin", f"{where}{': ' if where else ''}{loaded.__module__}: {what}: {why}") from error
 
 
 def sent_modules() -> list[Path]:
     """Returns the files and folders that workers are sent: of the modules of plug-ins that no distribution has installed."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for module in sorted(_LOADED & sys.modules.keys()):
         top = sys.modules[module.partition(".")[0]]
         if version_of(module).startswith("sha256:"):
-            found[top.__name__] = Path(next(iter(top.__path__))) if hasattr(top, "__path__") else Path(str(top.__file__))
-    return list(found.values())
+            folders[top.__name__] = Path(next(iter(top.__path__))) if hasattr(top, "__path__") else Path(str(top.__file__))
+    return list(folders.values())

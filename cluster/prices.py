@@ -88,8 +88,8 @@ class Prices(BaseModel):
 
     def node_usd(self, node_seconds: Mapping[str, float]) -> dict[str, float]:
         """Returns the price of nodes in USD by their kind (`cpu`, `gpu`), from seconds x nodes."""
-        of = self.node_hour or 0.0
-        hour: Mapping[Any, float] = of if isinstance(of, dict) else dict.fromkeys(node_seconds, of)
+        usd = self.node_hour or 0.0
+        hour: Mapping[Any, float] = usd if isinstance(usd, dict) else dict.fromkeys(node_seconds, usd)
         return {kind: seconds / 3600 * hour.get(kind, 0.0) for kind, seconds in node_seconds.items()}
 
     def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:

@@ -40,9 +40,9 @@ DURATION = r"^[1-9][0-9]*[mhdw]$"
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def duration_seconds(words: str) -> float:
+def duration_seconds(text: str) -> float:
     """Returns the seconds of a duration that matches `DURATION`."""
-    return float(words[:-1]) * _SECONDS[words[-1]]
+    return float(text[:-1]) * _SECONDS[text[-1]]
 
 
 def _path_or_paths(value: Any) -> Any:
@@ -103,22 +103,22 @@ class Settings(BaseModel):
 
     def changed(self, change: Callable[[Settings], Settings]) -> Self:
         """Returns a copy in which `change` has replaced each inner section."""
-        found: dict[str, Any] = {}
-        for (field, *place), inner in self._inner():
-            if place:
-                found.setdefault(field, copy(getattr(self, field)))[place[0]] = change(inner)
+        changes: dict[str, Any] = {}
+        for (field, *key), inner in self._inner():
+            if key:
+                changes.setdefault(field, copy(getattr(self, field)))[key[0]] = change(inner)
             else:
-                found[field] = change(inner)
-        return self.model_copy(update=found)
+                changes[field] = change(inner)
+        return self.model_copy(update=changes)
 
     def _inner(self) -> Iterator[tuple[tuple[Any, ...], Settings]]:
         """Yields the sections in its fields, in mappings by names that the user has chosen, and in lists."""
         for field in type(self).model_fields:
             value = getattr(self, field)
             several = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-            for place, one in ((None, value),) if several is None else several:
-                if isinstance(one, Settings):
-                    yield ((field,) if place is None else (field, place)), one
+            for key, inner in ((None, value),) if several is None else several:
+                if isinstance(inner, Settings):
+                    yield ((field,) if key is None else (field, key)), inner
 
 
 def field_names(model: type[BaseModel]) -> dict[str, Names]:
@@ -171,8 +171,8 @@ class Kinds:
         every = {kind: getattr(import_module(module), name) for kind, (module, _, name) in places.items()}
         return {kind: made for kind, made in every.items() if self._fits(made)}
 
-    def _fits(self, made: Any) -> bool:
-        return self._only is None or self._only(made)
+    def _fits(self, loaded: Any) -> bool:
+        return self._only is None or self._only(loaded)
 
     def _any(self) -> TypeAdapter[Any]:
         if self._made is None or self._made[0] != [*self.classes]:
@@ -200,7 +200,7 @@ class Kinds:
             known = [*self._house(), *sorted(entry_points(self.group))]
             raise PydanticCustomError(NO_KIND, "{line}", {"line": f"no kind {kind!r}{nearest(kind, known)}"})
         try:
-            made = plugin(
+            loaded = plugin(
                 kind,
                 self.group,
                 lambda one: isinstance(one, type) and issubclass(one, base) and self._fits(one),
@@ -208,14 +208,14 @@ class Kinds:
             )
         except PluginError as error:
             raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error
-        self._plugins[kind] = made
+        self._plugins[kind] = loaded
         # The kind is part of the places of errors, as with those of the house.
         annotated: Any = Annotated
-        union = annotated[annotated[made, Tag(kind)] | annotated[_Nothing, Tag("")], Discriminator(lambda _: kind)]
+        union = annotated[annotated[loaded, Tag(kind)] | annotated[_Nothing, Tag("")], Discriminator(lambda _: kind)]
         adapter: TypeAdapter[Any] = TypeAdapter(union)
         refused = (PydanticCustomError, ValidationError)
         try:
-            with own_errors(made, f"{made.__name__} cannot be made of these values", self.refusal, but=refused):
+            with own_errors(loaded, f"{loaded.__name__} cannot be made of these values", self.refusal, but=refused):
                 return cast(Settings, adapter.validate_python(value, context=context))
         except DmqrError as error:
             raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error
@@ -251,8 +251,8 @@ def absent(base: type[Settings], refusal: type[DmqrError], values: Any, why: str
             either: Any = Union[annotation, _AsItStands, Any]  # noqa: UP007 - of a value
             fields[name] = (Annotated[either, Field(union_mode="left_to_right")], ...)
     config = ConfigDict(extra="allow", frozen=True)
-    made: Any = create_model(f"Absent{base.__name__}", __base__=base, **fields)
-    made.model_config = config
-    made.model_rebuild(force=True)
-    made.opener = property(opener)
-    return cast(Settings, made.model_validate(values))
+    model: Any = create_model(f"Absent{base.__name__}", __base__=base, **fields)
+    model.model_config = config
+    model.model_rebuild(force=True)
+    model.opener = property(opener)
+    return cast(Settings, model.model_validate(values))

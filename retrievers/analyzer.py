@@ -46,7 +46,7 @@ def open_analyzer(name: str, *, documents: bool = False) -> Analyzer:
     stems = dict(stop)
 
     def terms(text: str) -> list[str]:
-        found = []
+        terms_of_text = []
         for word in split(text):
             term = stems.get(word)
             if term is None:
@@ -55,7 +55,7 @@ def open_analyzer(name: str, *, documents: bool = False) -> Analyzer:
                     stems.update(stop)
                 term = stems[word] = stem(word)
             if term:
-                found.append(term)
-        return found
+                terms_of_text.append(term)
+        return terms_of_text
 
     return terms

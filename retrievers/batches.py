@@ -117,6 +117,6 @@ def in_order(batches: Iterable[np.ndarray], compute: Callable[[np.ndarray], Any]
     parts = list(batches)
     with torch.inference_mode():
         rows = torch.cat([compute(part) for part in parts]).cpu().numpy()
-    found = np.empty_like(rows)
-    found[np.concatenate(parts)] = rows
-    return found
+    ordered = np.empty_like(rows)
+    ordered[np.concatenate(parts)] = rows
+    return ordered

@@ -62,8 +62,8 @@ def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[Non
     except TextRefused as refused:
         items = [SearchText(text, "passage") for text in texts]
         named = repr(doc_ids[items.index(refused.item)]) if refused.item in items else ""
-        words = f"document {named} is refused by the {refused}; change its text, or name another model"
-        raise RetrieverError("model", f"corpus: {words}") from None
+        problem = f"document {named} is refused by the {refused}; change its text, or name another model"
+        raise RetrieverError("model", f"corpus: {problem}") from None
 
 
 def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
@@ -154,8 +154,8 @@ class Encoder:
         self.max_length = settings.max_length or model_max_length(folder)
         positions = max_positions(config)
         if self.max_length > positions:
-            words = f"max_length {self.max_length} is more than the {positions} tokens that the model has positions for"
-            raise encoder_error(model, f"{words}; set encoder.max_length to {positions} or less")
+            problem = f"max_length {self.max_length} is more than the {positions} tokens that the model has positions for"
+            raise encoder_error(model, f"{problem}; set encoder.max_length to {positions} or less")
         dtype = resolved_dtype(settings.dtype, device)
         self._opened = open_transformer(f"encoder {model}", model, "AutoModel", dtype, device, settings.trust_remote_code)
         self._network, self._tokenizer = self._opened.model, self._opened.tokenizer
@@ -200,30 +200,30 @@ class Encoder:
         import torch
 
         def compute(part: np.ndarray) -> torch.Tensor:
-            made = self._passes.pooled(encoded, part, self.recipe.pooling)
+            vectors = self._passes.pooled(encoded, part, self.recipe.pooling)
             for layer in self._layers:
-                made = layer(made)
-            return torch.nn.functional.normalize(made, dim=-1)
+                vectors = layer(vectors)
+            return torch.nn.functional.normalize(vectors, dim=-1)
 
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         vectors = in_order(self._passes.batches(lengths), compute)
         if not np.isfinite(vectors).all():
             dtype = str(self._network.dtype).removeprefix("torch.")
-            words = f"vectors are not finite in {dtype}; set encoder.dtype to bfloat16 or float32"
-            raise encoder_error(self.settings.model, words)
+            problem = f"vectors are not finite in {dtype}; set encoder.dtype to bfloat16 or float32"
+            raise encoder_error(self.settings.model, problem)
         return vectors
 
     def _encoded(self, texts: list[str]) -> Encoded:
         """Returns the ids of the texts' tokens, and what else the tokenizer gives for each; every text has one at least."""
         room = self.max_length - (self._end is not None)
         encoded: Encoded = self._tokenizer(texts, truncation=True, max_length=room, return_attention_mask=False)
-        for place, ids in enumerate(encoded["input_ids"]):
+        for number, ids in enumerate(encoded["input_ids"]):
             if self._end is None and ids:
                 continue
             ids.append(self._tokenizer.pad_token_id if self._end is None else self._end)
             for key, values in encoded.items():
                 if key != "input_ids":
-                    values[place].append(0)
+                    values[number].append(0)
         return encoded
 
 

@@ -108,16 +108,16 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     total = METHODS[settings.method](hits, part, settings.k)
 
     list_counts = np.bincount(part.pair, minlength=len(hits.pair_query))  # of each pair
-    found = np.flatnonzero(list_counts)
+    with_hits = np.flatnonzero(list_counts)
     if settings.divide == "max" and settings.method in JOINING:
         highest = np.zeros(hits.queries)
-        np.maximum.at(highest, hits.pair_query[found], total[found])
+        np.maximum.at(highest, hits.pair_query[with_hits], total[with_hits])
         total = total / np.where(highest > 0, highest, 1.0)[hits.pair_query]
-    found = found[among_best(hits.pair_query[found], total[found], settings.keep)]
-    query, totals = hits.pair_query[found], rounded(total[found])
+    with_hits = with_hits[among_best(hits.pair_query[with_hits], total[with_hits], settings.keep)]
+    query, totals = hits.pair_query[with_hits], rounded(total[with_hits])
     order = order_by_score(query, totals)  # pairs are sorted by query and document
     order = order[ranks(np.bincount(query, minlength=hits.queries)) <= settings.keep]
-    chosen = found[order]
+    chosen = with_hits[order]
     sources = hits.by_pair[ranges(hits.pair_offsets[chosen], hits.pair_offsets[chosen + 1] - hits.pair_offsets[chosen])]
     sources = sources[used[sources]]
     return Fused(

@@ -44,11 +44,11 @@ def search_vectors(texts: Sequence[Search], encode: Callable[[Sequence[SearchTex
     parts = [(text,) if isinstance(text, SearchText) else text.texts for text in texts]
     vectors = encode([part for of_text in parts for part in of_text])
     begins = np.cumsum([0, *(len(of_text) for of_text in parts)])[:-1]
-    found: np.ndarray = vectors[begins]
-    for place, of_text in enumerate(parts):
+    means: np.ndarray = vectors[begins]
+    for number, of_text in enumerate(parts):
         if len(of_text) > 1:
-            mean = vectors[begins[place] : begins[place] + len(of_text)].astype(np.float64).mean(axis=0)
+            mean = vectors[begins[number] : begins[number] + len(of_text)].astype(np.float64).mean(axis=0)
             length = np.linalg.norm(mean)
             if length > 1e-6:
-                found[place] = mean / length
-    return found
+                means[number] = mean / length
+    return means

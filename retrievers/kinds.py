@@ -129,13 +129,13 @@ def folders() -> dict[str, str]:
 
     A folder `own_kind/` is one if its `settings.py` has a class `OwnKindSettings` of RetrieverSettings.
     """
-    found = {}
+    by_name = {}
     for file in sorted(Path(__file__).parent.glob("*/settings.py")):
         kind = file.parent.name
         name = "".join(map(str.capitalize, kind.split("_"))) + "Settings"
         if f"class {name}(" in file.read_text(encoding="utf-8"):
-            found[kind] = f"{__package__}.{kind}.settings:{name}"
-    return found
+            by_name[kind] = f"{__package__}.{kind}.settings:{name}"
+    return by_name
 
 
 KINDS = Kinds(folders(), group="dmqr.retrievers", refusal=RetrieverError)
@@ -153,11 +153,11 @@ def part_name(name: str, part: str) -> str:
 
 
 def indexed_identities(indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Returns the identities of `all_indexed`, by the same keys, of identities by retriever."""
-    found: dict[str, Mapping[str, Any]] = {}
+    """Returns the parts of `all_indexed`, by the same keys, of parts by retriever."""
+    parts: dict[str, Mapping[str, Any]] = {}
     for name, identity in indexes.items():
-        found |= {part_name(name, part): one for part, one in identity["of"].items()} if "of" in identity else {name: identity}
-    return found
+        parts |= {part_name(name, part): one for part, one in identity["of"].items()} if "of" in identity else {name: identity}
+    return parts
 
 
 def all_indexed(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, RetrieverSettings]:

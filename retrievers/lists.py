@@ -73,18 +73,18 @@ def by_document(lists: Lists, queries: int) -> Hits:
     """Returns the hits of ranked lists by list and by document; raises ValueError for two lists of one key. Cost: one sort."""
     strategy, strategies = encode(lists.strategy)
     retriever, retrievers = encode(lists.retriever)
-    place = np.lexsort((retriever, lists.position, strategy, lists.query))
-    keys = np.stack([lists.query, strategy, lists.position, retriever])[:, place]
-    for repeated_list in place[1:][(keys[:, 1:] == keys[:, :-1]).all(axis=0)]:
+    order = np.lexsort((retriever, lists.position, strategy, lists.query))
+    keys = np.stack([lists.query, strategy, lists.position, retriever])[:, order]
+    for repeated_list in order[1:][(keys[:, 1:] == keys[:, :-1]).all(axis=0)]:
         what = f"{lists.strategy[repeated_list]} {lists.position[repeated_list]} from {lists.retriever[repeated_list]}"
         raise ValueError(f"two lists for {what} of query {lists.query[repeated_list]}")
 
-    lengths = np.diff(lists.offsets)[place]
-    at = ranges(lists.offsets[place], lengths)
+    lengths = np.diff(lists.offsets)[order]
+    at = ranges(lists.offsets[order], lengths)
     score = lists.scores[at]
     document, doc_ids = encode(lists.doc_ids)
-    hit_list = np.repeat(np.arange(len(place)), lengths)
-    key = lists.query[place].astype(np.int64)[hit_list] * len(doc_ids) + document[at]
+    hit_list = np.repeat(np.arange(len(order)), lengths)
+    key = lists.query[order].astype(np.int64)[hit_list] * len(doc_ids) + document[at]
     # pair and hit in one number: sorting these takes half the time of a stable argsort
     bits = len(key).bit_length()
     if queries * len(doc_ids) << bits >= 1 << 63:
@@ -102,9 +102,9 @@ def by_document(lists: Lists, queries: int) -> Hits:
         first[repetitions] = False
         by_pair = (np.cumsum(first) - 1)[by_pair[first[by_pair]]]
         hit_list, score, pair = hit_list[first], score[first], pair[first]
-        lengths = np.bincount(hit_list, minlength=len(place))
+        lengths = np.bincount(hit_list, minlength=len(order))
     return Hits(
-        queries, place, lists.query[place], lists.text[place], lists.weight[place], lists.position_weight[place], lengths,
-        strategy[place], strategies.to_pylist(), retriever[place], retrievers.to_pylist(), hit_list, ranks(lengths), score,
+        queries, order, lists.query[order], lists.text[order], lists.weight[order], lists.position_weight[order], lengths,
+        strategy[order], strategies.to_pylist(), retriever[order], retrievers.to_pylist(), hit_list, ranks(lengths), score,
         pair, pair_query, pair_document, doc_ids, by_pair, offsets_of(np.bincount(pair, minlength=len(pair_query))),
     )  # fmt: skip

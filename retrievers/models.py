@@ -157,8 +157,8 @@ def _package_folder(name: str) -> Path:
     for folder in (root, root / "model", *sorted(f for f in root.iterdir() if f.is_dir())):
         if (folder / "config.json").is_file():
             return folder
-    words = f"package {package!r} has no config.json in its folder or one below it"
-    raise RetrieverError("model", f"model {name}: {words}; name another")
+    problem = f"package {package!r} has no config.json in its folder or one below it"
+    raise RetrieverError("model", f"model {name}: {problem}; name another")
 
 
 def _model_files(folder: Path) -> list[Path]:
@@ -221,9 +221,9 @@ def _cached(name: str, reason: Exception) -> Path:
         return Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=["config.json"]))
     except Exception:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
-        words = f"no such folder here, not in the hub's cache, and the hub did not give it{offline}: {type(reason).__name__}"
+        problem = f"no such folder here, not in the hub's cache, and the hub did not give it{offline}: {type(reason).__name__}"
         remedy = f"give a folder, package:NAME, or fetch it first with: hf download {repo}"
-        raise RetrieverError("model", f"model {name}: {words}; {remedy}") from None
+        raise RetrieverError("model", f"model {name}: {problem}; {remedy}") from None
 
 
 def open_flag_llm(model: str, dtype: str, device: str, trust_remote_code: bool, **arguments: Any) -> Any:
@@ -273,13 +273,13 @@ def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Cal
         opened = make(str(folder))
     except Exception as e:  # corrupt weights, an architecture unknown here
         if not trust_remote_code and "trust_remote_code" in str(e):
-            words = "needs code that lies beside its weights; set trust_remote_code: true if you trust it, or name another"
-            raise RetrieverError("model", f"{what} {words}") from e
+            problem = "needs code that lies beside its weights; set trust_remote_code: true if you trust it, or name another"
+            raise RetrieverError("model", f"{what} {problem}") from e
         raise RetrieverError("model", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
     try:
         opened.model.to(device).eval()
     except (RuntimeError, AssertionError) as e:
-        words = f"no device {device} here, or no memory there: {one_line(e)}"
+        problem = f"no device {device} here, or no memory there: {one_line(e)}"
         remedy = "set cluster.retrieve.gpus and cluster.rerank.gpus as they should be"
-        raise RetrieverError("cluster-small", f"{what}: {words}; {remedy}") from e
+        raise RetrieverError("cluster-small", f"{what}: {problem}; {remedy}") from e
     return opened

@@ -82,11 +82,11 @@ def ranked(
         return Ranked(places, scores)
     row = np.repeat(np.arange(len(lengths)), lengths)
     given = ranks(lengths) <= pairs[row]
-    of = np.flatnonzero(given)
+    rows = np.flatnonzero(given)
     every = int(pairs.max(initial=0))
-    ordered = order(offsets_of(pairs), doc_ids.take(pa.array(of)), reranked[of], combine, every)
-    found = scores.copy()
-    found[of[ordered.places]] = ordered.scores
-    places = np.concatenate([of[ordered.places], np.flatnonzero(~given)])
+    ordered = order(offsets_of(pairs), doc_ids.take(pa.array(rows)), reranked[rows], combine, every)
+    blended = scores.copy()
+    blended[rows[ordered.places]] = ordered.scores
+    places = np.concatenate([rows[ordered.places], np.flatnonzero(~given)])
     places = places[np.argsort(row[places], kind="stable")]
-    return Ranked(places, found[places])
+    return Ranked(places, blended[places])

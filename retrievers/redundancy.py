@@ -50,13 +50,13 @@ def list_redundancy(
     the queries whose lists are compared by their documents, shape (queries,); the others are by `similarity`.
     """
     compared = is_fused & (hits.text >= 0)
-    one, other = _neighbours(hits, compared, has_hits)
-    by_documents = overlap[hits.query[one]]
-    similarities = np.empty(len(one))
-    similarities[by_documents] = _jaccard(hits, one[by_documents], other[by_documents], min(depth, _OVERLAP_DEPTH))
+    first, second = _neighbours(hits, compared, has_hits)
+    by_documents = overlap[hits.query[first]]
+    similarities = np.empty(len(first))
+    similarities[by_documents] = _jaccard(hits, first[by_documents], second[by_documents], min(depth, _OVERLAP_DEPTH))
     if similarity is not None:
-        similarities[~by_documents] = _cosine(hits, one[~by_documents], other[~by_documents], similarity)
-    total = np.bincount(one, similarities, len(is_fused))
+        similarities[~by_documents] = _cosine(hits, first[~by_documents], second[~by_documents], similarity)
+    total = np.bincount(first, similarities, len(is_fused))
     # sums of cosines are rounded, so that the weights of equal texts do not depend on the batches that encoded them
     total = np.where(overlap[hits.query], total, rounded(total, 6))
     return np.where(compared, total, 1.0)
@@ -81,28 +81,28 @@ def _neighbours(hits: Hits, is_fused: np.ndarray, has_hits: np.ndarray) -> tuple
     return np.repeat(lists, sizes[list_groups]), compared[ranges(offsets_of(sizes)[list_groups], sizes[list_groups])]
 
 
-def _jaccard(hits: Hits, one: np.ndarray, other: np.ndarray, top: int) -> np.ndarray:
+def _jaccard(hits: Hits, first: np.ndarray, second: np.ndarray, top: int) -> np.ndarray:
     """Returns |A ∩ B| / |A ∪ B| of the first `top` documents of each pair of lists."""
     highest = hits.rank <= top
     pairs = np.full((len(hits.query), max(0, top)), -1)
     pairs[hits.hit_list[highest], hits.rank[highest] - 1] = hits.pair[highest]
     counts = np.minimum(hits.lengths, top)
-    documents, other_documents = pairs[one], pairs[other]
-    shared = np.zeros(len(one), dtype=np.int64)
+    documents, other_documents = pairs[first], pairs[second]
+    shared = np.zeros(len(first), dtype=np.int64)
     for column in other_documents.T:
         shared += ((documents == column[:, np.newaxis]) & (documents >= 0)).sum(axis=1)
-    overlaps: np.ndarray = shared / (counts[one] + counts[other] - shared)
+    overlaps: np.ndarray = shared / (counts[first] + counts[second] - shared)
     return overlaps
 
 
-def _cosine(hits: Hits, one: np.ndarray, other: np.ndarray, similarity: Similarity) -> np.ndarray:
+def _cosine(hits: Hits, first: np.ndarray, second: np.ndarray, similarity: Similarity) -> np.ndarray:
     texts = np.sqrt(np.diff(similarity.offsets)).astype(np.int64)
-    query = hits.query[one]
-    for i in other[hits.text[other] >= texts[query]]:  # every list is also in `other`, paired with itself
+    query = hits.query[first]
+    for i in second[hits.text[second] >= texts[query]]:  # every list is also in `other`, paired with itself
         what = f"a list of {hits.strategies[hits.strategy[i]]}, text {hits.text[i]} of query {hits.query[i]}"
         raise ValueError(f"{what}: there are {texts[hits.query[i]]} texts in similarity")
-    place = similarity.offsets[query] + hits.text[one] * texts[query] + hits.text[other]
-    cosines = np.maximum(similarity.cosines[place].astype(np.float64), 0.0)
-    cosines[hits.text[one] == hits.text[other]] = 1.0  # a list's similarity to itself is exactly 1
+    at = similarity.offsets[query] + hits.text[first] * texts[query] + hits.text[second]
+    cosines = np.maximum(similarity.cosines[at].astype(np.float64), 0.0)
+    cosines[hits.text[first] == hits.text[second]] = 1.0  # a list's similarity to itself is exactly 1
     powers: np.ndarray = cosines**_COSINE_POWER
     return powers

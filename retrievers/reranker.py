@@ -74,9 +74,9 @@ def _bi_encoder(settings: RerankSettings) -> AnyEncoderSettings:
 
 def _refuse_keys(settings: RerankSettings) -> None:
     for key in cross_encoder.non_default_settings(settings):
-        words = f"rerank.{key} is a key of a cross-encoder, and kind is {settings.kind}; remove it"
+        problem = f"rerank.{key} is a key of a cross-encoder, and kind is {settings.kind}; remove it"
         instead = ", or set it in encoder" if settings.kind == "bi_encoder" else ""
-        raise RetrieverError("config-value", f"{words}{instead}")
+        raise RetrieverError("config-value", f"{problem}{instead}")
 
 
 class OfPlugin:
@@ -96,8 +96,8 @@ class OfPlugin:
         if not whole or not np.isfinite(scores).all():
             what = "a score that is no finite number" if whole else f"scores of the shape {scores.shape}"
             raise ValueError(f"{type(self._settings).__name__}.score gives {what} for {len(unique)} pairs")
-        found: np.ndarray = scores[inverse]
-        return found
+        in_order: np.ndarray = scores[inverse]
+        return in_order
 
 
 class BiEncoder:

@@ -162,21 +162,21 @@ def _index_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
 
 def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
     """Returns the differences of two identities, for a message: `key: old then, new now`, separated by commas."""
-    found = []
+    differences = []
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found.append(identity_differences(old, new, f"{prefix}{key}."))
+            differences.append(identity_differences(old, new, f"{prefix}{key}."))
         elif old != new:
-            found.append(f"{prefix}{key}: {old!r} then, {new!r} now")
-    return ", ".join(part for part in found if part)
+            differences.append(f"{prefix}{key}: {old!r} then, {new!r} now")
+    return ", ".join(part for part in differences if part)
 
 
 def check_planned(where: str, planned: Mapping[str, Any] | None, identity: Mapping[str, Any]) -> None:
     """Refuses an index, which `where` names, that has another identity than the planned one; None: any is good."""
     if planned is not None and dict(planned) != identity:
-        words = f"was replaced since this run was planned ({identity_differences(planned, identity)})"
-        raise RetrieverError("run-changed", f"{where} {words}; start a new run, or put the old index back")
+        problem = f"was replaced since this run was planned ({identity_differences(planned, identity)})"
+        raise RetrieverError("run-changed", f"{where} {problem}; start a new run, or put the old index back")
 
 
 def retriever_facts(
@@ -245,9 +245,9 @@ def single_lists(lists: RankedLists) -> list[RankedList]:
     return [RankedList(lists.doc_ids[begin:end], lists.scores[begin:end]) for begin, end in pairwise(ends)]
 
 
-def lists_of(found: Sequence[Iterable[tuple[str, float]]], depth: int) -> RankedLists:
+def lists_of(answers: Sequence[Iterable[tuple[str, float]]], depth: int) -> RankedLists:
     """Returns lists of hits (doc_id, score) that are in any order: sorted as lists are, the best `depth` of each."""
-    kept = [sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:depth] for hits in found]
+    kept = [sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:depth] for hits in answers]
     offsets = np.cumsum([0, *map(len, kept)], dtype=np.int64)
     doc_ids = pa.array([doc_id for hits in kept for doc_id, _ in hits], pa.string())
     return RankedLists(offsets, doc_ids, np.array([score for hits in kept for _, score in hits], dtype=np.float64))

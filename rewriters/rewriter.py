@@ -217,9 +217,7 @@ class Rewriter:
         if isinstance(own.select, settings.SelectAdaptive):
             for each in self.strategies:
                 if each.engine is not None or each.is_trained:
-                    why = (
-                        "has an engine or a form of its own, and adaptive selection asks rewrite.engine once for all strategies"
-                    )
+                    why = "has an engine or form of its own, and adaptive selection asks rewrite.engine once for all strategies"
                     raise RewriterError("selection", f"strategy {each.name!r} {why}; leave it out, or choose another selection")
             template = adaptive.adaptive_template(
                 self.strategies, own.demonstrations, own.language, own.context, own.select.least

@@ -28,7 +28,7 @@ REMEDY = re.compile(
     r"|\(known|should be "
 )
 PASSED_ON = {  # the code of another error
-    "error.code", "code", "*problem(path, error)", "*problem(where, error)", "*fatal_status(status, url, said, self._key)"
+    "error.code", "code", "*problem(path, error)", "*problem(where, error)", "*fatal_status(status, url, answer, self._key)"
 }  # fmt: skip
 
 

@@ -87,14 +87,14 @@ class TrackedMetrics:
     def finished(self, stage: str, shard: int, rows: int, seconds: float, totals: BlockTotals) -> None:
         """Counts a block of so many rows that a stage has finished in so many seconds, with what it added to it."""
         counted = self._counted.setdefault(shard, {}).setdefault(stage, Counter())
-        found: Counter[Series] = Counter()
-        _count(found, "dmqr_queries", rows, stage=stage)
-        _count_spent(found, totals.spent)
-        _count_errors(found, totals.counts)
-        for series, amount in found.items():
+        counts: Counter[Series] = Counter()
+        _count(counts, "dmqr_queries", rows, stage=stage)
+        _count_spent(counts, totals.spent)
+        _count_errors(counts, totals.counts)
+        for series, amount in counts.items():
             if amount > counted[series]:
                 self._exporter.add(series[0], amount - counted[series], **dict(series[1]))
-        self._counted[shard][stage] = counted | found  # the larger of each
+        self._counted[shard][stage] = counted | counts  # the larger of each
         busy = work_seconds(totals.spent)
         self._exporter.observe("dmqr_block_seconds", sum(busy.values()) if busy else seconds, stage=stage)
 
@@ -112,27 +112,27 @@ class TrackedMetrics:
             self._exporter.set("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
 
 
-def _count(found: Counter[Series], name: str, amount: float, **labels: str) -> None:
-    found[name, tuple(sorted(labels.items()))] += amount  # type: ignore[assignment]
+def _count(counts: Counter[Series], name: str, amount: float, **labels: str) -> None:
+    counts[name, tuple(sorted(labels.items()))] += amount  # type: ignore[assignment]
 
 
-def _count_spent(found: Counter[Series], spent: Totals) -> None:
+def _count_spent(counts: Counter[Series], spent: Totals) -> None:
     for components in spent.values():
         for key, sums in components.items():
             component, _, model = key.partition("@")
-            _count(found, "dmqr_requests", sums.get("requests", 0), component=component, model=model)
-            _count(found, "dmqr_searches", sums.get("searches", 0), component=component)
-            _count(found, "dmqr_reused", sums.get("reused", 0), component=component)
-            _count(found, "dmqr_pairs", sums.get("pairs", 0), model=model)
+            _count(counts, "dmqr_requests", sums.get("requests", 0), component=component, model=model)
+            _count(counts, "dmqr_searches", sums.get("searches", 0), component=component)
+            _count(counts, "dmqr_reused", sums.get("reused", 0), component=component)
+            _count(counts, "dmqr_pairs", sums.get("pairs", 0), model=model)
             for kind, quantity in TOKENS.items():
-                _count(found, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=kind)
+                _count(counts, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=kind)
 
 
-def _count_errors(found: Counter[Series], counts: Mapping[str, int]) -> None:
+def _count_errors(series: Counter[Series], counts: Mapping[str, int]) -> None:
     """Counts the errors of a stage's block by their keys, `error/<stage>/<component>/<reason>`, and `failed_queries`."""
     for key, n in counts.items():
         if key.startswith("error/"):
             _, stage, *_, reason = key.split("/")
-            _count(found, "dmqr_errors", n, stage=stage, reason=reason)
+            _count(series, "dmqr_errors", n, stage=stage, reason=reason)
     if failed := counts.get("failed_queries", 0):
-        _count(found, "dmqr_failed_queries", failed, stage=stage)
+        _count(series, "dmqr_failed_queries", failed, stage=stage)

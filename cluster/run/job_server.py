@@ -174,12 +174,12 @@ def _token_problem(line: str) -> str:
 
 def _reason(error: BaseException) -> str:
     """Returns why Ray's client failed, in one line: the innermost cause for TLS, else its own words."""
-    found: BaseException | None = error
-    while found is not None:
-        if "SSL" in type(found).__name__ or "certificate" in str(found).lower():
-            words = re.search(r"certificate verify failed[^()]*|CERTIFICATE_[A-Z_]+|WRONG_VERSION_NUMBER", str(found))
-            return f"TLS failed ({words[0].strip(' :') if words else type(found).__name__})"
-        found = found.__cause__ or found.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if "SSL" in type(cause).__name__ or "certificate" in str(cause).lower():
+            match = re.search(r"certificate verify failed[^()]*|CERTIFICATE_[A-Z_]+|WRONG_VERSION_NUMBER", str(cause))
+            return f"TLS failed ({match[0].strip(' :') if match else type(cause).__name__})"
+        cause = cause.__cause__ or cause.__context__
     if isinstance(error, ConnectionError):
         return "no job server answers"
     return f"the job server's answer is not understood ({one_line(error)})"

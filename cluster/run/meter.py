@@ -172,15 +172,15 @@ def _append_to_first(table: pa.Table, name: str, entries: list[dict[str, Any]]) 
     """Returns the block with entries appended to a column of its first row, where there are both."""
     if not entries or name not in table.column_names:
         return table
-    column, place = table.column(name), table.schema.get_field_index(name)
+    column, index = table.column(name), table.schema.get_field_index(name)
     first = pa.array([[*(column[0].as_py() or []), *entries]], column.type)
-    return table.set_column(place, table.schema.field(place), pa.concat_arrays([first, *column.slice(1).chunks]))
+    return table.set_column(index, table.schema.field(index), pa.concat_arrays([first, *column.slice(1).chunks]))
 
 
-def check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
+def check_border(where: str, given: pa.Schema, wanted: pa.Schema) -> None:
     """Raises ClusterError, which names missing and unknown columns, if a table's schema is not the stage's."""
-    if found.equals(wanted, check_metadata=False):
+    if given.equals(wanted, check_metadata=False):
         return
-    missing, unknown = ([f"{f.name}: {f.type}" for f in a if f not in list(b)] for a, b in ((wanted, found), (found, wanted)))
-    words = f"missing {missing}, unknown {unknown}, found {found.names}; report it: a stage is at fault"
-    raise ClusterError("internal-error", f"{where} a table that is not its schema: {words}")
+    missing, unknown = ([f"{f.name}: {f.type}" for f in a if f not in list(b)] for a, b in ((wanted, given), (given, wanted)))
+    problem = f"missing {missing}, unknown {unknown}, found {given.names}; report it: a stage is at fault"
+    raise ClusterError("internal-error", f"{where} a table that is not its schema: {problem}")

@@ -16,10 +16,10 @@ _VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # so named by ray/_private/runtime_en
 def submission() -> dict[str, Any] | None:
     """Returns `runtime_env` and `metadata` of the submitted job that this process drives; None: it was started by hand."""
     try:
-        found = json.loads(os.environ.get(_VARIABLE, ""))
+        values = json.loads(os.environ.get(_VARIABLE, ""))
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return values if isinstance(values, dict) else None
 
 
 def submitting_command() -> str | None:

@@ -145,10 +145,10 @@ def _check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str)
     for name, pool in pools.items():
         room = sum(group.workers(pool) for group in nodes)
         if room < pool.workers:
-            one = f"one of the workers of {name}" if room == 0 else f"more than {room} of the {pool.workers} workers of {name}"
+            some = f"one of the workers of {name}" if room == 0 else f"more than {room} of the {pool.workers} workers of {name}"
             raise ClusterError(
                 "cluster-small",
-                f"cluster: no node can hold {one}, each {pool.cpus:g} CPU and {pool.gpus:g} GPU; "
+                f"cluster: no node can hold {some}, each {pool.cpus:g} CPU and {pool.gpus:g} GPU; "
                 f"the cluster {has} {kinds}; lower cluster.{name}.workers, .cpus or .gpus, or add larger nodes",
             )
     if not _fit_together(pools, nodes):

@@ -84,7 +84,7 @@ class LocalRunner:
     def _admit(self, shards: Iterable[pa.Table], queue: _BlockQueue) -> None:
         """Puts each shard into the first queue once it is admitted; the first one has the workers built."""
         try:
-            for place, table in enumerate(shards):
+            for order, table in enumerate(shards):
                 admitted = None
                 while admitted is None:
                     if self.tracker.dropped:
@@ -92,9 +92,9 @@ class LocalRunner:
                     admitted = self.tracker.admit(shard_of(table), _ADMISSION_SECONDS)
                 if not admitted:
                     return
-                if not place:
+                if not order:
                     self._begin(self._build_all)
-                queue.put(place, table)
+                queue.put(order, table)
         finally:
             queue.close()
 
@@ -102,11 +102,11 @@ class LocalRunner:
         """Runs the blocks of a queue through the stages of a group, and puts them into the following one."""
         try:
             while not self.tracker.dropped and (taken := queue.take()) is not None:
-                place, table = taken
+                order, table = taken
                 for built in meters:
                     meter = built.result()
                     table = run_block(meter, table, self.tracker, meter.stage.name)
-                following.put(place, table)
+                following.put(order, table)
         finally:
             following.close()
 
@@ -211,21 +211,21 @@ class _BlockQueue:
         self._waiting: PriorityQueue[tuple[float, int, pa.Table | None]] = PriorityQueue()
         self._others, self._readers, self._number = iter(range(writers - 1)), readers, count()
 
-    def put(self, place: float, table: pa.Table | None) -> None:
+    def put(self, order: float, table: pa.Table | None) -> None:
         """Adds a block, or None: one of the readers is to end."""
-        self._waiting.put((place, next(self._number), table))
+        self._waiting.put((order, next(self._number), table))
 
     def take(self) -> tuple[float, pa.Table] | None:
         """Returns the first block by place; waits for one; None: there are no more."""
-        place, _, table = self._waiting.get()
-        return None if table is None else (place, table)
+        order, _, table = self._waiting.get()
+        return None if table is None else (order, table)
 
     def close(self) -> None:
         """Records that one of the writers puts no more; the last one ends the queue."""
         if next(self._others, None) is None:
             self.end(math.inf)
 
-    def end(self, place: float) -> None:
+    def end(self, order: float) -> None:
         """Has the readers end when they come to a place."""
         for _ in range(self._readers):
-            self.put(place, None)
+            self.put(order, None)

@@ -115,10 +115,10 @@ def read_plan(storage: Storage) -> Plan | None:
 
 def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
     """Raises ClusterError if an input file was added, removed or changed since the plan."""
-    planned, found = ({file["path"]: file for file in files} for files in (plan.inputs, inputs))
-    for path in sorted(planned.keys() | found.keys()):
-        if planned.get(path) != found.get(path):
-            change = "is gone" if path not in found else "is new" if path not in planned else "has changed"
+    planned, present = ({file["path"]: file for file in files} for files in (plan.inputs, inputs))
+    for path in sorted(planned.keys() | present.keys()):
+        if planned.get(path) != present.get(path):
+            change = "is gone" if path not in present else "is new" if path not in planned else "has changed"
             raise ClusterError(
                 "run-changed", f"{path} {change} since {where} was started; put it back, or start another run with --label"
             )
@@ -199,9 +199,9 @@ def add_seconds(sums: SecondsByStart, manifest: Manifest) -> None:
     """Adds a shard's busy seconds: `attributed` (read and write, too) and `start_up`."""
     apart = {stage: {"attributed": seconds} for stage, seconds in manifest.seconds.items()}
     for number, stages in [*manifest.by_start.items(), (str(manifest.start), apart)]:
-        for stage, of in stages.items():
+        for stage, seconds_of in stages.items():
             into = sums.setdefault(int(number), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
-            for name, seconds in of.items():
+            for name, seconds in seconds_of.items():
                 into[name] += seconds
 
 

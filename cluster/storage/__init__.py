@@ -114,14 +114,14 @@ def files_at(path: str) -> list[FoundFile]:
         return [FoundFile(storage.url(one.key), one.key, one.size, str(one.etag)) for one in entries]
     if not os.path.isdir(path):
         return [_found(path, os.path.basename(path))] if os.path.exists(path) else []
-    found, seen = [], set[str]()
+    listed, seen = [], set[str]()
     for parent, folders, files in os.walk(path, followlinks=True):
         if (real := os.path.realpath(parent)) in seen:  # a link to a parent folder
             folders.clear()
             continue
         seen.add(real)
-        found += [_found(one, os.path.relpath(one, path)) for one in (os.path.join(parent, file) for file in files)]
-    return sorted(found, key=lambda file: file.name)
+        listed += [_found(one, os.path.relpath(one, path)) for one in (os.path.join(parent, file) for file in files)]
+    return sorted(listed, key=lambda file: file.name)
 
 
 def _found(path: str, name: str) -> FoundFile:

@@ -71,15 +71,15 @@ class FileStorage:
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Lists the files below a folder, sorted by key."""
-        found = []
+        entries = []
         for folder, _, files in os.walk(self._folder / prefix):
             for file in files:
                 path = Path(folder, file)
                 try:
-                    found.append(Entry(path.relative_to(self._folder).as_posix(), path.stat().st_size))
+                    entries.append(Entry(path.relative_to(self._folder).as_posix(), path.stat().st_size))
                 except FileNotFoundError:  # a temporary that was renamed meanwhile
                     continue
-        yield from sorted(found)
+        yield from sorted(entries)
 
     def folders(self) -> Sequence[str]:
         """Lists the folders right under the root, sorted."""
@@ -131,12 +131,12 @@ def left_behind(root: str, folders: Sequence[str]) -> list[str]:
 
     A file of the last minutes may be another thread's that writes, and is none.
     """
-    now, found = time.time(), []
+    now, paths = time.time(), []
     for path in (path for folder in folders for path in Path(root, folder).glob(".*.tmp")):
         with contextlib.suppress(FileNotFoundError):
             if now - path.stat().st_mtime > UNFINISHED_SECONDS:
-                found.append(path.relative_to(root).as_posix())
-    return found
+                paths.append(path.relative_to(root).as_posix())
+    return paths
 
 
 def _sync_folder(folder: Path) -> None:

@@ -140,22 +140,22 @@ class S3Storage:
         """Returns the entry of exactly this key, or None."""
         name = self._named(key)["Key"]
         # the name itself comes first; a page may be empty before it
-        found = next((entry for page in self._pages(Prefix=name, MaxKeys=1) for entry in page.get("Contents", [])), None)
-        return Entry(key, found["Size"], found["ETag"]) if found and found["Key"] == name else None
+        object_entry = next((entry for page in self._pages(Prefix=name, MaxKeys=1) for entry in page.get("Contents", [])), None)
+        return Entry(key, object_entry["Size"], object_entry["ETag"]) if object_entry and object_entry["Key"] == name else None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Lists every object below the folder, sorted by key, a page at a time."""
         for answer in self._pages(Prefix=self._folder(prefix)):
-            for found in answer.get("Contents", []):
-                if not found["Key"].endswith("/"):  # consoles create such objects for folders
-                    yield Entry(self._key(found["Key"]), found["Size"], found["ETag"])
+            for entry in answer.get("Contents", []):
+                if not entry["Key"].endswith("/"):  # consoles create such objects for folders
+                    yield Entry(self._key(entry["Key"]), entry["Size"], entry["ETag"])
 
     def folders(self) -> Sequence[str]:
         """Returns the common prefixes right under the root, sorted."""
-        found: list[str] = []
+        names: list[str] = []
         for answer in self._pages(Prefix=self._folder(""), Delimiter="/"):
-            found += [self._key(one["Prefix"]).rstrip("/") for one in answer.get("CommonPrefixes", [])]
-        return sorted(found)
+            names += [self._key(one["Prefix"]).rstrip("/") for one in answer.get("CommonPrefixes", [])]
+        return sorted(names)
 
     def delete(self, *keys: str) -> None:
         """Removes the objects, several at a time."""
@@ -224,5 +224,5 @@ class S3Storage:
             answer = call(self.url(key), lambda client: client.head_object(**self._named(key)))
         except FileNotFoundError:
             return None
-        found = answer.get("Metadata", {}).get(TOKEN)
-        return bool(found == token) if found else self.get(key) == data
+        stored_token = answer.get("Metadata", {}).get(TOKEN)
+        return bool(stored_token == token) if stored_token else self.get(key) == data

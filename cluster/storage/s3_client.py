@@ -95,10 +95,10 @@ def _client(_process: int, _settings: tuple[tuple[str, str], ...]) -> Any:
         retries={"mode": "standard", "total_max_attempts": 1},
         user_agent_extra="dmqr",
     )
-    made = session.client("s3", config=config)
-    made.meta.events.register("before-send.s3", _count_request)
-    made.meta.events.register("response-received.s3", _count_answer)
-    return made
+    client = session.client("s3", config=config)
+    client.meta.events.register("before-send.s3", _count_request)
+    client.meta.events.register("response-received.s3", _count_answer)
+    return client
 
 
 def _count_request(request: Any, event_name: str, **_: Any) -> None:
@@ -134,8 +134,8 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
 class _Away(Transient):
     """An error that a retry may mend, or else this remedy, where no request to the endpoint ever succeeded."""
 
-    def __init__(self, words: str, endpoint: str, remedy: str | None = None) -> None:
-        super().__init__(words, f"S3 at {_host(endpoint)}" if endpoint else "S3")
+    def __init__(self, message: str, endpoint: str, remedy: str | None = None) -> None:
+        super().__init__(message, f"S3 at {_host(endpoint)}" if endpoint else "S3")
         self.endpoint, self.remedy = endpoint, remedy
 
 
@@ -213,10 +213,10 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
 
 def _insecure(error: Exception, url: str, endpoint: str) -> Exception:
     """Returns our exception for an error of TLS: only a certificate stays wrong; a handshake also breaks off in a restart."""
-    words = f"no secure connection to {_host(endpoint)} ({_short(error)})"
+    problem = f"no secure connection to {_host(endpoint)} ({_short(error)})"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return ClusterError("storage-refused", f"{url}: {words}; set AWS_CA_BUNDLE, or correct the address")
-    return _Away(words, endpoint, "correct AWS_ENDPOINT_URL_S3 (https or http), or mend the network")
+        return ClusterError("storage-refused", f"{url}: {problem}; set AWS_CA_BUNDLE, or correct the address")
+    return _Away(problem, endpoint, "correct AWS_ENDPOINT_URL_S3 (https or http), or mend the network")
 
 
 def _refused(error: Any, url: str, endpoint: str, region: str | None) -> Exception:
@@ -226,12 +226,12 @@ def _refused(error: Any, url: str, endpoint: str, region: str | None) -> Excepti
         return _Away(f"{host} answers {status} {code}", endpoint)
     if status == 412:
         return PreconditionFailed(url)
-    words = _REFUSED.get(code) or _REFUSED.get(str(status))
-    if words is not None:
+    problem = _REFUSED.get(code) or _REFUSED.get(str(status))
+    if problem is not None:
         right = error.response.get("Error", {}).get("Region") or answer.get("HTTPHeaders", {}).get("x-amz-bucket-region")
         named = {"bucket": "/".join(url.split("/", 3)[:3]), "host": host, "code": code, "operation": error.operation_name}
         return ClusterError(
-            "storage-refused", f"{url}: " + words.format(**named, region=region, right=repr(right) if right else "its own")
+            "storage-refused", f"{url}: " + problem.format(**named, region=region, right=repr(right) if right else "its own")
         )
     if code in _NOT_FOUND or status == 404:
         return FileNotFoundError(errno.ENOENT, "no such object", url)

@@ -47,10 +47,10 @@ def corpus_analyzer(texts: Iterable[str]) -> Told:
         documents += 1
         letters.update(char for char in text if char.isalpha())
         unspaced += unspaced_letters(text)
-        found = Counter(words(text))
-        here = {one: sum(found[word] for word in found.keys() & listed) for one, listed in stop.items()}
-        total += found.total()
-        seen |= found.keys()
+        counts = Counter(words(text))
+        here = {one: sum(counts[word] for word in counts.keys() & listed) for one, listed in stop.items()}
+        total += counts.total()
+        seen |= counts.keys()
         hits.update(here)
         if any(here.values()):
             of_documents.append(here)

@@ -105,5 +105,5 @@ def _packages(language: str) -> Iterator[None]:
     try:
         yield
     except ImportError as e:
-        words = f"package {e.name!r} is missing; pip install bm25s PyStemmer"
-        raise RetrieverError("package-missing", f"analyzer {language}: {words}") from None
+        problem = f"package {e.name!r} is missing; pip install bm25s PyStemmer"
+        raise RetrieverError("package-missing", f"analyzer {language}: {problem}") from None

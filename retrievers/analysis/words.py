@@ -57,10 +57,10 @@ def words(text: str, *, every: bool = False, turkish: bool = False) -> list[str]
     if not _BEYOND_GREEK.search(text):
         return patterns.word.findall(text)
     text = text.translate(patterns.table)
-    found: list[str] = patterns.word.findall(text)
+    tokens: list[str] = patterns.word.findall(text)
     if not patterns.unspaced.search(text):
-        return found
-    return [part for each in found for part in _split(each, patterns, every)]
+        return tokens
+    return [part for each in tokens for part in _split(each, patterns, every)]
 
 
 def unspaced_letters(text: str) -> int:

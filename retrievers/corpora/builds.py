@@ -112,11 +112,11 @@ class OwnBuild:
     encodes = False
 
     def __init__(self, name: str, settings: RetrieverSettings, builder: Any) -> None:
-        place = settings.place({})
-        if place == settings.kind:  # no name of an index is among its settings
+        suffix = settings.place({})
+        if suffix == settings.kind:  # no name of an index is among its settings
             own = settings.model_dump_json(exclude={"together", "score_floor"})
-            place = sha256(own.encode()).hexdigest()[:8]
-        self.name, self.place = name, f"{place} ({settings.kind})"
+            suffix = sha256(own.encode()).hexdigest()[:8]
+        self.name, self.place = name, f"{suffix} ({settings.kind})"
         self._settings, self._builder = settings, builder
 
     def build(self, given: BuildInputs) -> Built:
@@ -156,9 +156,9 @@ def shared_indexes(
             sharing = indexes.setdefault(place_of(settings), {})
             for other, its in sharing.items():
                 if key := differing(its, settings):
-                    words = f"another retriever wants index {settings.place({})} otherwise: {other} and {name} share it"
+                    problem = f"another retriever wants index {settings.place({})} otherwise: {other} and {name} share it"
                     remedy = f"give each its own index, or both the same {key}"
-                    raise RetrieverError("index-other", f"retrieve.retrievers.{name}.{key}: {words}, but not {key}; {remedy}")
+                    raise RetrieverError("index-other", f"retrieve.retrievers.{name}.{key}: {problem}, but not {key}; {remedy}")
             sharing[name] = settings
     return indexes
 
@@ -177,7 +177,7 @@ class IndexBuilds(NamedTuple):
 
 def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> IndexBuilds:
     """Returns the indexes of retrievers by key; raises RetrieverError if two want one index with different settings."""
-    found = IndexBuilds([], {})
+    builds = IndexBuilds([], {})
     kinds: dict[str, tuple[Any, dict[str, RetrieverSettings]]] = {}
     for name, settings in retrievers.items():
         builder = builder_of(settings)
@@ -186,10 +186,10 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> IndexBuilds:
         if hasattr(builder, "index_builds"):
             name, settings = next(iter(of_kind.items()))
             with own_errors(type(settings), "index_builds failed", RetrieverError, f"retrieve.retrievers.{name}"):
-                found.builds.extend(builder.index_builds(of_kind))
+                builds.builds.extend(builder.index_builds(of_kind))
         elif hasattr(builder, "build_index"):
-            found.builds.extend(OwnBuild(name, one, builder) for name, one in of_kind.items())
+            builds.builds.extend(OwnBuild(name, one, builder) for name, one in of_kind.items())
         else:
             shown = Path(str(builder.__file__)).name
-            found.left.update(dict.fromkeys(of_kind, f"{shown} has no build_index, so its index is built elsewhere"))
-    return found
+            builds.left.update(dict.fromkeys(of_kind, f"{shown} has no build_index, so its index is built elsewhere"))
+    return builds

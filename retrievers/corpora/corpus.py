@@ -57,8 +57,8 @@ def write_documents(
         for file, batch in _batches(files, schema, progress, columns):
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
-                words = f"a null doc_id in row {row} of the corpus (counted from 0); give every row one"
-                raise RetrieverError("corpus", f"corpus {file}: {words}")
+                problem = f"a null doc_id in row {row} of the corpus (counted from 0); give every row one"
+                raise RetrieverError("corpus", f"corpus {file}: {problem}")
             content = (content + _content_sum(batch)) % _MODULUS
             without_text += _blank(batch.column("text"))
             without_title += _blank(batch.column("title"))
@@ -121,12 +121,12 @@ def sampled(documents: Path, most: int) -> list[str]:
     """Returns the joined texts of documents at equal distances, at most so many, of a file of `write_documents`."""
     batches = open_arrow(documents)
     step = -(-sum(batch.num_rows for batch in batches) // most)
-    found, row = [], 0
+    texts, row = [], 0
     for batch in batches:
         rows = range(-row % step, batch.num_rows, step)
-        found += joined(batch.select(["title", "text"]).take(pa.array(rows, pa.int64())))
+        texts += joined(batch.select(["title", "text"]).take(pa.array(rows, pa.int64())))
         row += batch.num_rows
-    return found
+    return texts
 
 
 def open_arrow(path: Path) -> list[pa.RecordBatch]:
@@ -198,5 +198,5 @@ def rows_of(sorted_ids: pa.StringArray | pa.LargeStringArray, doc_ids: Sequence[
         return [None] * len(doc_ids)
     places = pc.search_sorted(sorted_ids, pa.array(map(encodable, doc_ids), sorted_ids.type)).to_numpy()
     rows = np.minimum(places, len(sorted_ids) - 1).tolist()
-    found = sorted_ids.take(pa.array(rows, pa.int64())).to_pylist()
-    return [row if found_id == doc_id else None for row, found_id, doc_id in zip(rows, found, doc_ids, strict=True)]
+    present = sorted_ids.take(pa.array(rows, pa.int64())).to_pylist()
+    return [row if found_id == doc_id else None for row, found_id, doc_id in zip(rows, present, doc_ids, strict=True)]

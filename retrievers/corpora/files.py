@@ -52,14 +52,14 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
             files.append(name)
             continue
         if "://" in str(name):
-            words = "is no file or folder of this machine; give one, or s3://BUCKET/FOLDER"
-            raise RetrieverError("corpus", f"corpus {name}: {words}")
+            problem = "is no file or folder of this machine; give one, or s3://BUCKET/FOLDER"
+            raise RetrieverError("corpus", f"corpus {name}: {problem}")
         path = Path(name)
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if is_corpus_file(file.as_posix()))
-            if not found:
+            listed = sorted(file for file in path.rglob("*") if is_corpus_file(file.as_posix()))
+            if not listed:
                 raise RetrieverError("corpus", f"corpus {path}: the folder holds no *.parquet file; give another")
-            files += found
+            files += listed
         elif path.is_file():
             files.append(path)
         else:
@@ -100,8 +100,8 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
             if name not in schema.names:
                 key = f"corpus.{column.removeprefix('doc_')}_column"
                 present = ", ".join(schema.names) or "none"
-                words = f"no column {name!r}; it has: {present}; name one of them in the config: {key}"
-                raise RetrieverError("corpus", f"corpus {file}: {words}")
+                problem = f"no column {name!r}; it has: {present}; name one of them in the config: {key}"
+                raise RetrieverError("corpus", f"corpus {file}: {problem}")
             kind = schema.field(name).type
             integers = column == "doc_id" and pa.types.is_integer(kind)
             if not (integers or _is_text(kind) or pa.types.is_null(kind)):
@@ -112,8 +112,8 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
     try:
         rest_schema = pa.unify_schemas(others, promote_options="permissive")
     except pa.ArrowException as e:
-        words = f"differ in a column's type: {one_line(e)}; convert them"
-        raise RetrieverError("corpus", f"corpus {shown(files)}: {words}") from None
+        problem = f"differ in a column's type: {one_line(e)}; convert them"
+        raise RetrieverError("corpus", f"corpus {shown(files)}: {problem}") from None
     return pa.schema([(name, pa.string()) for name in ("doc_id", "title", "text")] + list(rest_schema))
 
 

@@ -51,9 +51,9 @@ class Fields(NamedTuple):
     @property
     def first(self) -> tuple[str, ElasticSettings]:
         """The retriever whose connection settings the build uses."""
-        found = self.bm25 or self.dense
-        assert found is not None
-        return found
+        field = self.bm25 or self.dense
+        assert field is not None
+        return field
 
     @property
     def encoder(self) -> AnyEncoderSettings:
@@ -107,9 +107,9 @@ def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[s
     return {place: Fields(first(sharing, False), first(sharing, True)) for place, sharing in indexes.items()}
 
 
-def _differing(one: ElasticSettings, other: ElasticSettings) -> str | None:
-    compared = _SHARED | (_OF_A_FIELD if (one.encoder is None) == (other.encoder is None) else {})
-    return next((key for key, name in compared.items() if getattr(one, name) != getattr(other, name)), None)
+def _differing(first: ElasticSettings, second: ElasticSettings) -> str | None:
+    compared = _SHARED | (_OF_A_FIELD if (first.encoder is None) == (second.encoder is None) else {})
+    return next((key for key, name in compared.items() if getattr(first, name) != getattr(second, name)), None)
 
 
 _BATCH = 1024  # documents: two bulk requests
@@ -186,9 +186,9 @@ class ElasticBuild:
         self._connection.check()
         self._old = find_index(self._connection, self._alias)
         if self._old is not None and self._old.name == self._alias:
-            words = f"{self._alias} at {self._connection.address} is an index, so it cannot be the alias of one"
+            problem = f"{self._alias} at {self._connection.address} is an index, so it cannot be the alias of one"
             remedy = "give the config another name, or delete that index"
-            raise RetrieverError("storage-refused", f"{self._where}: index {words}; {remedy}")
+            raise RetrieverError("storage-refused", f"{self._where}: index {problem}; {remedy}")
         self._doc_id_type = doc_id_type(files, given.columns)
         self.written = write_documents(files, schema, folder, given.progress, given.columns)
         self._documents = folder / DOCUMENTS
@@ -257,9 +257,9 @@ class ElasticBuild:
         self._request("POST", f"/{self._index}/_refresh")
         count = self._request("GET", f"/{self._index}/_count")["count"]
         if count != self.written.documents:
-            words = f"index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}"
+            problem = f"index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}"
             remedy = f"{self._alias} is as it was; delete {self._index} and build it again"
-            raise RetrieverError("index-other", f"{self._where}: {words}; {remedy}")
+            raise RetrieverError("index-other", f"{self._where}: {problem}; {remedy}")
         self._apply_final_settings()
         # Last, since a complete index is not resumed
         self._request("PUT", f"/{self._index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
@@ -280,10 +280,10 @@ class ElasticBuild:
         merging = time.monotonic()
         while time.monotonic() - merging < _MERGE_LOST:
             self._request("POST", f"/{self._index}/_refresh")  # until then the old segments count
-            found = self._request("GET", f"/{self._index}/_stats/segments,merge")["_all"]["primaries"]
-            if found["segments"]["count"] <= self._settings.shards:
+            primaries = self._request("GET", f"/{self._index}/_stats/segments,merge")["_all"]["primaries"]
+            if primaries["segments"]["count"] <= self._settings.shards:
                 return
-            if found["merges"]["current"]:
+            if primaries["merges"]["current"]:
                 merging = time.monotonic()
             time.sleep(_MERGE_POLL)
 
@@ -309,11 +309,11 @@ class ElasticBuild:
     def _remove_older(self, previous: ElasticIndex) -> None:
         """Removes indexes of this alias that were created before the previous one."""
         everything = self._request("GET", f"/{quote(self._alias, safe='')}-*")
-        for name, found in everything.items():
-            note = ((found.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}
-            made, settings = int(previous.settings["creation_date"]), found["settings"]["index"]
-            older = int(settings["creation_date"]) < made and name != self._index
-            if note.get("alias") == self._alias and not found["aliases"] and older:
+        for name, entry in everything.items():
+            note = ((entry.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}
+            created, settings = int(previous.settings["creation_date"]), entry["settings"]["index"]
+            older = int(settings["creation_date"]) < created and name != self._index
+            if note.get("alias") == self._alias and not entry["aliases"] and older:
                 self._connection.request("DELETE", f"/{quote(name, safe='')}", allow=(404,))
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
@@ -322,8 +322,8 @@ class ElasticBuild:
         except RequestRefused as refused:
             if refused.kind == "resource_already_exists_exception":  # a lost answer, or a concurrent build
                 return None
-            words = f"{self._connection.address} refuses index {self._index}: {refused.said}"
-            raise RetrieverError("elastic-refused", f"{self._where}: {words}; correct the config") from None
+            problem = f"{self._connection.address} refuses index {self._index}: {refused.said}"
+            raise RetrieverError("elastic-refused", f"{self._where}: {problem}; correct the config") from None
 
     def _note(self, complete: bool) -> dict[str, Any]:
         return {

@@ -99,9 +99,9 @@ class Connection:
             with self._slots:
                 yield self._client.options(request_timeout=timeout or self.timeout, ignore_status=tuple(allow))
         except TlsError as error:
-            words = f"no secure connection to {self.address}: {redacted(reason(error), self._secrets, _TEXT)}"
+            problem = f"no secure connection to {self.address}: {redacted(reason(error), self._secrets, _TEXT)}"
             remedy = f"name its authority's file in SSL_CERT_FILE, or correct {self._url_env}"
-            raise self._error("server-access", f"{words}; {remedy}") from None
+            raise self._error("server-access", f"{problem}; {remedy}") from None
         except (SerializationError, UnsupportedProductError):
             raise self._not_elasticsearch() from None
         except TransportError as error:
@@ -161,8 +161,8 @@ class Connection:
         try:
             return retried(attempt, patience, stop)
         except ServerUnavailable as error:
-            words = f"no good answer from {self.address}: {error}; start the server, or correct {self._url_env}"
-            raise self._error("server-away", words) from None
+            problem = f"no good answer from {self.address}: {error}; start the server, or correct {self._url_env}"
+            raise self._error("server-away", problem) from None
 
     def check(self) -> str | None:
         """Returns the server's version; None: the key may not ask for it. Raises RetrieverError if the client does not fit."""
@@ -190,11 +190,11 @@ class Connection:
         if kind == _OTHER_MAJOR:
             return self._wrong_version("of another major version")
         if status == 403 and kind:
-            words = f"does not allow {asked} with this key; give it the right: {text}"
-            return self._error("server-access", f"{self.address} {words}")
+            problem = f"does not allow {asked} with this key; give it the right: {text}"
+            return self._error("server-access", f"{self.address} {problem}")
         if status == 403 and not self._refusals.refused(status):  # in words that are not Elasticsearch's
-            words = f"what stands before {self.address} refuses {asked}: {text or 'no words'}; have it passed on"
-            return self._error("server-access", words)
+            problem = f"what stands before {self.address} refuses {asked}: {text or 'no words'}; have it passed on"
+            return self._error("server-access", problem)
         return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, text)
 
     def _wrong_version(self, server: str) -> RetrieverError:
@@ -202,18 +202,18 @@ class Connection:
 
         install = "" if client[0] == _CLIENT_MAJOR else f", or the client of this package: {_INSTALL}"
         mine = f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x"
-        words = f"the server at {self.address} is {server}, the client installed here is {mine}"
-        return self._error("elastic-refused", f"{words}; take such a server{install}")
+        problem = f"the server at {self.address} is {server}, the client installed here is {mine}"
+        return self._error("elastic-refused", f"{problem}; take such a server{install}")
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """Returns the error for a 401: a server that starts answers so until it can read its own list of keys."""
         if self._refusals.accepted and self._key_variable:
             return ServerUnavailable("the key, which was good before, is not accepted")
-        words = f"does not accept the key; correct {self._key_variable} in the environment"
+        problem = f"does not accept the key; correct {self._key_variable} in the environment"
         if not self._key_variable:
             remedy = "name its variable in api_key_env, or put user and password into the address in"
-            words = f"asks for a key; {remedy} {self._url_env}"
-        return self._error("server-access", f"{self.address} {words}")
+            problem = f"asks for a key; {remedy} {self._url_env}"
+        return self._error("server-access", f"{self.address} {problem}")
 
     def _not_elasticsearch(self) -> RetrieverError | ServerUnavailable:
         """Returns the error for an answer of something else; one to retry if Elasticsearch has answered before."""
@@ -221,8 +221,8 @@ class Connection:
             return ServerUnavailable("an answer that is not Elasticsearch's, or was cut short")
         return self._error("elastic-refused", f"what answers at {self.address} is not Elasticsearch; correct {self._url_env}")
 
-    def _error(self, code: str, words: str) -> RetrieverError:
-        return RetrieverError(code, f"{self.where}: {words}")
+    def _error(self, code: str, problem: str) -> RetrieverError:
+        return RetrieverError(code, f"{self.where}: {problem}")
 
     def close(self) -> None:
         """Closes the connections."""
@@ -252,8 +252,8 @@ def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
         except ValueError:
             url, port = urlsplit(""), 0
         if url.scheme not in ("http", "https") or not url.hostname:
-            found = f"{name} holds no address" if os.environ.get(name, "").strip() else f"the environment has no {name}"
-            raise RetrieverError("server-access", f"{where}.url_env: {found}; set it to one such as http://host:9200")
+            problem = f"{name} holds no address" if os.environ.get(name, "").strip() else f"the environment has no {name}"
+            raise RetrieverError("server-access", f"{where}.url_env: {problem}; set it to one such as http://host:9200")
         if url.username and user is None:
             user = unquote(url.username), unquote(url.password or "")
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname

@@ -47,23 +47,22 @@ class ElasticDocuments:
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns the indexed text of each document, each fetched once, as `DocumentStore.texts`; raises as `fetch`, too."""
-        found = self._found(doc_ids, self._field, alive=alive)
-        if (missing := next((doc_id for doc_id in doc_ids if doc_id not in found), None)) is not None:
+        fields = self._found(doc_ids, self._field, alive=alive)
+        if (missing := next((doc_id for doc_id in doc_ids if doc_id not in fields), None)) is not None:
             where = f"{self._connection.where}: index {self._index.name} at {self._connection.address}"
             remedy = "build the index again from the corpus that it was built from"
             raise RetrieverError("index-other", f"{where}: no document {missing!r}; {remedy}")
-        return [_text(found[doc_id], self._field) for doc_id in doc_ids]
+        return [_text(fields[doc_id], self._field) for doc_id in doc_ids]
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
         """Returns where each document is from, as `DocumentStore.places`; raises as `fetch`."""
-        found = self._found(doc_ids, *(["columns"] if self._index.note else [SOURCE, PAGE]))
-        sources = [found.get(doc_id, {}) for doc_id in doc_ids]
+        fields = self._found(doc_ids, *(["columns"] if self._index.note else [SOURCE, PAGE]))
+        sources = [fields.get(doc_id, {}) for doc_id in doc_ids]
         return [place_of(source.get("columns") or {} if self._index.note else source) for source in sources]
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
-        found = self._found(doc_ids)
-        return [doc_id in found for doc_id in doc_ids]
+        return list(map(self._found(doc_ids).__contains__, doc_ids))
 
     def some(self, count: int) -> list[str]:
         """Returns the indexed texts of the first documents that a search of all gives; raises as `fetch`."""
@@ -79,10 +78,10 @@ class ElasticDocuments:
         def fetched(part: list[str], _: threading.Event) -> dict[str, Any]:
             return fetch(self._connection, self._index.name, part, fields, self._only)
 
-        found: dict[str, Any] = {}
+        by_doc_id: dict[str, Any] = {}
         for part in in_threads(fetched, parts, self._in_flight, alive):
-            found |= part
-        return found
+            by_doc_id |= part
+        return by_doc_id
 
 
 def text_field(where: str, settings: ElasticSettings, index: ElasticIndex) -> str:
@@ -101,9 +100,9 @@ def text_field(where: str, settings: ElasticSettings, index: ElasticIndex) -> st
         if patterns and any(fnmatch.fnmatch(name, pattern) for pattern in patterns) != right:
             kept = False
     if field_of(index.fields, name) is None or not kept:
-        words = f"index {index.name} keeps no text in the field {name!r}, and the reranker reads it there"
+        problem = f"index {index.name} keeps no text in the field {name!r}, and the reranker reads it there"
         remedy = "put a BM25 retriever whose field is the text first, or set rerank.kind: none"
-        raise RetrieverError("index-other", f"{where}: {words}; {remedy}")
+        raise RetrieverError("index-other", f"{where}: {problem}; {remedy}")
     return name
 
 

@@ -71,32 +71,32 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
         return None
     if len(answer) > 1:
         several = ", ".join(sorted(answer)[:5])
-        words = f"index {name} stands for {len(answer)} indexes ({several}); name one of them"
-        raise RetrieverError("config-value", f"{connection.where}: {words}")
-    ((concrete, found),) = answer.items()
-    mappings, settings = found.get("mappings") or {}, found["settings"]["index"]
+        problem = f"index {name} stands for {len(answer)} indexes ({several}); name one of them"
+        raise RetrieverError("config-value", f"{connection.where}: {problem}")
+    ((concrete, entry),) = answer.items()
+    mappings, settings = entry.get("mappings") or {}, entry["settings"]["index"]
     note = (mappings.get("_meta") or {}).get(NOTE)
-    alias = (found.get("aliases") or {}).get(name) or {} if name != concrete else {}
+    alias = (entry.get("aliases") or {}).get(name) or {} if name != concrete else {}
     if "search_routing" in alias:
-        words = f"alias {name} sends its searches to the shard of a routing value, and would be searched without"
+        problem = f"alias {name} sends its searches to the shard of a routing value, and would be searched without"
         remedy = "name the index, or an alias that has only a filter"
-        raise RetrieverError("config-value", f"{connection.where}: {words}; {remedy}")
+        raise RetrieverError("config-value", f"{connection.where}: {problem}; {remedy}")
     fields, source = mappings.get("properties") or {}, mappings.get("_source") or {}
     return ElasticIndex(concrete, settings["uuid"], fields, settings, note, source, alias.get("filter"))
 
 
 def ready_index(connection: Connection, name: str) -> ElasticIndex:
     """Returns the index as `find_index`, if it can be searched."""
-    found = find_index(connection, name)
+    index = find_index(connection, name)
     where = f"{connection.where}: index {name} at {connection.address}"
-    if found is None:
+    if index is None:
         raise RetrieverError("index-missing", f"{where}: there is none; build it with: {BUILD}")
-    if found.note is not None and found.note.get("format") != FORMAT:
-        words = f"has format {found.note.get('format')!r}, this version reads {FORMAT}"
-        raise RetrieverError("index-other", f"{where} {words}; build it again: {BUILD}")
-    if found.note is not None and not found.note.get("complete"):
+    if index.note is not None and index.note.get("format") != FORMAT:
+        problem = f"has format {index.note.get('format')!r}, this version reads {FORMAT}"
+        raise RetrieverError("index-other", f"{where} {problem}; build it again: {BUILD}")
+    if index.note is not None and not index.note.get("complete"):
         raise RetrieverError("index-missing", f"{where} is not built to its end; go on with: {BUILD}")
-    return found
+    return index
 
 
 def connect(
@@ -130,10 +130,10 @@ def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None
 def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
     """Returns the mapping of a field, also of `object.field` and of a sub-field `text.english`."""
     first, _, rest = path.partition(".")
-    found = fields.get(first)
-    if found is None or not rest:
-        return found
-    return field_of({**(found.get("properties") or {}), **(found.get("fields") or {})}, rest)
+    field = fields.get(first)
+    if field is None or not rest:
+        return field
+    return field_of({**(field.get("properties") or {}), **(field.get("fields") or {})}, rest)
 
 
 def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -152,17 +152,17 @@ def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any
     written = {"written": {"stats": {"field": "_seq_no"}}}
     body = {"size": 0, "query": filtered({"match_all": {}}, only), "aggs": written}
     try:
-        found = connection.search(index.name, body, patience=connection.opening_patience)["aggregations"]["written"]
+        state = connection.search(index.name, body, patience=connection.opening_patience)["aggregations"]["written"]
         sets = _synonym_sets(connection, index)
     except (RequestRefused, KeyError, TypeError):
         return {"unknown": uuid.uuid4().hex}
-    return {"documents": found["count"], "last": found["max"], "sum": found["sum"]} | ({"synonyms": sets} if sets else {})
+    return {"documents": state["count"], "last": state["max"], "sum": state["sum"]} | ({"synonyms": sets} if sets else {})
 
 
 def _synonym_sets(connection: Connection, index: ElasticIndex) -> dict[str, str]:
     """Returns a hash of the rules of each synonym set that the index's analysis names."""
     filters = ((index.settings.get("analysis") or {}).get("filter") or {}).values()
-    found: dict[str, str] = {}
+    sets: dict[str, str] = {}
     for name in sorted({one["synonyms_set"] for one in filters if "synonyms_set" in one}):
         path, params = f"/_synonyms/{quote(name, safe='')}", {"size": str(_MOST_RULES)}
         try:
@@ -174,5 +174,5 @@ def _synonym_sets(connection: Connection, index: ElasticIndex) -> dict[str, str]
         rules = answer["synonyms_set"]
         if answer["count"] != len(rules):
             raise KeyError(name)
-        found[name] = content_hash(sorted([one["synonyms"], one["id"]] for one in rules))
-    return found
+        sets[name] = content_hash(sorted([one["synonyms"], one["id"]] for one in rules))
+    return sets

@@ -95,8 +95,8 @@ class BulkLoader:
             self._connection.retry(lambda: self._send(left), self._connection.patience, self._closed)
         except RequestRefused as refused:
             if refused.status != 413 or len(left) == 1:
-                words = f"{refused.said}; correct the corpus or the config"
-                raise RetrieverError("elastic-refused", f"{self._where}: {words}") from None
+                problem = f"{refused.said}; correct the corpus or the config"
+                raise RetrieverError("elastic-refused", f"{self._where}: {problem}") from None
             rest = list(left.values())  # a proxy before the server may limit requests to less than `_BYTES`
             self._load(rest[: len(rest) // 2])
             self._load(rest[len(rest) // 2 :])
@@ -105,7 +105,7 @@ class BulkLoader:
         """Sends documents once and removes those that are in the index from `left`."""
         from elasticsearch.helpers import streaming_bulk
 
-        said = "an answer that lacks documents"
+        answer = "an answer that lacks documents"
         with self._connection.client(f"POST /{self._index}/_bulk") as client:
             results: Any = streaming_bulk(
                 client, list(left.values()), chunk_size=_DOCUMENTS, max_chunk_bytes=_BYTES, raise_on_error=False,
@@ -119,16 +119,16 @@ class BulkLoader:
                     if created or item["status"] == _CONFLICT:
                         left.pop(item["_id"])
                     elif item["status"] in BUSY:
-                        said = f"documents were answered {item['status']} {kind}"
+                        answer = f"documents were answered {item['status']} {kind}"
                     elif kind == _CLOSED_INDEX:
-                        words = "another process has finished it meanwhile; run the same command again"
-                        raise RetrieverError("run-held", f"{self._where}: {words}")
+                        problem = "another process has finished it meanwhile; run the same command again"
+                        raise RetrieverError("run-held", f"{self._where}: {problem}")
                     else:
                         kind, why = error_words(item.get("error") or {})
-                        words = f"document {item['_id']!r} is refused: {kind}: {one_line(why, 200)}; correct the corpus"
-                        raise RetrieverError("elastic-refused", f"{self._where}: {words}")
+                        problem = f"document {item['_id']!r} is refused: {kind}: {one_line(why, 200)}; correct the corpus"
+                        raise RetrieverError("elastic-refused", f"{self._where}: {problem}")
         if left:
-            raise ServerUnavailable(said, overloaded=True)
+            raise ServerUnavailable(answer, overloaded=True)
 
 
 def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
@@ -138,8 +138,8 @@ def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
     size = len(doc_id.encode())
     if not 0 < size <= _LONGEST_ID:
         what = "is empty" if not size else f"{doc_id[:40]!r}... has {size} bytes"
-        words = f"a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes"
-        raise RetrieverError("corpus", f"corpus: {words}; give that document another")
+        problem = f"a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes"
+        raise RetrieverError("corpus", f"corpus: {problem}; give that document another")
     source = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=str)
     return {"_op_type": "create", "_id": doc_id, "_source": source}
 
@@ -223,13 +223,13 @@ class CorpusLoader:
             "_source": False,
             "fields": [field, PASSAGE],
         }
-        found = {}
+        vectors = {}
         for hit in hits_of(self._connection.search(index, body, "hits.hits.fields")):
             fields = hit["fields"]
             vector = np.array(fields.get(field) or [], dtype=np.float32)
             if vector.shape == (self._dim,):
-                found[fields[PASSAGE][0]] = vector
-        return found
+                vectors[fields[PASSAGE][0]] = vector
+        return vectors
 
 
 class PassageEncoder:

@@ -66,12 +66,12 @@ class ElasticBM25(_ElasticSearch):
         """
         unique, inverse = distinct([one.text if isinstance(one, SearchText) else one for one in texts])
         places, searches = [], []
-        for place, text in enumerate(unique):
+        for number, text in enumerate(unique):
             flat = text if isinstance(text, str) else joined_text(text)
             if flat.strip():
                 query = bm25_query(text, self._settings.searched_field, self._settings.bm25_query)
                 size = self._size(depth, 0 if self._ordered else SLACK)
-                places.append(place)
+                places.append(number)
                 searches.append(search_lines(flat, {"query": filtered(query, self._only)}, size, self._ordered))
         hits = dict(zip(places, self._multi_search.run(searches, alive), strict=True))
         return _ranked([hits.get(place, SearchHits([], [])) for place in inverse.tolist()], depth)
@@ -122,9 +122,9 @@ def open_retriever(
     encoder = open_encoder(settings.encoder, device, patient=patient)
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:
-        words = f"field {settings.searched_field} of index {index.name} has {dims} dimensions"
+        problem = f"field {settings.searched_field} of index {index.name} has {dims} dimensions"
         remedy = f"the encoder {settings.encoder.model} {encoder.dim}; set the encoder it was built with"
-        raise RetrieverError("index-other", f"retrieve.retrievers.{name}: {words}, {remedy}")
+        raise RetrieverError("index-other", f"retrieve.retrievers.{name}: {problem}, {remedy}")
     return ElasticDense(connection, index, settings, identity, encoder)
 
 
@@ -197,9 +197,9 @@ def _identity(
         stored = index.note["encoder"] if index.note else None
         encoder = encoder_identity(settings.encoder, patient=patient)
     if stored is not None and (differ := encoder_differences(stored, encoder)):
-        words = f"{where} was built with encoder {(index.note or {}).get('encoder_name')}, the config asks for"
+        problem = f"{where} was built with encoder {(index.note or {}).get('encoder_name')}, the config asks for"
         remedy = f"set the encoder it was built with, or build it again: {BUILD}"
-        raise RetrieverError("index-other", f"{words} {settings.encoder.model} ({differ}); {remedy}")
+        raise RetrieverError("index-other", f"{problem} {settings.encoder.model} ({differ}); {remedy}")
     if index.note:
         _check_built(where, "vector.", mapped.get("index_options") or {}, {"type": settings.vectors["type"]})
     return same | {"encoder": encoder, "num_candidates": None, "oversample": settings.rescored}
@@ -209,8 +209,8 @@ def _check_built(where: str, section: str, built: Mapping[str, Any], asked: Mapp
     """Raises RetrieverError if an index was built here with another value of a key than the config has; keys with a prefix."""
     for key, value in asked.items():
         if key in built and built[key] != value:
-            words = f"{where} was built with {section}{key} {built[key]!r}, the config asks for {value!r}"
-            raise RetrieverError("index-other", f"{words}; set {section}{key}: {built[key]}, or build it again: {BUILD}")
+            problem = f"{where} was built with {section}{key} {built[key]!r}, the config asks for {value!r}"
+            raise RetrieverError("index-other", f"{problem}; set {section}{key}: {built[key]}, or build it again: {BUILD}")
 
 
 def _check_query_fields(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:
@@ -220,10 +220,10 @@ def _check_query_fields(connection: Connection, index: ElasticIndex, settings: E
         mapped = field_of(index.fields, field)
         kind = None if mapped is None else mapped.get("type", "object")
         if kind not in ("text", "keyword"):
-            words = f"has {kind} in the field {field!r}, no text or keyword"
+            problem = f"has {kind} in the field {field!r}, no text or keyword"
             if mapped is None:
-                words = f"has no field {field!r}; it has: {', '.join(sorted(index.fields))}"
-            raise RetrieverError("index-other", f"{where} {words}; correct query.fields")
+                problem = f"has no field {field!r}; it has: {', '.join(sorted(index.fields))}"
+            raise RetrieverError("index-other", f"{where} {problem}; correct query.fields")
 
 
 def _try_query(connection: Connection, index: ElasticIndex, key: str, query: dict[str, Any]) -> None:
@@ -241,10 +241,10 @@ def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | No
     return {"bool": {"filter": both}} if len(both) > 1 else both[0] if both else None
 
 
-def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
+def _ranked(answers: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
     """Returns hits as ranked lists; scores of vectors as cosines, by the index's `similarity`."""
     lists = []
-    for doc_ids, scores in found:
+    for doc_ids, scores in answers:
         values = scores if similarity is None else cosines(np.array(scores, dtype=np.float64), similarity).tolist()
         lists.append(zip(doc_ids, map(float, values), strict=True))
     return lists_of(lists, depth)

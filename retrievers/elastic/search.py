@@ -48,39 +48,39 @@ class MultiSearch:
 
     def run(self, searches: Sequence[bytes], alive: Alive = no_heartbeat) -> list[SearchHits]:
         """Returns the hits of each search (two lines of JSON); raises SearchRefused, or RetrieverError where patience ends."""
-        found: dict[int, SearchHits] = {}
+        answers: dict[int, SearchHits] = {}
         parts = [range(start, min(start + self._batch, len(searches))) for start in range(0, len(searches), self._batch)]
-        in_threads(lambda part, stop: self._search(searches, part, found, stop), parts, self._in_flight, alive)
-        return [found[place] for place in range(len(searches))]
+        in_threads(lambda part, stop: self._search(searches, part, answers, stop), parts, self._in_flight, alive)
+        return [answers[place] for place in range(len(searches))]
 
-    def _search(self, searches: Sequence[bytes], part: range, found: dict[int, SearchHits], stop: threading.Event) -> None:
+    def _search(self, searches: Sequence[bytes], part: range, answers: dict[int, SearchHits], stop: threading.Event) -> None:
         """Enters the hits of a part of the searches; sends fewer at a time while the server lacks room for them."""
         size, tries = len(part), Counter[int]()
 
         def send() -> None:
             nonlocal size
-            places, failures = [place for place in part if place not in found][:size], dict[int, ServerUnavailable]()
+            places, failures = [place for place in part if place not in answers][:size], dict[int, ServerUnavailable]()
             try:
                 items = self._send([searches[place] for place in places])
             except ServerUnavailable as failure:
-                alone = failure.overloaded and len(places) == 1 and found  # the search itself: others were answered
+                alone = failure.overloaded and len(places) == 1 and answers  # the search itself: others were answered
                 failure.of_item = bool(alone)
                 items, failures = [], {places[0]: failure}
-            for place, item in zip(places, items, strict=False):
+            for number, item in zip(places, items, strict=False):
                 try:
-                    found[place] = self._hits(item)
+                    answers[number] = self._hits(item)
                 except ServerUnavailable as failure:
-                    failures[place] = failure
-            for place, failed in failures.items():
-                tries[place] += failed.of_item and not (failed.overloaded and len(places) > 1)
-                if tries[place] >= _TRIES:
+                    failures[number] = failure
+            for number, failed in failures.items():
+                tries[number] += failed.of_item and not (failed.overloaded and len(places) > 1)
+                if tries[number] >= _TRIES:
                     raise SearchRefused(f"{failed}, {_TRIES} times")
             if any(failed.overloaded for failed in failures.values()):
                 size = max(1, len(places) // 2)
             if failures:
                 raise next(iter(failures.values()))
 
-        while not stop.is_set() and any(place not in found for place in part):
+        while not stop.is_set() and any(place not in answers for place in part):
             self._connection.retry(send, self._connection.patience, stop)
             size = min(len(part), 2 * size)
 
@@ -104,12 +104,12 @@ class MultiSearch:
         if "error" in item:
             kind, reason = error_words(item["error"]) if isinstance(item["error"], dict) else ("", str(item["error"]))
             status, reason = int(item.get("status", 500)), one_line(reason, 200)
-            said = f"a search was answered {status} {kind}".strip()
+            answer = f"a search was answered {status} {kind}".strip()
             if status in BUSY:
-                raise ServerUnavailable(said, overloaded=True, of_item=kind == _TOO_LARGE)
+                raise ServerUnavailable(answer, overloaded=True, of_item=kind == _TOO_LARGE)
             if status < 500:
                 raise gone(self._connection, self._index, kind) or SearchRefused(f"{kind}: {reason}")
-            raise ServerUnavailable(f"{said}: {reason}", of_item=True)
+            raise ServerUnavailable(f"{answer}: {reason}", of_item=True)
         shards = item.get("_shards") or {}
         if shards.get("failed"):
             failures = shards.get("failures") or [{}]

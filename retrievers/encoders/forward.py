@@ -73,8 +73,8 @@ class Padded:
 
     def _batch(self, encoded: Encoded, part: np.ndarray, side: str | None) -> Any:
         """Returns a batch that is padded on a side; None: the tokenizer's own, by which heads were trained."""
-        one = {key: [values[i] for i in part] for key, values in encoded.items()}
-        return self._tokenizer.pad(one, padding_side=side, return_tensors="pt").to(self._device)
+        batch = {key: [values[i] for i in part] for key, values in encoded.items()}
+        return self._tokenizer.pad(batch, padding_side=side, return_tensors="pt").to(self._device)
 
 
 class Unpadded:
@@ -123,8 +123,8 @@ class Unpadded:
         given["position_ids"] = _positions(given["input_ids"], lengths, config)
         bounds = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)).to(self._device)
         rows = {key: torch.from_numpy(values)[None].to(self._device) for key, values in given.items()}
-        found = self._network.base_model(**rows, bounds=bounds, longest=int(lengths.max()), return_dict=True)
-        return found.last_hidden_state[0], bounds
+        states = self._network.base_model(**rows, bounds=bounds, longest=int(lengths.max()), return_dict=True)
+        return states.last_hidden_state[0], bounds
 
 
 def _positions(ids: np.ndarray, lengths: np.ndarray, config: Any) -> np.ndarray:
@@ -133,8 +133,8 @@ def _positions(ids: np.ndarray, lengths: np.ndarray, config: Any) -> np.ndarray:
     counts = (ids != config.pad_token_id if shifted else np.ones_like(ids)).astype(np.int64)
     counted, begins = np.cumsum(counts), np.cumsum(lengths) - lengths
     within = counted - np.repeat(counted[begins] - counts[begins], lengths)
-    found: np.ndarray = within * counts + config.pad_token_id if shifted else within - 1
-    return found
+    positions: np.ndarray = within * counts + config.pad_token_id if shifted else within - 1
+    return positions
 
 
 def _flash_attention(query: Any, key: Any, value: Any, bounds: Any, longest: int, scale: float) -> Any:
@@ -156,8 +156,8 @@ def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
     if pooling == "mean":
         return torch.sum(hidden * mask.unsqueeze(-1).float(), dim=1) / mask.sum(dim=1, keepdim=True).float()
     first = mask.long().argmax(dim=1)
-    place = first if pooling == "cls" else first + mask.long().sum(dim=1) - 1
-    return hidden[torch.arange(len(hidden), device=hidden.device), place]
+    at = first if pooling == "cls" else first + mask.long().sum(dim=1) - 1
+    return hidden[torch.arange(len(hidden), device=hidden.device), at]
 
 
 def pooled_states(states: Any, bounds: Any, pooling: str) -> Any:
@@ -200,27 +200,27 @@ def _dense(model: str, folder: Path) -> Any:
     import torch
     from safetensors.torch import load_file
 
-    said = read_json(folder / "config.json")
-    activation = str(said.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    values = read_json(folder / "config.json")
+    activation = str(values.get("activation_function", "torch.nn.modules.activation.Tanh"))
     name = activation.rpartition(".")[2]
     unknown = None
     if not activation.startswith("torch.nn.") or name not in _ACTIVATIONS:
         unknown = f"activation {activation}"
-    elif said.get("module_input_name", "sentence_embedding") != "sentence_embedding":
-        unknown = f"input {said['module_input_name']}"
-    elif said.get("module_output_name") not in (None, "sentence_embedding"):
-        unknown = f"output {said['module_output_name']}"
-    elif said.get("use_residual"):
+    elif values.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+        unknown = f"input {values['module_input_name']}"
+    elif values.get("module_output_name") not in (None, "sentence_embedding"):
+        unknown = f"output {values['module_output_name']}"
+    elif values.get("use_residual"):
         unknown = "use_residual"
     if unknown:
         raise encoder_error(model, f"its layer {folder.name} has {unknown}, which is not done here; name another")
     try:
-        linear = torch.nn.Linear(said["in_features"], said["out_features"], bias=bool(said.get("bias", True)))
+        linear = torch.nn.Linear(values["in_features"], values["out_features"], bias=bool(values.get("bias", True)))
         file = module_weights(folder)
         safe = file.suffix == ".safetensors"
         weights = load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
         linear.load_state_dict({key.removeprefix("linear."): weight.float() for key, weight in weights.items()})
     except Exception as e:  # of safetensors and torch: missing, corrupt, of another shape
-        words = f"its layer {folder.name} cannot be loaded: {one_line(e, 200)}; fetch the whole model, or name another"
-        raise encoder_error(model, words) from e
+        problem = f"its layer {folder.name} cannot be loaded: {one_line(e, 200)}; fetch the whole model, or name another"
+        raise encoder_error(model, problem) from e
     return torch.nn.Sequential(linear, getattr(torch.nn, name)())

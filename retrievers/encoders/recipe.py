@@ -58,13 +58,13 @@ def behaves_causally(network: Any, device: str) -> bool:
     """
     import torch
 
-    words = int(getattr(network.config, "vocab_size", 0) or 32)
-    first, *others = (words // part for part in (2, 3, 4, 5, 6))
+    vocabulary = int(getattr(network.config, "vocab_size", 0) or 32)
+    first, *others = (vocabulary // part for part in (2, 3, 4, 5, 6))
     ids = torch.tensor([[first, others[0], others[1]], [first, others[2], others[3]]], device=device)
     with torch.inference_mode():
         hidden = network(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True).last_hidden_state
-    one, other = hidden[0, 0].float(), hidden[1, 0].float()
-    return float((one - other).norm()) <= 1e-4 * float(one.norm())
+    short, long = hidden[0, 0].float(), hidden[1, 0].float()
+    return float((short - long).norm()) <= 1e-4 * float(short.norm())
 
 
 class Layer(NamedTuple):
@@ -91,9 +91,9 @@ class Recipe(NamedTuple):
         return plain | ({"layers": layers} if layers else {})
 
 
-def encoder_error(model: str, words: str) -> RetrieverError:
+def encoder_error(model: str, problem: str) -> RetrieverError:
     """Returns the error for a model that cannot be an encoder here."""
-    return RetrieverError("model", f"encoder {model}: {words}")
+    return RetrieverError("model", f"encoder {model}: {problem}")
 
 
 def read_recipe(settings: EncoderSettings) -> Recipe:
@@ -101,15 +101,15 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     model = settings.model
     folder = description(model)
     own, layers, whole_text = _modules(model, folder, settings.pooling is None)
-    said = read_json(folder / "config_sentence_transformers.json")
-    prompts = {str(name): str(text or "") for name, text in (said.get("prompts") or {}).items()}
+    values = read_json(folder / "config_sentence_transformers.json")
+    prompts = {str(name): str(text or "") for name, text in (values.get("prompts") or {}).items()}
     query = prompts.get("query", "")
     passage = next((prompts[name] for name in _PASSAGE_PROMPTS if prompts.get(name)), "")
     query_prefix = query if settings.query_prefix is None else settings.query_prefix
     passage_prefix = passage if settings.passage_prefix is None else settings.passage_prefix
     if not whole_text and (query_prefix or passage_prefix):
-        words = "its pooling leaves out the prompt (include_prompt: false), which is not done here"
-        raise encoder_error(model, f'{words}; set query_prefix and passage_prefix to "", or name another')
+        problem = "its pooling leaves out the prompt (include_prompt: false), which is not done here"
+        raise encoder_error(model, f'{problem}; set query_prefix and passage_prefix to "", or name another')
     pooling = settings.pooling or own or "cls"
     recipe = Recipe(pooling, query_prefix, passage_prefix, layers, own == pooling)
     check_pooling(settings, recipe)
@@ -127,7 +127,7 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     ):  # fmt: skip
         if configured is not None and own_prompt not in ("", configured):
             notes.append(f"{key} is {configured!r} by the config, and {own_prompt!r} by the model")
-    similarity = str(said.get("similarity_fn_name") or "cosine")
+    similarity = str(values.get("similarity_fn_name") or "cosine")
     if similarity != "cosine" and not (similarity == "dot" and layers[-1:] and layers[-1].kind == "Normalize"):
         notes.append(f"the model was made for the similarity {similarity!r}; here vectors have length 1, and the cosine counts")
     while layers and layers[-1].kind == "Normalize":  # all vectors are scaled at the end
@@ -135,13 +135,13 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     return recipe._replace(layers=layers, notes=tuple(notes))
 
 
-def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
-    """Returns the settings that the config leaves to the model, with their values of the identity `made`; "" for none."""
-    words = [f"pooling {made['pooling']}"] if settings.pooling is None else []
+def own_words(settings: EncoderSettings, recipe: Mapping[str, Any]) -> str:
+    """Returns the settings that the config leaves to the model, with their values of the identity `recipe`; "" for none."""
+    choices = [f"pooling {recipe['pooling']}"] if settings.pooling is None else []
     for kind in ("query", "passage"):
-        if getattr(settings, f"{kind}_prefix") is None and (text := made[f"{kind}_prefix"]):
-            words.append(f"{text!r} before each {kind}")
-    return f"{settings.model}: {', '.join(words)}, as the model says" if words else ""
+        if getattr(settings, f"{kind}_prefix") is None and (text := recipe[f"{kind}_prefix"]):
+            choices.append(f"{text!r} before each {kind}")
+    return f"{settings.model}: {', '.join(choices)}, as the model says" if choices else ""
 
 
 def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | None = None) -> None:
@@ -155,14 +155,14 @@ def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | N
         return
     kind = config.get("model_type")
     if causal is None and own_code:
-        words = f"it brings code of its own in place of the causal {kind} of transformers"
-        raise encoder_error(settings.model, f"{words}; set trust_remote_code: true if you trust it, or name another")
+        problem = f"it brings code of its own in place of the causal {kind} of transformers"
+        raise encoder_error(settings.model, f"{problem}; set trust_remote_code: true if you trust it, or name another")
     if causal is False or recipe.pooling == "last" or (recipe.pooling == "mean" and recipe.pooling_is_own):
         return
     why = "which gives all texts one vector" if recipe.pooling == "cls" else "which its files (1_Pooling) do not say"
-    words = f"it is a causal model ({kind}), whose first token knows nothing of the others, and its pooling would be"
+    problem = f"it is a causal model ({kind}), whose first token knows nothing of the others, and its pooling would be"
     remedy = "set pooling: last if it was trained so, or name another"
-    raise encoder_error(settings.model, f"{words} {recipe.pooling}, {why}; {remedy}")
+    raise encoder_error(settings.model, f"{problem} {recipe.pooling}, {why}; {remedy}")
 
 
 def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[Layer, ...], bool]:
@@ -190,24 +190,24 @@ def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[
         elif name == "Normalize" or (name == "Dense" and pooling is not None):
             layers.append(Layer(name, path))
         else:
-            words = f"its modules.json has {kind} ({path or 'the network'}), which is not done here"
-            raise encoder_error(model, f"{words}: a transformer, pooling, Dense and Normalize are; name another")
+            problem = f"its modules.json has {kind} ({path or 'the network'}), which is not done here"
+            raise encoder_error(model, f"{problem}: a transformer, pooling, Dense and Normalize are; name another")
     return pooling or None, tuple(layers), whole_text
 
 
 def _pooling(model: str, folder: Path, needed: bool) -> tuple[str, bool]:
-    said = read_json(folder / "config.json")
-    if not said:
+    values = read_json(folder / "config.json")
+    if not values:
         if not needed:
             return "", True
-        words = f"its {folder.name}/config.json, which says how it pools, is not here"
-        raise encoder_error(model, f"{words}; fetch the whole model, or set pooling")
-    given = said.get("pooling_mode") or [mode for key, mode in _OLD_MODES.items() if said.get(key)] or "mean"
+        problem = f"its {folder.name}/config.json, which says how it pools, is not here"
+        raise encoder_error(model, f"{problem}; fetch the whole model, or set pooling")
+    given = values.get("pooling_mode") or [mode for key, mode in _OLD_MODES.items() if values.get(key)] or "mean"
     modes = [given] if isinstance(given, str) else list(given)
     if len(modes) != 1 or modes[0] not in _MODES:
-        words = f"its pooling is {' + '.join(map(str, modes))}, which is not done here ({', '.join(_MODES)} are)"
-        raise encoder_error(model, f"{words}; name another")
-    return _MODES[modes[0]], bool(said.get("include_prompt", True))
+        problem = f"its pooling is {' + '.join(map(str, modes))}, which is not done here ({', '.join(_MODES)} are)"
+        raise encoder_error(model, f"{problem}; name another")
+    return _MODES[modes[0]], bool(values.get("include_prompt", True))
 
 
 def _content(model: str, layer: Layer) -> str:

@@ -41,8 +41,8 @@ class Hybrid:
         lists = []
         for name, part in self._parts.items():
             began = perf_counter()
-            found = part.search(texts, self._settings.own_depth or depth, alive)
-            lists.append(found._replace(doc_ids=qualified(name, found.doc_ids)) if self._settings.qualifies else found)
+            searched = part.search(texts, self._settings.own_depth or depth, alive)
+            lists.append(searched._replace(doc_ids=qualified(name, searched.doc_ids)) if self._settings.qualifies else searched)
             self._seconds[name] += perf_counter() - began
         return fused_lists(lists, self._settings.fusion(depth))
 
@@ -91,9 +91,9 @@ def open_retriever(
     name: str, settings: PartsSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> retriever.Retriever:
     """Opens every retriever that it is made of; see `retrievers.retriever.open_retriever`."""
-    of = (expect_identity or {}).get("of", {})
+    identities = (expect_identity or {}).get("of", {})
     parts = {
-        part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=of.get(part))
+        part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=identities.get(part))
         for part, one in settings.of.items()
     }
     of_parts = {part_name(name, part): retriever.with_code(settings.of[part], one.identity()) for part, one in parts.items()}
@@ -105,6 +105,6 @@ def open_retriever(
 def open_documents(name: str, settings: PartsSettings, *, patient: bool = False) -> retriever.DocumentStore:
     """Opens the documents of a union's retrievers, of a hybrid's first; see `retrievers.retriever.open_documents`."""
     first: dict[str, tuple[str, RetrieverSettings]] = {}
-    for key, one in settings.indexed(name).items():
-        first.setdefault(settings.member(key), (key, one))
+    for key, settings_of in settings.indexed(name).items():
+        first.setdefault(settings.member(key), (key, settings_of))
     return all_documents({member: retriever.open_documents(*part, patient=patient) for member, part in first.items()})

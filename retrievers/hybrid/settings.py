@@ -25,8 +25,8 @@ class PartsSettings(RetrieverSettings):
     @model_validator(mode="before")
     @classmethod
     def _flat(cls, values: Any) -> Any:
-        for name, one in (values.get("of") or {}).items() if isinstance(values, dict) else ():
-            kind = one.get("kind") if isinstance(one, dict) else None
+        for name, part in (values.get("of") or {}).items() if isinstance(values, dict) else ():
+            kind = part.get("kind") if isinstance(part, dict) else None
             if kind in ("hybrid", "union", "web"):
                 what = "the web, whose hits have no index" if kind == "web" else f"{kind}s"
                 raise ValueError(f"of.{name}: a {values['kind']} is not made of {what}; name local and elastic retrievers")
@@ -34,8 +34,8 @@ class PartsSettings(RetrieverSettings):
 
     @model_validator(mode="after")
     def _searched_as_a_whole(self) -> Self:
-        for name, one in self.of.items():
-            for key, set_here in (("together", one.together), ("score_floor", one.score_floor is not None)):
+        for name, part in self.of.items():
+            for key, set_here in (("together", part.together), ("score_floor", part.score_floor is not None)):
                 if set_here:
                     own = f"set the {self.kind}'s own" if key in type(self).model_fields else "remove it"
                     raise ValueError(f"of.{name}.{key}: is of the whole list of a {self.kind}; {own}")
@@ -52,8 +52,8 @@ class PartsSettings(RetrieverSettings):
 
     def at(self, identity: Mapping[str, Any]) -> Self:
         """Returns the settings with what the aliases of its retrievers stood for."""
-        of = identity.get("of", {})
-        return self.model_copy(update={"of": {part: one.at(of.get(part, {})) for part, one in self.of.items()}})
+        parts = identity.get("of", {})
+        return self.model_copy(update={"of": {part: one.at(parts.get(part, {})) for part, one in self.of.items()}})
 
     def indexed(self, name: str) -> dict[str, RetrieverSettings]:
         """Returns its retrievers."""
@@ -65,17 +65,18 @@ class PartsSettings(RetrieverSettings):
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Returns its identity; with a dense retriever it has the first one's `encoder`."""
-        of = {part: dict(indexes[part_name(name, part)]) for part in self.of}
-        encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
+        parts = {part: dict(indexes[part_name(name, part)]) for part in self.of}
+        encoder = next((one["encoder"] for one in parts.values() if one.get("encoder")), None)
         fusion = {"version": FUSION_VERSION} | self.model_dump(include={"method", "k", "depth", "merge"})
-        return {"kind": self.kind, "of": of, "order": list(of), "fusion": fusion, **({"encoder": encoder} if encoder else {})}
+        identity = {"kind": self.kind, "of": parts, "order": list(parts), "fusion": fusion}
+        return identity | ({"encoder": encoder} if encoder else {})
 
     def facts_of(
-        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
+        self, name: str, parts: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Returns the facts about each of its retrievers beside its identity."""
         keys = {part: part_name(name, part) for part in self.of}
-        return {"of": {part: {**identities[key], **facts[key]} for part, key in keys.items()}}
+        return {"of": {part: {**parts[key], **facts[key]} for part, key in keys.items()}}
 
     def search_names(self, name: str) -> dict[str, str | None]:
         """Returns a name for each of its retrievers, `hybrid/bm25` and `hybrid/dense`: it searches a text once with each."""

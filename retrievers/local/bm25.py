@@ -101,12 +101,12 @@ class BM25Search:
         A repeated term of a text counts as often as it occurs, as in Lucene.
         """
         unique, inverse = distinct([joined_text(text) for text in texts])
-        found = []
+        lists = []
         for number, text in enumerate(unique):
-            found.append(self._search(text, depth))
+            lists.append(self._search(text, depth))
             if number % _HEARTBEAT_TEXTS == 0:
                 alive()
-        return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
+        return ranked_lists([lists[i][0] for i in inverse], [lists[i][1] for i in inverse], self._doc_ids)
 
     def _search(self, text: str, depth: int) -> tuple[np.ndarray, np.ndarray]:
         known, counts = self._vocabulary, dict[int, int]()

@@ -61,16 +61,16 @@ def _path(settings: LocalSettings) -> str:
     return settings.index if settings.index.startswith("s3://") else str(index_path(settings.index))
 
 
-def _differing(one: LocalSettings, other: LocalSettings) -> str | None:
-    if (one.encoder is None) != (other.encoder is None):
+def _differing(first: LocalSettings, second: LocalSettings) -> str | None:
+    if (first.encoder is None) != (second.encoder is None):
         return None
-    if one.encoder != other.encoder:
+    if first.encoder != second.encoder:
         return "encoder"
-    if one.analyzer and other.analyzer and analyzer_name(one.analyzer) != analyzer_name(other.analyzer):
+    if first.analyzer and second.analyzer and analyzer_name(first.analyzer) != analyzer_name(second.analyzer):
         return "analyzer"
-    if one.bm25_constants != other.bm25_constants:
+    if first.bm25_constants != second.bm25_constants:
         return "similarity"
-    return "fields" if one.field_weights != other.field_weights else None
+    return "fields" if first.field_weights != second.field_weights else None
 
 
 def _fields(sharing: list[LocalSettings]) -> IndexFields:
@@ -152,9 +152,9 @@ def build_local_index(
             elif looks := other_language(analyzer, sample):
                 notes.append(f"warning: {looks}")
             if not fields.weights.text and written.without_title == written.documents:
-                words = "fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing"
+                problem = "fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing"
                 remedy = "give text a weight, or name corpus.title_column"
-                raise RetrieverError("corpus", f"index {path}: {words}; {remedy}")
+                raise RetrieverError("corpus", f"index {path}: {problem}; {remedy}")
             formula = bm25_formula(fields.similarity, fields.weights)
             identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, **formula}
             if fields.weights != FieldWeights() and written.without_title == written.documents:
@@ -204,14 +204,14 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     if target.exists() and not target.is_dir():
         raise RetrieverError("storage-refused", f"index {target}: there is a file of this name; give the index a folder")
     if not is_new and not (target / INDEX).exists() and any(not _is_index_file(f.name) for f in target.iterdir()):
-        words = "the folder is not empty and not an index; give another folder"
-        raise RetrieverError("storage-refused", f"index {target}: {words}")
+        problem = "the folder is not empty and not an index; give another folder"
+        raise RetrieverError("storage-refused", f"index {target}: {problem}")
     try:
         target.mkdir(parents=True, exist_ok=True)
         lock = open(target / _LOCK, "a+")  # noqa: SIM115 - closed below
     except OSError as e:
-        words = f"cannot be written: {e.strerror}; give it another folder"
-        raise RetrieverError("storage-refused", f"index {target}: {words}") from None
+        problem = f"cannot be written: {e.strerror}; give it another folder"
+        raise RetrieverError("storage-refused", f"index {target}: {problem}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,8 +229,8 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         except ConnectionError:  # of a corpus in object storage
             raise
         except OSError as e:
-            words = f"cannot be written: {e.strerror or e}; free space there, or give it another folder"
-            raise RetrieverError("storage-refused", f"index {target}: {words}") from e
+            problem = f"cannot be written: {e.strerror or e}; free space there, or give it another folder"
+            raise RetrieverError("storage-refused", f"index {target}: {problem}") from e
         finally:
             shutil.rmtree(work, ignore_errors=True)
             if not (target / INDEX).exists():

@@ -60,11 +60,11 @@ class DenseSearch:
         """Returns the `depth` documents with the highest cosines, rounded to 6 decimals."""
         unique, inverse = distinct(texts)
         vectors = search_vectors(unique, self.embed)
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        nearest: list[tuple[np.ndarray, np.ndarray]] = []
         for start in range(0, len(unique), _TEXTS):
-            found += nearest_rows(vectors[start : start + _TEXTS], self._vectors, depth)
+            nearest += nearest_rows(vectors[start : start + _TEXTS], self._vectors, depth)
             alive()
-        return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
+        return ranked_lists([nearest[i][0] for i in inverse], [nearest[i][1] for i in inverse], self._doc_ids)
 
 
 def nearest_rows(queries: np.ndarray, vectors: np.ndarray, depth: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -63,17 +63,17 @@ class LocalDocuments:
 
     def _read(self, doc_ids: Sequence[str], columns: list[str], read: Callable[[pa.RecordBatch], Iterable[str]]) -> list[str]:
         """Returns what `read` makes of each document's columns."""
-        found = [""] * len(doc_ids)
+        texts = [""] * len(doc_ids)
         batches: dict[int, list[tuple[int, int]]] = {}
-        for place, row in enumerate(self.rows(doc_ids)):
+        for number, row in enumerate(self.rows(doc_ids)):
             batch = int(np.searchsorted(self._ends, row, side="right"))
             start = int(self._ends[batch]) - self._batches[batch].num_rows
-            batches.setdefault(batch, []).append((place, row - start))
+            batches.setdefault(batch, []).append((number, row - start))
         for batch, expected in batches.items():
             part = self._batches[batch].select(columns).take(pa.array([row for _, row in expected]))
-            for (place, _), text in zip(expected, read(part), strict=True):
-                found[place] = text
-        return found
+            for (number, _), text in zip(expected, read(part), strict=True):
+                texts[number] = text
+        return texts
 
     def rows(self, doc_ids: Sequence[str]) -> list[int]:
         """Returns the row number of each document."""
@@ -155,14 +155,14 @@ def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
     except ValueError as e:
         raise _unreadable(path, e) from None
     if entry.get("format") != FORMAT:
-        words = f"has format {entry.get('format')!r}, this version reads {FORMAT}"
-        raise RetrieverError("index-other", f"index {path}: {words}; build it again: {BUILD}")
+        problem = f"has format {entry.get('format')!r}, this version reads {FORMAT}"
+        raise RetrieverError("index-other", f"index {path}: {problem}; build it again: {BUILD}")
     return entry
 
 
 def _unreadable(path: Path | str, error: Exception) -> RetrieverError:
-    words = f"{INDEX} cannot be read ({type(error).__name__}); build it again: {BUILD}"
-    return RetrieverError("index-other", f"index {path}: {words}")
+    problem = f"{INDEX} cannot be read ({type(error).__name__}); build it again: {BUILD}"
+    return RetrieverError("index-other", f"index {path}: {problem}")
 
 
 def read_intact_index(path: Path) -> dict[str, Any]:
@@ -185,10 +185,10 @@ def local_damage(path: Path, entry: Mapping[str, Any]) -> str | None:
 def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) -> str | None:
     """Returns the first fault of the files in index.json, by their sizes; `size_of` returns None for a missing one."""
     for name, size in entry["files"].items():
-        found = size_of(name)
-        if found != size:
+        actual = size_of(name)
+        if actual != size:
             file = name.rpartition("/")[2]
-            return f"{file} is missing" if found is None else f"{file} has {found} bytes, built with {size}"
+            return f"{file} is missing" if actual is None else f"{file} has {actual} bytes, built with {size}"
     return None
 
 
@@ -208,21 +208,21 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
     if settings.encoder is None:
         analyzer = stored["analyzer"] if settings.analyzer is None else analyzer_name(settings.analyzer)
         if stored["analyzer"] == analyzer and (version := stored["analyzer_version"]) != ANALYZE_VERSION:
-            words = f"{where} has version {version} of its analyzer, this program {ANALYZE_VERSION}"
-            raise RetrieverError("index-other", f"{words}; build it again: {BUILD}")
+            problem = f"{where} has version {version} of its analyzer, this program {ANALYZE_VERSION}"
+            raise RetrieverError("index-other", f"{problem}; build it again: {BUILD}")
         for key, built, asked in (
             ("analyzer", stored["analyzer"], analyzer),
             ("similarity", {one: stored[one] for one in ("k1", "b")}, settings.bm25_constants.model_dump()),
             ("fields", stored.get("fields") or FieldWeights().model_dump(), settings.field_weights.model_dump()),
         ):
             if built != asked:
-                words = f"{where} was built with {key} {built!r}, the config asks for {asked!r}"
-                raise RetrieverError("index-other", f"{words}; set {key}: {built}, or build it again: {BUILD}")
+                problem = f"{where} was built with {key} {built!r}, the config asks for {asked!r}"
+                raise RetrieverError("index-other", f"{problem}; set {key}: {built}, or build it again: {BUILD}")
         return {**common, **stored}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         encoder = encoder_identity(settings.encoder, patient=patient)
     if differ := encoder_differences(stored, encoder):
-        words = f"{where} was built with encoder {entry['encoder_name']}, the config asks for {settings.encoder.model}"
+        problem = f"{where} was built with encoder {entry['encoder_name']}, the config asks for {settings.encoder.model}"
         remedy = f"set the encoder it was built with, or build it again: {BUILD}"
-        raise RetrieverError("index-other", f"{words} ({differ}); {remedy}")
+        raise RetrieverError("index-other", f"{problem} ({differ}); {remedy}")
     return {**common, "encoder": stored}

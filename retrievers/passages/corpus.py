@@ -61,8 +61,8 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
 
     passages = _write(rows(), schema, path)
     if not passages:
-        words = f"no text in its {len(files):,} documents; give another, or one with text"
-        raise RetrieverError("corpus", f"corpus {files[0].name}: {words}")
+        problem = f"no text in its {len(files):,} documents; give another, or one with text"
+        raise RetrieverError("corpus", f"corpus {files[0].name}: {problem}")
     return Passages(len(files), passages, without_text)
 
 
@@ -70,8 +70,8 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
     """Writes the passages of documents that are rows of Parquet files, as `write_passages` does; their other columns stay."""
     schema = corpus_schema(files, columns)
     if CHUNK in schema.names:
-        words = f"has a column {CHUNK!r}, which corpus.split writes; rename it, or remove split"
-        raise RetrieverError("corpus", f"corpus {files[0]}: {words}")
+        problem = f"has a column {CHUNK!r}, which corpus.split writes; rename it, or remove split"
+        raise RetrieverError("corpus", f"corpus {files[0]}: {problem}")
     given = [pa.field(columns.read_as.get(one.name) or one.name, one.type) for one in schema]
     source = [] if SOURCE in schema.names else [(SOURCE, pa.string())]
     total = sum(pq.read_metadata(open_source(file)).num_rows for file in files)

@@ -34,8 +34,8 @@ def read_document(name: str, data: bytes) -> PlainDocument:
 
 def ending(name: str) -> str:
     """Returns the ending of a file's name, in lower case, with its dot; "": none that is read."""
-    found = re.search(r"\.\w+$", name)
-    return found[0].lower() if found and found[0].lower() in READERS else ""
+    match = re.search(r"\.\w+$", name)
+    return match[0].lower() if match and match[0].lower() in READERS else ""
 
 
 def _plain(name: str, data: bytes) -> PlainDocument:
@@ -65,18 +65,18 @@ def _of_html(html: str | bytes) -> PlainDocument:
         soup = BeautifulSoup(html, "html.parser")  # bytes: it finds the encoding that the page declares
     titles = (one.get_text(" ", strip=True) for one in (soup.title, soup.h1) if one is not None)
     title = next((one for one in titles if one), None)
-    for one in soup(["script", "style", "template", "noscript", "head"]):
-        one.decompose()
+    for tag in soup(["script", "style", "template", "noscript", "head"]):
+        tag.decompose()
     for text in soup.find_all(string=True):
         if isinstance(text, PreformattedString) and not isinstance(text, CData):  # comments, the doctype, instructions
             text.extract()
         elif text.find_parent("pre") is None:
             text.replace_with(re.sub(r"\s+", " ", str(text)))
-    for one in soup.find_all([*_LINES, *_BLOCKS, *_CELLS]):
-        space = "\n" if one.name in _LINES else " " if one.name in _CELLS else "\n\n"
-        one.insert_before(space)
-        if one.name in _BLOCKS:
-            one.insert_after(space)
+    for tag in soup.find_all([*_LINES, *_BLOCKS, *_CELLS]):
+        space = "\n" if tag.name in _LINES else " " if tag.name in _CELLS else "\n\n"
+        tag.insert_before(space)
+        if tag.name in _BLOCKS:
+            tag.insert_after(space)
     lines = (" ".join(line.split()) for line in soup.get_text().split("\n"))
     return PlainDocument(title, [Page(None, re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())])
 
@@ -99,9 +99,9 @@ def _pdf(name: str, data: bytes) -> PlainDocument:
             raise RetrieverError("corpus", f"corpus {name}: needs a password; remove it, or leave the file out")
         pages = [Page(number, _undivided(page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
     except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OSError) as error:
-        said = one_line(error, 200) or type(error).__name__
-        words = f"cannot be read as PDF: {said}; mend it, or leave the file out"
-        raise RetrieverError("corpus", f"corpus {name}: {words}") from None
+        reason = one_line(error, 200) or type(error).__name__
+        problem = f"cannot be read as PDF: {reason}; mend it, or leave the file out"
+        raise RetrieverError("corpus", f"corpus {name}: {problem}") from None
     return PlainDocument(None, pages)  # titles that PDFs have of their own are seldom those that they show
 
 
@@ -114,8 +114,8 @@ def _decoded(name: str, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        words = f"is not UTF-8 (byte {error.start}); convert it, or leave the file out"
-        raise RetrieverError("corpus", f"corpus {name}: {words}") from None
+        problem = f"is not UTF-8 (byte {error.start}); convert it, or leave the file out"
+        raise RetrieverError("corpus", f"corpus {name}: {problem}") from None
 
 
 READERS: dict[str, Callable[[str, bytes], PlainDocument]] = {

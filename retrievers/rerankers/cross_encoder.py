@@ -53,12 +53,12 @@ def checked_architecture(settings: RerankSettings) -> str:
         config = read_json(description(settings.model) / "config.json")
     architecture = _architecture(settings.model, config)
     if settings.prompt is not None and architecture == "encoder":
-        words = f"rerank.prompt is a key of language models, and {settings.model} is an encoder"
-        raise RetrieverError("model", f"{words}; remove it")
+        problem = f"rerank.prompt is a key of language models, and {settings.model} is an encoder"
+        raise RetrieverError("model", f"{problem}; remove it")
     positions = max_positions(config)
     if not 16 <= settings.max_length <= positions:
-        words = f"max_length {settings.max_length} does not fit {settings.model}"
-        raise RetrieverError("model", f"rerank: {words}; give 16 to {positions}")
+        problem = f"max_length {settings.max_length} does not fit {settings.model}"
+        raise RetrieverError("model", f"rerank: {problem}; give 16 to {positions}")
     classifies = any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or [])
     if architecture == "encoder" or (architecture == "qwen3" and classifies):
         check_labels(settings.model, len(config.get("id2label") or {"0": ""}))
@@ -81,9 +81,9 @@ def _architecture(model: str, config: Mapping[str, Any]) -> str:
         return "encoder"
     if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
         return "llm"
-    words = f"is a language model ({names[0]}), and its files do not say with what question it was trained to rerank"
+    problem = f"is a language model ({names[0]}), and its files do not say with what question it was trained to rerank"
     remedy = "name another, or score with a class of your own (docs/plugins.md)"
-    raise RetrieverError("model", f"rerank: model {model} {words}; {remedy}")
+    raise RetrieverError("model", f"rerank: model {model} {problem}; {remedy}")
 
 
 def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
@@ -134,8 +134,8 @@ class LoadedReranker:
         scores = np.concatenate([np.empty(0), *map(self._forward, made_ahead(self._encoded, chunks))])
         if not np.isfinite(scores).all():
             dtype = resolved_dtype(self._settings.dtype, self._device)
-            words = f"scores of model {self._settings.model} are not finite in {dtype}"
-            raise RetrieverError("model", f"rerank: {words}; {_FINITE_IN[dtype]}")
+            problem = f"scores of model {self._settings.model} are not finite in {dtype}"
+            raise RetrieverError("model", f"rerank: {problem}; {_FINITE_IN[dtype]}")
         return rounded_scores(scores[inverse])
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Any:
@@ -234,6 +234,6 @@ class LlmReranker(LoadedReranker):
             with redirect_stderr(io.StringIO()):  # progress bars, which cannot be disabled
                 return np.array(self._opened.compute_score(encoded, batch_size=self._batch))
         except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
-            words = f"model {self._settings.model} scores not even one pair at a time on {self._device}"
+            problem = f"model {self._settings.model} scores not even one pair at a time on {self._device}"
             remedy = f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device"
-            raise RetrieverError("cluster-small", f"rerank: {words} {remedy}") from e
+            raise RetrieverError("cluster-small", f"rerank: {problem} {remedy}") from e

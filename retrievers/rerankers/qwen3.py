@@ -61,8 +61,8 @@ class Qwen3Reranker(LoadedReranker):
         self._query_room = (self._room - len(self._ids([self._query_form])[0])) * 3 // 4
         if self._query_room < _LEAST_ROOM:
             least = settings.max_length - self._query_room + 2 * _LEAST_ROOM
-            words = f"max_length {settings.max_length} leaves too little beside the template of {settings.model}"
-            raise RetrieverError("model", f"rerank: {words}; give {least} or more")
+            problem = f"max_length {settings.max_length} leaves too little beside the template of {settings.model}"
+            raise RetrieverError("model", f"rerank: {problem}; give {least} or more")
         self._tokens = PAIR_TOKENS[device_kind(device)]
 
     def _begins(self, queries: Sequence[str]) -> dict[str, str]:
@@ -85,8 +85,8 @@ class Qwen3Reranker(LoadedReranker):
 
     def _logits(self, encoded: list[list[int]], part: np.ndarray) -> Any:
         """Returns the scores of a batch, a float32 tensor of shape (n,)."""
-        one = {"input_ids": [encoded[i] for i in part]}
-        batch = self._tokenizer.pad(one, padding_side="left", return_tensors="pt").to(self._device)
+        inputs = {"input_ids": [encoded[i] for i in part]}
+        batch = self._tokenizer.pad(inputs, padding_side="left", return_tensors="pt").to(self._device)
         if self._classifies:
             return self._network(**batch).logits.view(-1).float()
         # Of the last token alone: those of all would be tokens x vocabulary.
@@ -103,6 +103,6 @@ class Qwen3Reranker(LoadedReranker):
     def _token(self, word: str) -> int:
         token: int | None = self._tokenizer.convert_tokens_to_ids(word)
         if token is None or token == self._tokenizer.unk_token_id:
-            words = f"model {self._settings.model} has no token {word!r}, so it is no Qwen3-Reranker"
-            raise RetrieverError("model", f"rerank: {words}; name another")
+            problem = f"model {self._settings.model} has no token {word!r}, so it is no Qwen3-Reranker"
+            raise RetrieverError("model", f"rerank: {problem}; name another")
         return token

@@ -80,11 +80,11 @@ class RerankerSettings(Settings):
 
 def _deciding(settings: BaseModel) -> dict[str, Any]:
     """Returns the values of settings that decide results, inner ones included, as JSON values."""
-    dumped, found = settings.model_dump(mode="json"), dict[str, Any]()
+    dumped, fields = settings.model_dump(mode="json"), dict[str, Any]()
     for name, value, _ in deciding_fields(settings, _weights):
         own = getattr(settings, name)
-        found[name] = _deciding(own) if isinstance(own, BaseModel) else dumped[name] if value == own else value
-    return found
+        fields[name] = _deciding(own) if isinstance(own, BaseModel) else dumped[name] if value == own else value
+    return fields
 
 
 def _weights(name: str) -> str:

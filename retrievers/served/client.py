@@ -91,8 +91,8 @@ class ModelServer(Server):
         if kind != use:
             raise self.error("model", f"the server has it as {kind}, not as {use}; name another server")
         if use == "embedding" and info.get("auto_truncate") is False:
-            words = "the server refuses texts that are too long for the model; start it with --auto-truncate"
-            raise self.error("engine-setting", words)
+            problem = "the server refuses texts that are too long for the model; start it with --auto-truncate"
+            raise self.error("engine-setting", problem)
         pooling = details.get("pooling") if isinstance(details, dict) else None
         identity = _known(revision=info.get("model_sha"), pooling=pooling, dtype=info.get("model_dtype"))
         return ServedFacts("tei", identity, _count(info.get("max_client_batch_size")), _count(info.get("max_input_length")))
@@ -109,10 +109,10 @@ class ModelServer(Server):
         except TextRefused as refused:
             if refused.of_all is not None and (self._listed is None or refused.of_all.code == "server-access"):
                 raise refused.of_all from None
-            words = f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
+            problem = f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
             if self._listed is not None and self.model not in self._listed:
-                words = f"the server has no such model{nearest(self.model, self._listed)} ({refused.words}); name one of them"
-            raise self.error("model", words) from None
+                problem = f"the server has no such model{nearest(self.model, self._listed)} ({refused.words}); name one of them"
+            raise self.error("model", problem) from None
 
     def answers_others(self) -> bool:
         """Returns whether the server still answers the first request."""

@@ -36,8 +36,8 @@ class OpenaiEncoder:
         (probe,) = server.probe(self._url, body, lambda found: _vectors(found, 1, None), "vectors", "embeds")
         self.dim = len(probe)
         if settings.dimensions not in (None, self.dim):
-            words = f"its vectors have {self.dim} dimensions, not {settings.dimensions}"
-            raise server.error("model", f"{words}; remove dimensions, or name another model")
+            problem = f"its vectors have {self.dim} dimensions, not {settings.dimensions}"
+            raise server.error("model", f"{problem}; remove dimensions, or name another model")
 
     def identity(self) -> dict[str, Any]:
         """Returns the identity of the vectors, as far as the server says it, as JSON values.

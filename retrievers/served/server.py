@@ -50,15 +50,15 @@ class TextRefused(Exception):
     """The server does not take a text, or fails on it; other texts may succeed."""
 
     def __init__(
-        self, what: str, words: str, of_all: RetrieverError | None = None, reason: str = "refused", item: Hashable = None
+        self, what: str, message: str, of_all: RetrieverError | None = None, reason: str = "refused", item: Hashable = None
     ) -> None:
         """Notes the server's words, and the text, or what stands for it, if it was sent alone.
 
         `reason` is refused, timeout, server_error, bad_answer, or stopped where another request failed; `of_all` the error if
         the server refuses every request so, None where the status is of one request.
         """
-        super().__init__(f"{what}: {words}")
-        self.words, self.of_all, self.reason, self.item = words, of_all, reason, item
+        super().__init__(f"{what}: {message}")
+        self.words, self.of_all, self.reason, self.item = message, of_all, reason, item
 
 
 class ServerAway(RetrieverError):
@@ -75,8 +75,8 @@ class ServerAway(RetrieverError):
 class _Failure(Exception):
     """One send brought no good answer; the same request may succeed later."""
 
-    def __init__(self, words: str, reason: str, *, uses_attempt: bool, wait: float = 0.0) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, reason: str, *, uses_attempt: bool, wait: float = 0.0) -> None:
+        super().__init__(message)
         self.reason, self.uses_attempt, self.wait = reason, uses_attempt, wait
 
 
@@ -158,9 +158,9 @@ class Server:
                 left = self._failed(failure, patience) + patience - (now := time.monotonic())
                 first = first or now
                 if left <= 0 or (failure.wait > left and not self.waits_patience):
-                    words = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
+                    problem = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
                     answers = str(failure).startswith("HTTP ")
-                    raise ServerAway("server-away", words, failure.reason, answers) from None
+                    raise ServerAway("server-away", problem, failure.reason, answers) from None
                 if not may_repeat(bad) or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):
@@ -170,9 +170,9 @@ class Server:
         """Returns whether it answers another request well, asked where many in a row were refused; False: none is known."""
         return False
 
-    def error(self, code: str, words: str) -> RetrieverError:
+    def error(self, code: str, problem: str) -> RetrieverError:
         """Returns an error that names the server."""
-        return RetrieverError(code, f"{self.what}: {words}")
+        return RetrieverError(code, f"{self.what}: {problem}")
 
     def _once(self, url: str, body: Any, read: Callable[[Any], Result] | None, fatal: bool) -> Result:
         status, headers, content = self._send(url, body)
@@ -181,26 +181,26 @@ class Server:
                 value = parsed_json(content)
                 result: Result = value if read is None else read(value)
             except (ValueError, OverflowError, RecursionError) as problem:
-                words = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
+                broken = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
                 if not fatal:
-                    raise TextRefused(self.what, f"HTTP {status}, but {words}") from None
-                raise _Failure(f"HTTP {status}, but {words}", "bad_answer", uses_attempt=True) from None
+                    raise TextRefused(self.what, f"HTTP {status}, but {broken}") from None
+                raise _Failure(f"HTTP {status}, but {broken}", "bad_answer", uses_attempt=True) from None
             self._answered()
             self._refusals.answered()
             return result
-        said = f"HTTP {status}: {redacted(_error_text(content), self._key.sent, _TEXT) or 'no more words'}"
+        answer = f"HTTP {status}: {redacted(_error_text(content), self._key.sent, _TEXT) or 'no more words'}"
         if status in _BUSY:
             reason_of = "rate_limited" if status == 429 else "unavailable"
-            raise _Failure(said, reason_of, uses_attempt=False, wait=self._wait(headers) or 0.0)
+            raise _Failure(answer, reason_of, uses_attempt=False, wait=self._wait(headers) or 0.0)
         if status in _BROKEN or status >= 500:
-            raise _Failure(said, "server_error", uses_attempt=True, wait=self._wait(headers) or 0.0)
+            raise _Failure(answer, "server_error", uses_attempt=True, wait=self._wait(headers) or 0.0)
         self._answered()
         error = None
         if status in FATAL or status < 400:
-            error = self.error(*fatal_status(status, url, said, self._key))
+            error = self.error(*fatal_status(status, url, answer, self._key))
             if fatal and not self._refusals.refused(status) and not (status in OF_ONE and self.answers_others()):
                 raise error
-        raise TextRefused(self.what, said, error)
+        raise TextRefused(self.what, answer, error)
 
     def _send(self, url: str, body: Any) -> tuple[int, Mapping[str, str], bytes]:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
@@ -267,19 +267,19 @@ def reason(error: BaseException) -> str:
             break
         seen.add(id(cause))
         inner = cause
-    words = " ".join(str(getattr(inner, "strerror", None) or inner or type(inner).__name__).split())[:_TEXT]
-    return f"no TLS: {words}" if isinstance(error, urllib3.exceptions.SSLError) else words
+    text = " ".join(str(getattr(inner, "strerror", None) or inner or type(inner).__name__).split())[:_TEXT]
+    return f"no TLS: {text}" if isinstance(error, urllib3.exceptions.SSLError) else text
 
 
 def _error_text(content: bytes) -> str:
     """Returns the message of an error as TEI, vLLM and OpenAI write it, or else the beginning of the body."""
     try:
-        found = parsed_json(content[:100_000])
+        body = parsed_json(content[:100_000])
     except (ValueError, RecursionError):
         return content[:2000].decode("utf-8", "replace")
-    while isinstance(found, dict):
-        inner = next((found[key] for key in ("message", "error", "detail") if found.get(key)), None)
+    while isinstance(body, dict):
+        inner = next((body[key] for key in ("message", "error", "detail") if body.get(key)), None)
         if inner is None:
             break
-        found = inner
-    return str(found)
+        body = inner
+    return str(body)

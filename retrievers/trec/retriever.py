@@ -63,12 +63,12 @@ class TrecLists:
 
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the first `depth` hits of each query's list; of any other text no hit."""
-        found = []
+        lists = []
         for text in texts:
             known = self._lists.list_of(plain(text.text)) if isinstance(text, SearchText) else None
-            found.append(_NONE if known is None else RankedList(known.doc_ids[:depth], known.scores[:depth]))
+            lists.append(_NONE if known is None else RankedList(known.doc_ids[:depth], known.scores[:depth]))
             alive()
-        return joined_lists(found)
+        return joined_lists(lists)
 
 
 _NONE = RankedList(pa.array([], pa.string()), np.empty(0))
@@ -85,8 +85,8 @@ def open_retriever(
 
 def open_documents(name: str, settings: TrecSettings, *, patient: bool = False) -> DocumentsInMemory:
     """Returns a store without documents; see `retrievers.retriever.open_documents`."""
-    words = "a run file has ids alone: name an index of its corpus beside it, or set rerank.kind: none"
-    return DocumentsInMemory(f"retrieve.retrievers.{name}", {}, words)
+    problem = "a run file has ids alone: name an index of its corpus beside it, or set rerank.kind: none"
+    return DocumentsInMemory(f"retrieve.retrievers.{name}", {}, problem)
 
 
 def retriever_identity(name: str, settings: TrecSettings) -> dict[str, Any]:
@@ -96,6 +96,6 @@ def retriever_identity(name: str, settings: TrecSettings) -> dict[str, Any]:
 
 def _lists(name: str, settings: TrecSettings) -> GivenLists:
     if settings.lists is None:
-        words = "its lists belong to the queries of a log, which was not read; open it by a config"
-        raise RetrieverError("run-file", f"retrieve.retrievers.{name}: {settings.path}: {words}")
+        problem = "its lists belong to the queries of a log, which was not read; open it by a config"
+        raise RetrieverError("run-file", f"retrieve.retrievers.{name}: {settings.path}: {problem}")
     return settings.lists

@@ -52,9 +52,9 @@ class RunFile:
     scores: npt.NDArray[np.float64]
     counts: RunCounts = field(default_factory=RunCounts)
 
-    def list_at(self, place: int) -> RankedList:
+    def list_at(self, number: int) -> RankedList:
         """Returns the list of a topic, by its place."""
-        begin, end = int(self.begins[place]), int(self.begins[place + 1])
+        begin, end = int(self.begins[number]), int(self.begins[number + 1])
         chunks = self.doc_ids.slice(begin, end - begin).chunks
         return RankedList(next((one for one in chunks if len(one)), pa.array([], pa.string())), self.scores[begin:end])
 
@@ -88,9 +88,9 @@ def read_run(lines: Iterable[str], where: str) -> RunFile:
         rows = slice(begin, end) if order is None else order[begin:end]
         ids = doc_ids.slice(begin, end - begin) if order is None else doc_ids.take(pa.array(rows))
         parts.append(_ordered(codes[rows], ids.combine_chunks(), scores[rows], ranks[rows], counts))
-    found, apart, sizes = zip(*parts, strict=True)
+    lists, apart, sizes = zip(*parts, strict=True)
     begins = np.append(0, np.cumsum(np.concatenate(sizes))).astype(np.int64)
-    return RunFile(list(topics), begins, pa.chunked_array(found, pa.string()), np.concatenate(apart), counts)
+    return RunFile(list(topics), begins, pa.chunked_array(lists, pa.string()), np.concatenate(apart), counts)
 
 
 def _blocks(
@@ -118,18 +118,18 @@ def _blocks(
             continue
         try:
             topic, _, doc_id, rank, score, _ = parts
-            value, place = float(np.float32(score)), int(rank)
-            if abs(place) >> 63:
+            value, rank_value = float(np.float32(score)), int(rank)
+            if abs(rank_value) >> 63:
                 raise OverflowError
         except (ValueError, OverflowError):
-            words = f"is no line of topic, Q0, document, rank, score and tag ({_COLUMNS} columns)"
-            raise RetrieverError("run-file", f"{where}: line {number}: {words}; correct it: {line.strip()[:80]!r}") from None
+            problem = f"is no line of topic, Q0, document, rank, score and tag ({_COLUMNS} columns)"
+            raise RetrieverError("run-file", f"{where}: line {number}: {problem}; correct it: {line.strip()[:80]!r}") from None
         if not math.isfinite(value):
             raise RetrieverError("run-file", f"{where}: line {number}: the score {score} is no number; correct it")
         codes.append(topics.setdefault(topic, len(topics)))
         doc_ids.append(doc_id)
         scores.append(value)
-        ranks.append(place)
+        ranks.append(rank_value)
         if len(codes) == _BLOCK:
             yield columns()
     if codes:
@@ -140,8 +140,8 @@ def _portions(ends: _Numbers) -> list[int]:
     """Returns the rows between which whole topics of some `_PORTION` lines stand, in order; `ends`: of each topic's rows."""
     cuts, last = [0], int(ends[-1])
     while cuts[-1] < last:
-        place = int(np.searchsorted(ends, cuts[-1] + _PORTION))
-        cuts.append(int(ends[min(place, len(ends) - 1)]))
+        at = int(np.searchsorted(ends, cuts[-1] + _PORTION))
+        cuts.append(int(ends[min(at, len(ends) - 1)]))
     return cuts
 
 

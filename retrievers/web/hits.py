@@ -43,11 +43,11 @@ def hits_of(pages: Iterable[WebPage], most: int) -> tuple[WebHit, ...]:
     Of pages with one address the first counts; what is no address of the web is left out. Where a page has no score, those of
     all are 1 / rank.
     """
-    found: dict[str, WebPage] = {}
+    distinct: dict[str, WebPage] = {}
     for page in pages:
         if (doc_id := document_id(page.url)) is not None:
-            found.setdefault(doc_id, page)
-    first = list(found.items())[:most]
+            distinct.setdefault(doc_id, page)
+    first = list(distinct.items())[:most]
     told = all(page.score is not None and math.isfinite(page.score) for _, page in first)
     hits = []
     for rank, (doc_id, page) in enumerate(first, start=1):
@@ -90,9 +90,9 @@ def normalised_url(url: str) -> str | None:
     return f"{host}{'' if port in (None, _PORTS[scheme]) else f':{port}'}{path}{query}"
 
 
-def cut(text: str, characters: int, words: int | None = None) -> str:
+def cut(text: str, characters: int, most_words: int | None = None) -> str:
     """Returns as much of a text as a provider takes, in whole words; the beginning of a word that is longer."""
-    parts = text.split()[:words]
+    parts = text.split()[:most_words]
     ends = list(accumulate(len(part) + 1 for part in parts))  # of each word, with the space behind it
     whole = sum(end - 1 <= characters for end in ends)
     return " ".join(parts[: max(1, whole)])[:characters]

@@ -68,11 +68,11 @@ def _tavily(settings: WebSettings, text: str) -> Request:
 
 
 def _tavily_pages(answer: Any) -> list[WebPage]:
-    found = []
-    for one in _listed(answer, "results"):
-        text = _text(one, "raw_content") or _text(one, "content")
-        found.append(WebPage(_text(one, "url"), _text(one, "title"), text, _number(one.get("score"))))
-    return found
+    pages = []
+    for entry in _listed(answer, "results"):
+        text = _text(entry, "raw_content") or _text(entry, "content")
+        pages.append(WebPage(_text(entry, "url"), _text(entry, "title"), text, _number(entry.get("score"))))
+    return pages
 
 
 def _brave(settings: WebSettings, text: str) -> Request:
@@ -83,13 +83,13 @@ def _brave(settings: WebSettings, text: str) -> Request:
 def _brave_pages(answer: Any) -> list[WebPage]:
     if isinstance(answer, dict) and "web" not in answer and answer.get("type") == "search":  # it found nothing
         return []
-    found = []
-    for one in _listed(answer.get("web") if isinstance(answer, dict) else None, "results"):
-        snippets = one.get("extra_snippets")
-        parts = [_text(one, "description"), *(snippets if isinstance(snippets, list) else [])]
+    pages = []
+    for entry in _listed(answer.get("web") if isinstance(answer, dict) else None, "results"):
+        snippets = entry.get("extra_snippets")
+        parts = [_text(entry, "description"), *(snippets if isinstance(snippets, list) else [])]
         text = " ".join(str(part) for part in parts if part)
-        found.append(WebPage(_text(one, "url"), _plain(_text(one, "title")), _plain(text)))
-    return found
+        pages.append(WebPage(_text(entry, "url"), _plain(_text(entry, "title")), _plain(text)))
+    return pages
 
 
 def _brave_wait(headers: Mapping[str, str]) -> float | None:
@@ -225,13 +225,13 @@ class Web:
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` best pages of each text."""
         sent = [self.sent(text) for text in texts]
-        found: dict[str, tuple[WebHit, ...]] = {}
+        answers: dict[str, tuple[WebHit, ...]] = {}
         for text, answer in self.find(list(dict.fromkeys(sent))):
             if isinstance(answer, FailedSearch):
                 raise TextRefused(self._server.what, answer.message, reason=answer.reason)
-            found[text] = answer
+            answers[text] = answer
             alive()
-        return joined_lists([ranked_list(found[text][: max(0, depth)]) for text in sent])
+        return joined_lists([ranked_list(answers[text][: max(0, depth)]) for text in sent])
 
     def _ask(self, text: str, sending: Sending, stop: threading.Event) -> WebAnswer:
         path, body = self._provider.request(self.settings, text)
@@ -261,11 +261,11 @@ class Web:
 
     def _of_all(self, error: RetrieverError) -> RetrieverError:
         """Returns the error of a refusal that every search would get, with what to do about a search engine."""
-        words = error.line.rpartition("; ")[0]
+        problem = error.line.rpartition("; ")[0]
         if error.code == "server-access" and self._provider.forbidden and self._server.keyless:
-            return RetrieverError(error.code, f"{words}; if that is no matter of a key, {self._provider.forbidden}")
+            return RetrieverError(error.code, f"{problem}; if that is no matter of a key, {self._provider.forbidden}")
         if error.code == "server-away":
-            return RetrieverError(error.code, f"{words}; correct base_url, which ends before the path of the search")
+            return RetrieverError(error.code, f"{problem}; correct base_url, which ends before the path of the search")
         return error
 
 
