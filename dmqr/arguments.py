@@ -52,12 +52,12 @@ def spelled(parameter: inspect.Parameter) -> str:
     return _SPELLED.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
 
 
-def parsed(words: Sequence[str]) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+def parsed(tokens: Sequence[str]) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """Returns the function of a command, its positional and its named arguments."""
     from cyclopts.exceptions import CycloptsError
 
     try:
-        command, bound, _ = command_line().parse_args(list(words), exit_on_error=False, print_error=False)
+        command, bound, _ = command_line().parse_args(list(tokens), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         error.verbose = False
         line = " ".join(str(error).split()).rstrip(" ,.")
@@ -96,8 +96,8 @@ def command_line(completed: bool = False) -> cyclopts.App:
     version = f"dmqr {importlib.metadata.version('dmqr')}"
     whole = app("dmqr", _SUMMARY, version=version, help_epilogue=night)
     parts = {"": whole}
-    for place, (title, names) in enumerate(VERBS.items()):
-        group = cyclopts.Group(title, sort_key=place)
+    for position, (title, names) in enumerate(VERBS.items()):
+        group = cyclopts.Group(title, sort_key=position)
         for number, verb in enumerate(names):
             first, _, action = verb.rpartition(" ")
             if first not in parts:
@@ -134,8 +134,8 @@ def _command(verb: str, meanings: dict[str, str], completed: bool) -> Any:
 
     def command() -> None: ...
 
-    parameters = inspect.signature(function).parameters.values()
-    arguments = [_argument(one, meanings[one.name], completed) for one in parameters if one.name != "progress"]
+    given = inspect.signature(function).parameters
+    arguments = [_argument(given[name], meanings[name], completed) for name in given if name != "progress"]
     if verb not in ("report", "logs"):
         json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation="bool")
         arguments.append(_argument(json, "print one JSON object in place of the table", completed))

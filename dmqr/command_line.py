@@ -61,14 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _main(words: list[str]) -> int:
+def _main(tokens: list[str]) -> int:
     """Runs the function of one command, and says in one line why it is refused or has failed."""
-    if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
-    verb = next((name for name in VERB_NAMES if words[: len(name.split())] == name.split()), "")
+    if tokens[:1] == ["help"]:
+        tokens = [*tokens[1:], "--help"]
+    verb = next((name for name in VERB_NAMES if tokens[: len(name.split())] == name.split()), "")
     try:
-        function, given, named = parsed(words)
-        face = CommandLine(verb, words, named.pop("json", False))
+        function, given, named = parsed(tokens)
+        face = CommandLine(verb, tokens, named.pop("json", False))
         before = COMMAND_LINE.set(face)
         try:
             return _show(verb, function(*given, **named), face.as_json)
@@ -83,7 +83,7 @@ def _main(words: list[str]) -> int:
             name = error.line.split(" ")[0].rstrip(":")
             parameter = inspect.signature(function_of(verb)).parameters.get(name)
             error.line = error.line if parameter is None else error.line.replace(name, spelled(parameter).partition("|")[0], 1)
-        error.line = with_config(error.line, words)
+        error.line = with_config(error.line, tokens)
         return say(verb, error, error.exit_code)
     except KeyboardInterrupt as stop:
         return say(verb, str(stop) or "interrupted; start it again", 130)
@@ -157,20 +157,20 @@ def say(verb: str, message: object, code: int) -> int:
     return code
 
 
-def with_config(line: str, words: Sequence[str]) -> str:
+def with_config(line: str, tokens: Sequence[str]) -> str:
     """Returns a message in which `CONFIG` is the config of a command, with the options that change what it says."""
-    config = next((word for word in words if word.endswith((".yaml", ".yml")) and os.path.isfile(word)), None)
-    options = [[word, value] for word, value in pairwise(words) if word in ("--set", "--date", "--corpus")]
+    config = next((token for token in tokens if token.endswith((".yaml", ".yml")) and os.path.isfile(token)), None)
+    options = [[token, value] for token, value in pairwise(tokens) if token in ("--set", "--date", "--corpus")]
     return line if config is None else line.replace(" CONFIG", f" {shlex.join([config, *chain.from_iterable(options)])}")
 
 
 class CommandLine(Face):
     """A person at a command line: notes and the log go to standard error."""
 
-    def __init__(self, verb: str, words: Sequence[str], as_json: bool) -> None:
+    def __init__(self, verb: str, tokens: Sequence[str], as_json: bool) -> None:
         """Takes a command as it is typed."""
         super().__init__()
-        self._verb, self._words, self.as_json = verb, words, as_json
+        self._verb, self._tokens, self.as_json = verb, tokens, as_json
         self.program, self.write = program(), lambda text: print(text, end="", flush=True)
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
@@ -220,13 +220,13 @@ class CommandLine(Face):
         from cluster.run.own_job import submitting_command
         from jobs.config.load import yesterday
 
-        words = [*shlex.split(self.program), *self._words]
-        if not any(word.startswith("--date") for word in words):
+        tokens = [*shlex.split(self.program), *self._tokens]
+        if not any(token.startswith("--date") for token in tokens):
             dated = "{date}" in Path(config).read_text(encoding="utf-8") + "".join(map(str, settings.values()))
-            words += ["--date", yesterday()] if dated else []
-        if address and not any(word.startswith("--address") for word in words):
-            words += ["--address", address]
-        return (not address and submitting_command()) or shlex.join(words)
+            tokens += ["--date", yesterday()] if dated else []
+        if address and not any(token.startswith("--address") for token in tokens):
+            tokens += ["--address", address]
+        return (not address and submitting_command()) or shlex.join(tokens)
 
 
 def program() -> str:

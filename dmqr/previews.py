@@ -132,10 +132,10 @@ def try_query(
 def told_apart(given: Sequence[ConfigSource]) -> tuple[list[ConfigSource], list[str]]:
     """Returns configs and queries; a text is a config if it is a file, or named like YAML."""
     sources = [
-        one for one in given
-        if not isinstance(one, str) or named_config(one) or (os.path.exists(one) and not os.path.isdir(one))
+        source for source in given
+        if not isinstance(source, str) or named_config(source) or (os.path.exists(source) and not os.path.isdir(source))
     ]  # fmt: skip
-    return sources, [one for one in given if isinstance(one, str) and one not in sources]
+    return sources, [source for source in given if isinstance(source, str) and source not in sources]
 
 
 def config_or_none(given: str, settings: Settings, date: str | None, label: str | None = None) -> tuple[Config, str] | None:

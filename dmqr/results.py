@@ -274,7 +274,7 @@ class Ablation(Stored):
     @property
     def arms(self) -> list[str]:
         """The names of its arms; the first one is the config itself."""
-        return [one["name"] for one in self.record["ablation"]["arms"]]
+        return [arm["name"] for arm in self.record["ablation"]["arms"]]
 
     @cached_property
     def values(self) -> dict[str, Any]:

@@ -31,11 +31,6 @@ _WORDS = {
     "dict_type": "should hold keys, {found}",
     "list_type": "should be a list, {found}",
 }
-_REPLACED = dict.fromkeys(
-    ("retrieve.collections", "fuse.collections", "fuse.collection_weights"),
-    "; search several indexes as one with a retriever of kind: union (docs/settings.md)",
-)
-"""Former keys -> the remedy."""
 Overrides = Sequence[str] | Mapping[str, Any]
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 WITHOUT_FILE = "config"
@@ -233,7 +228,7 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
         shown.append("kind")
     if kind == "extra_forbidden":
         known = list(_place(first["loc"][:-1])[1].model_fields)
-        what = f"unknown key{_REPLACED.get('.'.join(shown)) or nearest(shown[-1], known)}"
+        what = f"unknown key{nearest(shown[-1], known)}"
     elif kind == "union_tag_not_found":
         what = "is missing (known: " + ", ".join(one for one in model if not is_reference(one)) + ")"
     elif kind == "union_tag_invalid":

@@ -12,6 +12,7 @@ from itertools import accumulate, count
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import remote
@@ -19,7 +20,7 @@ from cluster.storage.prefetch import prefetch
 from jobs.log.files import LogFile, replaced
 from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.sets.queries import query_files, set_queries
-from jobs.log.table_file import HEAD_OBJECTS, MemoryTable, ParquetTable, TableFault, TextTable, open_table
+from jobs.log.table_file import HEAD_OBJECTS, ParquetTable, TableFault, TextTable, open_table
 
 _REMEDY = "convert it, or name another column"
 CHECKS_IN_FLIGHT = 16  # files; one by one, a thousand take minutes on an object store, by its latency
@@ -64,7 +65,7 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
     groups: list[RowGroup] = []
     for file, sizes in zip(files, prefetch(sizes_of, files, CHECKS_IN_FLIGHT), strict=True):
         starts = accumulate(sizes, initial=0)
-        groups += [RowGroup(file, *place) for place in zip(count(), starts, sizes, strict=False) if place[-1]]
+        groups += [RowGroup(file, *group) for group in zip(count(), starts, sizes, strict=False) if group[-1]]
     if not groups:
         more = f" and {len(files) - 1} more" * (len(files) > 1)
         raise LogError(
@@ -82,14 +83,17 @@ def has_values(file: LogFile, name: str) -> bool:
 
 
 @contextmanager
-def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | MemoryTable | None]:
+def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | None]:
     """Yields the rows of a file, None if it is empty; what cannot be read, also by the body, or was replaced, is a LogError."""
     try:
         if file.data_set is not None:
             listed = [file, *([] if file.judged is None else [file.judged])]
-            if [(one.size, one.changed) for one in query_files(file.data_set)] != [(one.size, one.changed) for one in listed]:
+            present = query_files(file.data_set)
+            if [(entry.size, entry.changed) for entry in present] != [(entry.size, entry.changed) for entry in listed]:
                 raise replaced(file)
-            yield MemoryTable(set_queries(file.data_set).rows)
+            buffer = pa.BufferOutputStream()
+            pq.write_table(set_queries(file.data_set).rows, buffer)
+            yield ParquetTable(pa.BufferReader(buffer.getvalue()))
         elif remote(file.path):
             yield open_table(file.path, str(file.changed))
         elif ((stat := os.stat(file.path)).st_size, stat.st_mtime_ns) == (file.size, file.changed):
@@ -128,7 +132,7 @@ def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, str]]:
     ]  # fmt: skip
 
 
-def _check_columns(file: LogFile, table: ParquetTable | TextTable | MemoryTable, columns: LogColumns) -> None:
+def _check_columns(file: LogFile, table: ParquetTable | TextTable, columns: LogColumns) -> None:
     for use, column, wanted, types in _uses(columns):
         if column is None:
             continue
@@ -139,11 +143,11 @@ def _check_columns(file: LogFile, table: ParquetTable | TextTable | MemoryTable,
         for line, row in table.head if use in _PLAIN else ():
             what = _ODD.get(type(row.get(column)))
             if what is not None and not (use == "log.query_column" and isinstance(row[column], float)):
-                words = f"column {column!r} ({use}) holds {what}, wanted text or whole numbers; name another column"
-                raise file.error("log-column", words, f", line {line}")
+                message = f"column {column!r} ({use}) holds {what}, wanted text or whole numbers; name another column"
+                raise file.error("log-column", message, f", line {line}")
 
 
-def _check_name(file: LogFile, table: ParquetTable | TextTable | MemoryTable, use: str, column: str) -> None:
+def _check_name(file: LogFile, table: ParquetTable | TextTable, use: str, column: str) -> None:
     """Checks that a file has a column once, or a partition of that name."""
     names = table.names
     if names.count(column) > 1:

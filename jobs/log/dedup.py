@@ -129,7 +129,7 @@ def dedup(
     tables = {"queries": [*head, *rest], "query_map": query_map, "errors": errors}
     rows, distinct = (sum(file.rows for file in tables[name]) for name in ("query_map", "queries"))
     first = sum(-(-file.rows // shard_size) for file in head)
-    left_out = sum(set_queries(one).left_out for one in sets)
+    left_out = sum(set_queries(data_set).left_out for data_set in sets)
     not_asked = sum(piece.total for piece in pieces) - traffic
     return LogSummary(rows, distinct, rejected, tables, shards, sum(worked), first, traffic, left_out, not_asked)
 
@@ -151,7 +151,7 @@ def _ranges(files: Sequence[File]) -> list[tuple[str, str]]:
     """Returns ranges of query_ids as (first, end exclusive) with about RANGE_ROWS rows at most: ids are evenly spread."""
     rows, size = (sum(getattr(file, name) for file in files) for name in ("rows", "size"))
     number = 1 + max(rows // RANGE_ROWS, size // RANGE_BYTES)
-    bounds = [*(f"{(place << 32) // number:08x}" for place in range(number)), "g"]
+    bounds = [*(f"{(index << 32) // number:08x}" for index in range(number)), "g"]
     return list(pairwise(bounds))
 
 
@@ -161,22 +161,22 @@ def _check(files: Sequence[LogFile], columns: LogColumns, pieces: Sequence[PartF
         where = f"log file {files[0].path}" + " and others" * (len(files) > 1)
         what = f"column {columns.count_column!r} (log.count_column)"
         raise LogError("log-column", f"{where}: {what} adds up to more than {MAX_TOTAL:,}; correct it")
-    found = sum((piece.rejected for piece in pieces), Counter())
-    rejected = {reason: found[reason] for reason in REASONS if found[reason]}
+    counts = sum((piece.rejected for piece in pieces), Counter())
+    rejected = {reason: counts[reason] for reason in REASONS if counts[reason]}
     if not any(piece.forms.rows for piece in pieces):
         why = ", ".join(f"{n:,} {REASONS[reason].format(max_chars=columns.max_chars)}" for reason, n in rejected.items())
         where = files[0].path if len(files) == 1 else f"{len(files)} files"
-        what = f"all {found.total():,} rows of {where} were rejected (column {columns.query_column!r}: {why})"
+        what = f"all {counts.total():,} rows of {where} were rejected (column {columns.query_column!r}: {why})"
         raise LogError("log-files", f"the log has no usable query: {what}; name another column, or raise log.max_chars")
     return rejected
 
 
 def _refuse_ambiguous(query_map: list[str], column: str) -> None:
     """Raises LogError if a log_id has several queries, since joins would be wrong; repeats of the same query are allowed."""
-    for found in query(AMBIGUOUS, {"query_map": query_map}, CHECK_THREADS).to_pylist():
+    for row in query(AMBIGUOUS, {"query_map": query_map}, CHECK_THREADS).to_pylist():
         raise LogError(
             "log-column",
-            f"column {column!r} (log.id_column) is not unique: id {found['log_id']!r} stands for {found['n']:,} different"
+            f"column {column!r} (log.id_column) is not unique: id {row['log_id']!r} stands for {row['n']:,} different"
             " queries; name a unique column, or none (id_column: null) to have rows named by file and row",
         )
 

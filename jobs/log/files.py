@@ -45,7 +45,7 @@ class LogFile:
 
 def versions(files: Sequence[LogFile]) -> list[dict[str, Any]]:
     """Returns the versions of files, and of those that say which of their rows count."""
-    return [one.version for file in files for one in (file, file.judged) if one is not None]
+    return [part.version for file in files for part in (file, file.judged) if part is not None]
 
 
 def replaced(file: LogFile) -> LogError:
@@ -62,8 +62,8 @@ def of_one_form(files: Sequence[FoundFile]) -> list[FoundFile]:
     if "parquet" in forms:
         return [file for file in files if form_of(file.path) in ("parquet", None)]
     if len(forms) > 1:
-        words = f"holds lines of JSON and CSV, which may be the same rows ({', '.join(sorted(forms.values()))})"
-        raise TableFault(f"{words}; name the files, or a folder of one form")
+        message = f"holds lines of JSON and CSV, which may be the same rows ({', '.join(sorted(forms.values()))})"
+        raise TableFault(f"{message}; name the files, or a folder of one form")
     return list(files)
 
 
@@ -81,18 +81,18 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         raise LogError("log-files", "log.path is an empty list; name a file or folder")
     when = f" (date {date})" if date else ""
     # os.path takes S3 URLs for paths below the working directory; common and relative paths are right all the same
-    base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
+    base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(entry)) for entry in paths])
     found: dict[str, LogFile] = {}
-    for one in paths:
-        where = f"log.path {one}{when}"
-        if remote(one) and not all(map(remote, paths)):
+    for entry in paths:
+        where = f"log.path {entry}{when}"
+        if remote(entry) and not all(map(remote, paths)):
             raise LogError("log-files", f"{where}: is mixed with local files; name all in s3://, or none")
-        if not remote(one) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
+        if not remote(entry) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", entry):
             raise LogError("log-files", f"{where}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder")
-        if not remote(one) and not os.path.exists(one):
-            raise LogError("log-files", f"{where}: {absent(one)}{_nearest_path(one)}")
-        every = files_at(one)
-        inside = [file for file in every if file.path == one or (form_of(file.name) and not is_hidden(file.name))]
+        if not remote(entry) and not os.path.exists(entry):
+            raise LogError("log-files", f"{where}: {absent(entry)}{_nearest_path(entry)}")
+        every = files_at(entry)
+        inside = [file for file in every if file.path == entry or (form_of(file.name) and not is_hidden(file.name))]
         if not inside:
             names = [file.name for file in every[:5]] + [f"{len(every) - 5} more"] * (len(every) > 5)
             content = f"found {', '.join(names)}" if every else "it is empty"
@@ -101,10 +101,10 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
             inside = of_one_form(inside)
         except TableFault as fault:
             raise LogError("log-files", f"{where}: {fault.words}") from fault
-        root = os.path.dirname(one) or "." if inside[0].path == one else one
+        root = os.path.dirname(entry) or "." if inside[0].path == entry else entry
         for file in inside:
             name = os.path.relpath(file.path, base or root)
-            partitions = _partitions(file.path if remote(one) else os.path.abspath(file.path))
+            partitions = _partitions(file.path if remote(entry) else os.path.abspath(file.path))
             found.setdefault(os.path.realpath(file.path), LogFile(file.path, name, file.size, file.changed, partitions))
     return sorted(found.values(), key=lambda file: file.name)
 

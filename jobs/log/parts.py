@@ -21,7 +21,7 @@ from cluster.run.shards import File
 from cluster.storage import open_storage
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room
 from jobs.log.check import LogColumns, RowGroup
-from jobs.log.rejections import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
+from jobs.log.rejections import Rejection, group_rows, hex_ids, normal_forms
 from jobs.log.rows import read_rows
 from jobs.log.tiers import Cut, divided
 from jobs.tables import STORED, VALUES
@@ -81,7 +81,7 @@ def query(sql: str, params: dict[str, Any], threads: int) -> pa.Table:
         raise no_room("dedup could not group the log", error, MEMORY, remedy) from error
 
 
-QUERY, CONTEXT = 0, 1  # columns of forms; those of values are numbered from 2
+CONTEXT = 1  # among the columns of forms: the query is the first, those of values follow
 
 
 class PartFiles(NamedTuple):
@@ -97,76 +97,48 @@ class PartFiles(NamedTuple):
 def read_part(task: DedupTask, part: tuple[int, list[RowGroup]]) -> list[PartFiles]:
     """Runs phase one on the row groups of a part, PIECE_BYTES of rows at a time; returns the files written."""
     number, groups = part
-    return [_dedup_rows(task, f"{number:05d}-{place:03d}", rows) for place, rows in enumerate(read_rows(groups, task.columns))]
+    return [_dedup_rows(task, f"{number:05d}-{piece:03d}", rows) for piece, rows in enumerate(read_rows(groups, task.columns))]
 
 
 def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
     groups = group_rows(rows, task.columns.max_chars)
-    codes, size = groups.codes, len(groups.raws) + 1
-    kept = np.delete(np.arange(size), list(groups.rejections))
-    digests = groups.digests[kept]
-    ids = hex_ids(digests)
-    places = np.full(size, -1, np.int32)
-    places[kept] = np.arange(len(kept))
-    places = places[codes]  # (rows,) index into ids; -1: rejected
-    # not a DictionaryArray, of which each row group would store the whole dictionary
-    query_ids = ids.take(pa.array(places, mask=places < 0))
-
-    n = rows.column("n").to_numpy()
-    counts = np.zeros(size, np.int64)
-    np.add.at(counts, codes, n)
-    rejected = np.flatnonzero(places < 0)
-    faults = rows.column("fault").take(pa.array(rejected)).to_pylist()
+    rejected = np.isin(groups.codes, list(groups.rejections))
+    rows = rows.append_column("query_id", hex_ids(groups.digests).take(pa.array(groups.codes, mask=rejected)))
+    if groups.contexts is not None:
+        rows = rows.drop_columns("context").append_column("context", groups.contexts)
+    unusable = rows.filter(pa.array(rejected))
     why = [
         Rejection("malformed", fault, None) if fault else groups.rejections[code]
-        for code, fault in zip(codes[rejected].tolist(), faults, strict=True)
+        for code, fault in zip(groups.codes[rejected].tolist(), unusable.column("fault").to_pylist(), strict=True)
     ]
-    values: dict[str, Any] = {field: [getattr(one, field) for one in why] for field in Rejection._fields}
-    values |= {
-        "log_id": rows.column("log_id").take(pa.array(rejected)),
-        "stage": ["log"] * len(why),
-        "attempts": [1] * len(why),
-    }
+    values: dict[str, Any] = {field: [getattr(rejection, field) for rejection in why] for field in Rejection._fields}
+    values |= {"log_id": unusable.column("log_id"), "stage": ["log"] * len(why), "attempts": [1] * len(why)}
     schema = STORED["errors"]
     errors = pa.table([values.get(field.name, pa.nulls(len(why), field.type)) for field in schema], schema=schema)
+    n = rows.column("n").to_numpy()
     return PartFiles(
-        _put_forms(task, name, list(_forms(task, rows, groups, kept, counts[kept], places)), digests),
-        put(task, "query_map", name, pa.table({"log_id": rows.column("log_id"), "query_id": query_ids})),
+        put(task, PLAN, name, pa.concat_tables(_forms(task, rows.filter(pa.array(~rejected)))).sort_by("query_id")),
+        # not a DictionaryArray, of which each row group would store the whole dictionary
+        put(task, "query_map", name, rows.select(["log_id", "query_id"])),
         put(task, "errors", name, errors),
-        Counter(one.reason for one in why),
+        Counter(rejection.reason for rejection in why),
         (int((n >> 32).sum()) << 32) + int((n & (2**32 - 1)).sum()),  # exact, where an int64 would overflow
     )
 
 
-def _forms(
-    task: DedupTask, rows: pa.Table, groups: Groups, kept: Ints, counts: Ints, places: Ints
-) -> Iterator[tuple[Ints, int, pa.StringArray, Ints]]:
-    """Yields the forms of a column: index of the query, number of the column, form, sum of the counts."""
-    yield np.arange(len(kept)), QUERY, groups.raws.take(pa.array(kept)).cast(pa.string()), counts
-    if groups.contexts is not None:
-        own = groups.contexts.take(pa.array(kept))
-        there = np.flatnonzero(own.is_valid())
-        yield there, CONTEXT, own.take(pa.array(there)).cast(pa.string()), counts[there]
-    n = rows.column("n").to_numpy()
-    for column, name in enumerate(task.columns.values, CONTEXT + 1):
-        codes, forms = encode(rows.column(f"value.{name}"))
-        there = np.flatnonzero((places >= 0) & (codes < len(forms)))
-        pairs, place = np.unique(places[there].astype(np.int64) * len(forms) + codes[there], return_inverse=True)
-        sums = np.zeros(len(pairs), np.int64)
-        np.add.at(sums, place, n[there])
-        query, form = np.divmod(pairs, max(1, len(forms)))
-        yield query, column, forms.take(pa.array(form)), sums
-
-
-def _put_forms(task: DedupTask, name: str, found: list[tuple[Ints, int, pa.StringArray, Ints]], digests: Ints) -> File:
-    """Writes the forms of all columns to one file, sorted by the first 8 bytes of the ids, which is enough to split ranges."""
-    queries, columns, texts, counts = zip(*found, strict=True)
-    place = np.concatenate(queries)
-    order = np.argsort(digests.view(">u8")[:, 0].astype(np.uint64)[place])
-    column = np.concatenate([np.full(len(of), number, np.int16) for of, number in zip(queries, columns, strict=True)])
-    forms = {"form": pa.concat_arrays(texts), "column": pa.array(column), "n": pa.array(np.concatenate(counts))}
-    query_ids = hex_ids(digests[place[order]])
-    return put(task, PLAN, name, pa.table(forms).take(pa.array(order)).append_column("query_id", query_ids))
+def _forms(task: DedupTask, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yields the forms of each column with the sums of their counts."""
+    names = ["text", "context", *(f"value.{name}" for name in task.columns.values)]
+    for number, name in enumerate(names):
+        if name in rows.column_names:
+            forms = (
+                rows.filter(pc.is_valid(rows.column(name)))
+                .group_by(["query_id", name], use_threads=False)
+                .aggregate([("n", "sum")])
+            )
+            columns = pa.array(np.full(len(forms), number, np.int16))
+            values = [forms.column("query_id"), columns, forms.column(name).cast(pa.string()), forms.column("n_sum")]
+            yield pa.table(values, ["query_id", "column", "form", "n"])
 
 
 SHARDS_PER_FILE = 64
@@ -193,8 +165,8 @@ GROUP BY query_id, "column" ORDER BY query_id
 def count_range(forms: list[str], bounds: tuple[str, str]) -> dict[int, int]:
     """Returns, of the queries in a range of query_ids: times asked -> how many queries were."""
     low, high = bounds
-    found = query(COUNTS, {"forms": forms, "low": low, "high": high}, threads=1)
-    return {one["asked"]: one["queries"] for one in found.to_pylist()}
+    counts = query(COUNTS, {"forms": forms, "low": low, "high": high}, threads=1)
+    return {row["asked"]: row["queries"] for row in counts.to_pylist()}
 
 
 def merge_range(task: DedupTask, forms: list[str], range_: tuple[tuple[str, str], Cut | None]) -> tuple[list[File], list[File]]:
@@ -204,7 +176,7 @@ def merge_range(task: DedupTask, forms: list[str], range_: tuple[tuple[str, str]
     numbers = range(CONTEXT + 1 + len(task.columns.values))
     own, *others = (chosen.filter(pc.equal(chosen["column"], number)) for number in numbers)
     query_ids, texts = own["query_id"].combine_chunks(), own["form"].combine_chunks()
-    shown = [of["form"].combine_chunks().take(pc.index_in(query_ids, of["query_id"])) for of in others]
+    shown = [rows["form"].combine_chunks().take(pc.index_in(query_ids, rows["query_id"])) for rows in others]
     columns = {"query_id": query_ids, "query": texts, "normalised": normal_forms(texts), "log_count": own["n"]}
     if task.columns.context_column is not None:
         columns["context"] = shown[0]

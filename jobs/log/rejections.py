@@ -61,21 +61,21 @@ def judge_all(texts: pa.BinaryArray, max_chars: int) -> tuple[npt.NDArray[np.uin
     digests = np.zeros((len(raws), ID_BYTES), np.uint8)
     hashed = b"".join([sha256(raw).digest() for raw in raws[plain]])
     digests[plain] = np.frombuffer(hashed, np.uint8).reshape(-1, 2 * ID_BYTES)[:, :ID_BYTES]
-    judged = {place: _judge_raw(raws[place], max_chars) for place in np.flatnonzero(~plain).tolist()}
-    ids = {place: entry for place, entry in judged.items() if isinstance(entry, bytes)}
+    judged = {index: _judge_raw(raws[index], max_chars) for index in np.flatnonzero(~plain).tolist()}
+    ids = {index: entry for index, entry in judged.items() if isinstance(entry, bytes)}
     digests[list(ids)] = np.frombuffer(b"".join(ids.values()), np.uint8).reshape(-1, ID_BYTES)
-    return digests, {place: entry for place, entry in judged.items() if isinstance(entry, Rejection)}
+    return digests, {index: entry for index, entry in judged.items() if isinstance(entry, Rejection)}
 
 
 def judge_contexts(contexts: pa.BinaryArray) -> tuple[list[str], dict[int, Rejection]]:
     """Returns contexts in normal form ("": there is none), and index -> rejection of those that are not UTF-8."""
     normalised, rejections = [], {}
-    for place, raw in enumerate(contexts.to_pylist()):
+    for index, raw in enumerate(contexts.to_pylist()):
         try:
             normalised.append(normalise(raw.decode()))
         except UnicodeDecodeError as error:
             normalised.append("")
-            rejections[place] = _not_utf8("context", raw, error)
+            rejections[index] = _not_utf8("context", raw, error)
     return normalised, rejections
 
 
@@ -111,13 +111,12 @@ Ints = npt.NDArray[Any]
 
 
 class Groups(NamedTuple):
-    """Distinct texts with their ids; the group behind the last one has the rows whose text is null."""
+    """Rows by their query: a text, after earlier turns where the log has contexts."""
 
     codes: Ints  # (rows,) number of each row's group
-    raws: pa.BinaryArray
-    contexts: pa.BinaryArray | None  # null where there is none; None: the log has no contexts
-    digests: npt.NDArray[np.uint8]  # (groups, 16); zeros of a rejected group
+    digests: npt.NDArray[np.uint8]  # (groups, 16); of a rejected group no id
     rejections: dict[int, Rejection]  # by number of the group
+    contexts: pa.BinaryArray | None = None  # of each row, null where it is blank; None: the log has none
 
 
 def group_rows(rows: pa.Table, max_chars: int) -> Groups:
@@ -125,8 +124,8 @@ def group_rows(rows: pa.Table, max_chars: int) -> Groups:
     codes, raws = encode(rows.column("text"))
     digests, rejections = judge_all(raws, max_chars)
     rejections[len(raws)] = NULL
-    texts = Groups(codes, raws, None, digests, rejections)
-    return _with_contexts(texts, rows.column("context")) if "context" in rows.column_names else texts
+    texts = Groups(codes, np.concatenate([digests, np.zeros((1, ID_BYTES), np.uint8)]), rejections)
+    return _with_contexts(texts, raws, rows.column("context")) if "context" in rows.column_names else texts
 
 
 def encode(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
@@ -135,12 +134,12 @@ def encode(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
     return encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(), encoded.dictionary
 
 
-def _with_contexts(texts: Groups, column: pa.ChunkedArray) -> Groups:
+def _with_contexts(texts: Groups, raws: pa.BinaryArray, column: pa.ChunkedArray) -> Groups:
     """Returns the groups of (text, context); a context that is blank in normal form is none."""
     codes, contexts = encode(column)
     none = len(contexts)
     normalised, unusable = judge_contexts(contexts)
-    blank = [place for place, context in enumerate(normalised) if not context and place not in unusable]
+    blank = [number for number, context in enumerate(normalised) if not context and number not in unusable]
     codes = np.where(np.isin(codes, blank), none, codes)
     pairs, of_row = np.unique(texts.codes.astype(np.int64) * (none + 1) + codes, return_inverse=True)
     text, context = np.divmod(pairs, none + 1)
@@ -149,20 +148,13 @@ def _with_contexts(texts: Groups, column: pa.ChunkedArray) -> Groups:
     rejections = {
         pair: texts.rejections.get(int(text[pair])) or unusable[int(context[pair])] for pair in np.flatnonzero(bad).tolist()
     }
-    rejections[len(pairs)] = NULL
-    digests = np.concatenate([texts.digests, np.zeros((1, ID_BYTES), np.uint8)])[text]
-    digests[bad] = 0
+    digests = texts.digests[text]
     after = np.flatnonzero(~bad & (context != none))
-    number, place = np.unique(text[after], return_inverse=True)
-    queries = normal_forms(texts.raws.take(pa.array(number)).cast(pa.string())).to_pylist()
+    number, position = np.unique(text[after], return_inverse=True)
+    queries = normal_forms(raws.take(pa.array(number)).cast(pa.string())).to_pylist()
     ids = [
-        id_bytes(queries[one], normalised[other]) for one, other in zip(place.tolist(), context[after].tolist(), strict=True)
+        id_bytes(queries[query], normalised[turns])
+        for query, turns in zip(position.tolist(), context[after].tolist(), strict=True)
     ]
     digests[after] = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, ID_BYTES)
-    return Groups(
-        of_row,
-        texts.raws.take(pa.array(text, mask=text == len(texts.raws))),
-        contexts.take(pa.array(context, mask=context == none)),
-        digests,
-        rejections,
-    )
+    return Groups(of_row, digests, rejections, contexts.take(pa.array(codes, mask=codes == none)))

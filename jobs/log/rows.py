@@ -44,7 +44,7 @@ def values(column: pa.Array) -> pa.StringArray:
 
 def _as_text(column: pa.Array) -> pa.StringArray:
     if isinstance(column.type, pa.UuidType):
-        return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
     return column.cast(pa.string())
 
 
@@ -142,18 +142,18 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
     try:
         ids.validate(full=True)
     except pa.ArrowInvalid as error:
-        words = f"column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
-        raise file.error("log-column", words, f", rows {start:,} to {start + len(batch) - 1:,}") from error
+        message = f"column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
+        raise file.error("log-column", message, f", rows {start:,} to {start + len(batch) - 1:,}") from error
     return pc.coalesce(ids, named)
 
 
 def _no_number(values: pa.Array) -> int:
     """Returns the place of the first value that is no whole number of 64 bits."""
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         try:
             value.cast(pa.int64())
         except pa.ArrowInvalid:
-            return place
+            return index
     return 0
 
 
@@ -163,11 +163,11 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
     try:
         counts = _column(batch, file, column).cast(pa.int64()).fill_null(1)
     except pa.ArrowInvalid as error:
-        words = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
-        raise file.error("log-column", words, f", row {start + _no_number(_column(batch, file, column)):,}") from error
+        message = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
+        raise file.error("log-column", message, f", row {start + _no_number(_column(batch, file, column)):,}") from error
     negative = np.flatnonzero(counts.to_numpy() < 0)
     if len(negative):
-        row, found = start + int(negative[0]), counts[int(negative[0])]
-        words = f"column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it"
-        raise file.error("log-column", words, f", row {row:,}")
+        row, count = start + int(negative[0]), counts[int(negative[0])]
+        message = f"column {column!r} (log.count_column) is {count}, wanted 0 or more; correct it"
+        raise file.error("log-column", message, f", row {row:,}")
     return counts

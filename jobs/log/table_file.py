@@ -107,33 +107,20 @@ def text_lines(path: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-class MemoryTable:
-    """Rows in memory."""
-
-    head = ()
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows, self.names, self.sizes = rows, rows.column_names, [rows.num_rows]
-        self.types = dict(zip(self.names, rows.schema.types, strict=True))
-
-    def batches(self, columns: Sequence[str], rows: int, **_: Any) -> Iterator[pa.RecordBatch]:
-        """Yields columns, `rows` at a time; without columns all."""
-        yield from self._rows.select(list(columns) or self.names).to_batches(max_chunksize=rows)
-
-
 class ParquetTable:
-    """A Parquet file; its attributes are those of `MemoryTable`."""
+    """A Parquet file, here or on S3, or in memory."""
 
     head = ()
 
-    def __init__(self, path: str, etag: str | None) -> None:
+    def __init__(self, path: str | pa.NativeFile, etag: str | None = None) -> None:
         try:
-            source = open_file(path, etag) if remote(path) else path
+            source = open_file(path, etag) if isinstance(path, str) and remote(path) else path
             self._file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
         except (OSError, pa.ArrowException) as error:
             if _passes(error):
                 raise
-            raise TableFault(_why_unreadable(path, error)) from error
+            line = one_line(error).rstrip(".")
+            raise TableFault(f"cannot be read as Parquet: {line}; copy it again, or convert it, e.g. to CSV") from error
         self.names = self._file.schema_arrow.names
         self.types = dict(zip(self.names, self._file.schema_arrow.types, strict=True))
         self.sizes = [self._file.metadata.row_group(number).num_rows for number in range(self._file.num_row_groups)]
@@ -151,23 +138,6 @@ class ParquetTable:
             if _passes(error):
                 raise
             raise TableFault(f"damaged at or after row {read:,}: {one_line(error)}; copy it again") from error
-
-
-def _why_unreadable(path: str, error: Exception) -> str:
-    with open_file(path) as stream:
-        head, size = stream.read(16), stream.seek(0, io.SEEK_END)
-        stream.seek(max(0, size - 4))
-        tail = stream.read(4)
-    if not head:
-        return "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
-    if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        return "not a Parquet file: it is a workbook of a spreadsheet, or another archive; save it as CSV (*.csv)"
-    if not head.startswith(b"PAR1"):
-        begins = head.decode("utf-8", "replace")
-        return f"not a Parquet file: it starts with {begins!r} (is it text or compressed?); convert it"
-    if tail != b"PAR1":
-        return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
-    return f"damaged Parquet: {one_line(error)}; copy it again"
 
 
 class TextTable(NamedTuple):

@@ -30,21 +30,21 @@ def tiers(ranges: Sequence[Mapping[int, int]]) -> tuple[int, list[Cut | None]]:
 
     `ranges` has for each range: times asked -> how many queries were.
     """
-    found: Counter[int] = Counter()
-    for one in ranges:
-        found.update(one)
-    traffic = sum(count * queries for count, queries in found.items())
-    if len(found) < 2:
+    asked: Counter[int] = Counter()
+    for counts in ranges:
+        asked.update(counts)
+    traffic = sum(count * queries for count, queries in asked.items())
+    if len(asked) < 2:
         return traffic, [None] * len(ranges)
     before, border = 0, 0
-    for border in sorted(found, reverse=True):
-        if 2 * (before + border * found[border]) >= traffic:
+    for border in sorted(asked, reverse=True):
+        if 2 * (before + border * asked[border]) >= traffic:
             break
-        before += border * found[border]
+        before += border * asked[border]
     ties = -(-(traffic - 2 * before) // (2 * border))
     cuts: list[Cut | None] = []
-    for one in ranges:
-        taken = min(ties, one.get(border, 0))
+    for counts in ranges:
+        taken = min(ties, counts.get(border, 0))
         ties -= taken
         cuts.append(Cut(border, taken))
     return traffic, cuts

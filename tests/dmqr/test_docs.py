@@ -19,14 +19,9 @@ from tests.support.jobs.whole_runs import PATIENCE, ROOT
 QUICKSTART = "configs/quickstart.yaml"
 
 
-def write_sample(folder: Path) -> None:
-    """Writes the configs and the sample into `configs/` of a folder."""
-    shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("__pycache__"))
-
-
 def by_words_alone(folder: Path) -> None:
     """Writes the sample with a quickstart that searches by BM25 alone."""
-    write_sample(folder)
+    shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("__pycache__"))
     values = yaml.safe_load((folder / QUICKSTART).read_text())
     del values["retrieve"]["retrievers"]["dense"]
     (folder / QUICKSTART).write_text(yaml.safe_dump(values))
@@ -75,13 +70,12 @@ def test_the_notebook_holds_no_output() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoder", [pytest.param(False, id="by words alone"), pytest.param(True, id="as it is")])
-def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, encoder: bool) -> None:
+def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a kernel; its frame is that of the command line, and nothing but results is shown."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (write_sample if encoder else by_words_alone)(tmp_path)
+    by_words_alone(tmp_path)
     (tmp_path / "docs").mkdir()
     opened = nbformat.reads(json.dumps(notebook()), as_version=4)
     opened.cells.append(nbformat.v4.new_code_cell("import json; print(run.folder); print(json.dumps(quality.values))"))

@@ -312,8 +312,8 @@ FAULTS = [
     ("a.json", '{"index": {"_index": "q"}}\n{"query": "x"}', 1, "an action of the bulk API"),
     ("a.json", '{"query": "x"}\n{"_source": {"query": "y"}}', 2, "some objects are wrapped in _source, some"),
     ("a.csv", 'query,id\ntea,1\n"milk\nhot",2,3\n', 3, "has 3 fields, and the header 2"),  # a quote may be wrong
-    ("a.parquet", "", None, "not a Parquet file: it is empty (0 bytes)"),
-    ("a.pq", "id,query\n", None, "is it text or compressed?"),
+    ("a.parquet", "", None, "cannot be read as Parquet: Parquet file size is 0 bytes; copy it again"),
+    ("a.pq", "id,query\n", None, "cannot be read as Parquet: "),
     ("a.json.gz", '{"query": "x"}\n', None, "cannot be read (zlib inflate failed: incorrect header check); make it readable"),
 ]
 

@@ -91,7 +91,7 @@ def test_a_file_that_holds_nothing_or_is_not_there(qrels: Qrels, tmp_path: Path)
 def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
     for name, text, words in (
         ("q.jsonl", "[1]\n", "q.jsonl, line 1: a JSON array, wanted an object"),
-        ("q.parquet", "text", "q.parquet: not a Parquet file: it starts with 'text'"),
+        ("q.parquet", "text", "q.parquet: cannot be read as Parquet: "),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ConfigError, match=words):

@@ -120,7 +120,7 @@ LOG = [
     job("log-empty", "or set log.allow_empty", spoil=table("log.parquet", id=[], query=[])),
     job("test-collection", "is no folder with queries.jsonl and corpus.jsonl", "log.path=beir:nowhere"),
     job("log-files", "no usable query", spoil=table("log.parquet", id=["a", "b"], query=[" ", None]), verb="plan"),
-    job("log-files", "is it text or compressed?", spoil=file("log.parquet", "id,query\na,why is the sky blue\n")),
+    job("log-files", "cannot be read as Parquet", spoil=file("log.parquet", "id,query\na,why is the sky blue\n")),
     job("log-column", "no column 'querry'", "log.query_column=querry"),
     job("disk-space", "could not group the log", spoil=no_room, verb="plan"),
 ]
