@@ -151,7 +151,7 @@ class Config(Settings):
     def steps(self) -> dict[str, LlmStepSettings]:
         """Returns key -> settings of what LLMs are asked after retrieval, apart from the judge, in order of the chain."""
         grade, labels = self.grade, None if self.iterate is None else self.iterate.labels
-        found = {
+        steps = {
             "iterate": self.iterate,
             "iterate.labels.grades": None if labels is None else labels.graded_by,
             "grade.question": grade and grade.question,
@@ -160,24 +160,24 @@ class Config(Settings):
             "web": self.web,
             "answer": self.answer,
         }
-        return {key: one for key, one in found.items() if one is not None}
+        return {key: step for key, step in steps.items() if step is not None}
 
     @property
     def asking(self) -> dict[str, list[LlmStepSettings | JudgeSettings]]:
         """Returns stage -> settings of what its LLMs are asked, of the stages after the first retrieval; `web` asks none."""
         stages = ("iterate", "grade", "web", "answer", "judge")
-        found: dict[str, list[LlmStepSettings | JudgeSettings]] = {one: [] for one in stages if getattr(self, one) is not None}
-        for key, one in self.steps.items():
-            found["grade" if key == "web" else key.partition(".")[0]].append(one)  # what grades writes the query to the web
-        return found | ({} if self.judge is None else {"judge": [self.judge]})
+        asked: dict[str, list[LlmStepSettings | JudgeSettings]] = {key: [] for key in stages if getattr(self, key) is not None}
+        for key, step in self.steps.items():
+            asked["grade" if key == "web" else key.partition(".")[0]].append(step)  # what grades writes the query to the web
+        return asked | ({} if self.judge is None else {"judge": [self.judge]})
 
     @property
     def shown(self) -> dict[str, int]:
         """Returns key of the config -> how many of the first results LLMs are shown, or are graded."""
-        found: dict[str, IterateSettings | GradeSettings | AnswerSettings | RelevanceSettings | None]
-        found = {"iterate": self.iterate, "grade": self.grade, "answer": self.answer if self.grade is None else None}
-        found |= {"judge.relevance": None if self.judge is None else self.judge.relevance}
-        return {f"{key}.documents": one.documents for key, one in found.items() if one is not None}
+        sections: dict[str, IterateSettings | GradeSettings | AnswerSettings | RelevanceSettings | None]
+        sections = {"iterate": self.iterate, "grade": self.grade, "answer": self.answer if self.grade is None else None}
+        sections |= {"judge.relevance": None if self.judge is None else self.judge.relevance}
+        return {f"{key}.documents": section.documents for key, section in sections.items() if section is not None}
 
     @property
     def results(self) -> int:
@@ -231,8 +231,8 @@ class Config(Settings):
         """Returns the retrievers that search the original as one with its rewrites, and so have no list of it alone."""
         return [
             name
-            for name, one in self.retrieve.retrievers.items()
-            if one.together and self.fuse.retriever_weights.get(name, 1.0) > 0
+            for name, retriever in self.retrieve.retrievers.items()
+            if retriever.together and self.fuse.retriever_weights.get(name, 1.0) > 0
             and any(name in self.retrieve.route(strategy) for strategy in self.rewrite.planned)
         ]  # fmt: skip
 

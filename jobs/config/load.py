@@ -95,8 +95,8 @@ def _check_beside(config: Config, folder: Path) -> None:
         for name in [names] if isinstance(names, str) else names:
             beside = folder / name
             if not Path(name).exists() and beside.exists() and (beside.is_file() or name in inputs):
-                found = f"{absent(name)}, from which relative paths count; it is beside the config"
-                raise ConfigError("config-value", f"{name}: {found}: write {os.path.relpath(beside)}, or start in {folder}")
+                where = f"{absent(name)}, from which relative paths count; it is beside the config"
+                raise ConfigError("config-value", f"{name}: {where}: write {os.path.relpath(beside)}, or start in {folder}")
         return names
 
     for what in (Names.FILE, Names.TEXT):
@@ -128,8 +128,8 @@ def config_of(
         raise ConfigError("argument", f"--date {error}") from error
     if label is not None:
         if re.fullmatch(NAME, label) is None or len(label) > MOST_LABEL:
-            words = f"use up to {MOST_LABEL} letters, digits, dots, dashes and underscores"
-            raise ConfigError("argument", f"--label {label!r}: cannot stand in the name of a folder; {words}")
+            remedy = f"use up to {MOST_LABEL} letters, digits, dots, dashes and underscores"
+            raise ConfigError("argument", f"--label {label!r}: cannot stand in the name of a folder; {remedy}")
         values["label"] = label
     log = values.get("log")
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
@@ -221,26 +221,27 @@ def _fill(value: Any, date: str) -> Any:
 def problem(path: str, error: ValidationError) -> tuple[str, str]:
     """Returns the error code and the message, which begins with `path`, of the first problem, with the keys of the others."""
     problems = error.errors()
-    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
-    others = dict.fromkeys(".".join(_place(one["loc"])[0]) for one in problems if one is not first)
-    (shown, model), kind, found = _place(first["loc"]), first["type"], f"found {first['input']!r}"
+    unknown = [entry for entry in problems if entry["type"] == "extra_forbidden"]  # often the cause of a missing key
+    first = (unknown or problems)[0]
+    others = dict.fromkeys(".".join(_place(entry["loc"])[0]) for entry in problems if entry is not first)
+    (shown, model), kind, value = _place(first["loc"]), first["type"], f"found {first['input']!r}"
     if kind in ("union_tag_not_found", "union_tag_invalid", NO_KIND, NO_PLUGIN):
         shown.append("kind")
     if kind == "extra_forbidden":
         known = list(_place(first["loc"][:-1])[1].model_fields)
         what = f"unknown key{nearest(shown[-1], known)}"
     elif kind == "union_tag_not_found":
-        what = "is missing (known: " + ", ".join(one for one in model if not is_reference(one)) + ")"
+        what = "is missing (known: " + ", ".join(entry for entry in model if not is_reference(entry)) + ")"
     elif kind == "union_tag_invalid":
         what = f"no kind {first['ctx']['tag']!r}{nearest(str(first['ctx']['tag']), list(model))}"
     elif kind == "too_short":
-        what = f"should list at least {first['ctx']['min_length']}, {found}; add it, or remove the key"
+        what = f"should list at least {first['ctx']['min_length']}, {value}; add it, or remove the key"
     elif kind in _WORDS:
-        what = _WORDS[kind].format(found=found)
+        what = _WORDS[kind].format(found=value)
     elif kind in ("value_error", NO_KIND, NO_PLUGIN):
         what = first["msg"].removeprefix("Value error, ")
     else:
-        what = f"{first['msg'][0].lower()}{first['msg'][1:]}, {found}"
+        what = f"{first['msg'][0].lower()}{first['msg'][1:]}, {value}"
     where = ".".join(shown)
     others.pop(where, None)
     more = f" (wrong, too: {', '.join(others)})" if others else ""
@@ -282,17 +283,17 @@ class Field(typing.NamedTuple):
             return Field(self.model)
         models: list[Any] = [self.model] if self.model else []
         if isinstance(self.model, dict):
-            every = [one for one in self.model.values() if key in one.model_fields]
-            usual = [one for one in every if not one.model_fields["kind"].is_required()]  # where no kind is given
-            named = [one for one in every if one is self.model.get(str(kind))]  # an arm may change the kind apart
+            every = [model for model in self.model.values() if key in model.model_fields]
+            usual = [model for model in every if not model.model_fields["kind"].is_required()]  # where no kind is given
+            named = [model for model in every if model is self.model.get(str(kind))]  # an arm may change the kind apart
             models = named or usual or every
-        found = [_field(one, key) for one in models if key in one.model_fields]
-        return found[0] if found and found.count(found[0]) == len(found) else Field(None)
+        fields = [_field(model, key) for model in models if key in model.model_fields]
+        return fields[0] if fields and fields.count(fields[0]) == len(fields) else Field(None)
 
 
 def _field(model: type[BaseModel], key: str) -> Field:
     annotation, metadata = model.model_fields[key].annotation, model.model_fields[key].metadata
-    kinds = next((one.models() for one in metadata if isinstance(one, Kinds)), {})  # of a field that may be nothing else
+    kinds = next((entry.models() for entry in metadata if isinstance(entry, Kinds)), {})  # of a field that may be nothing else
     inner = kinds if len(kinds) > 1 else _model_in(annotation)
     forms = [annotation, *(typing.get_args(form)[0] for form in typing.get_args(annotation) if typing.get_args(form))]
     is_named = inner is not None and any(typing.get_origin(form) is dict for form in forms)

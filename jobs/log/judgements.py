@@ -88,16 +88,16 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
     """
     grades: dict[str, dict[str, int]] = {}
     if (name := set_name(path)) is not None and key != "log_id":
-        words = f"a data set judges the ids of its queries, and evaluate.key is {key}; let it be log_id"
-        raise ConfigError("judgements", f"{where}: {name}: {words}")
+        message = f"a data set judges the ids of its queries, and evaluate.key is {key}; let it be log_id"
+        raise ConfigError("judgements", f"{where}: {name}: {message}")
     if name is not None and name.kind == "irds":
         for query_id, doc_id, grade in irds.judgements(name.rest, where):
             _add(grades, query_id, doc_id, grade, f"{where}: {path}", f"{query_id} {doc_id} {grade}")
     else:
         # a query has spaces, so only tabs can end it
         split = lambda line: line.split("\t") if "\t" in line or key == "query" else line.split()  # noqa: E731
-        for place, line, fields in _records(qrels_file(path, where), where, (key, "doc_id", "grade"), split):
-            _add_fields(fields, key, f"{where}: {path}: {place}", line, grades)
+        for row, line, fields in _records(qrels_file(path, where), where, (key, "doc_id", "grade"), split):
+            _add_fields(fields, key, f"{where}: {path}: {row}", line, grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
@@ -112,8 +112,8 @@ def qrels_file(path: str, where: str = "evaluate.qrels") -> str:
     if name is None or name.kind == "irds":
         return path
     if name.kind == "topics":
-        words = "has queries alone; name the file with their judgements"
-        raise ConfigError("judgements", f"{where}: {name}: {words}")
+        message = "has queries alone; name the file with their judgements"
+        raise ConfigError("judgements", f"{where}: {name}: {message}")
     return split_of(name.rest, where).qrels
 
 
@@ -148,20 +148,20 @@ def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = 
 
     Raises ConfigError for none, a grade that is no whole number up to 1,000, and a query that is empty or judged twice.
     """
-    found: dict[str, dict[str, int]] = {}
-    for name, of in grades.items():
-        for doc_id, grade in of.items():
+    judged: dict[str, dict[str, int]] = {}
+    for name, documents in grades.items():
+        for doc_id, grade in documents.items():
             if not isinstance(grade, int) or grade > MAX_GRADE:
                 what = f"{where}: {name!r}: {doc_id!r} has the grade {grade!r}"
                 raise ConfigError("judgements", f"{what}; give whole numbers up to {MAX_GRADE:,}")
         shown = normalise(name) if key == "query" else name
-        if not shown or shown in found:
+        if not shown or shown in judged:
             what = "judged twice" if shown else "empty"
             raise ConfigError("judgements", f"{where}: the {key} {name!r} is {what}; correct it")
-        found[shown] = dict(of)
-    if not found:
+        judged[shown] = dict(documents)
+    if not judged:
         raise ConfigError("judgements", f"{where}: holds no judgement; give {key} -> doc_id -> grade")
-    return Judgements(where, found, key)
+    return Judgements(where, judged, key)
 
 
 def _add_fields(fields: Sequence[str], key: Key, place: str, line: str, grades: dict[str, dict[str, int]]) -> None:
@@ -202,10 +202,10 @@ _ROWS = 1 << 13  # of CSV, read at a time
 def read_answers(path: str, key: Key) -> dict[str, list[str]]:
     """Returns key -> gold answers, from tab-separated `key answer`, or a table; a key may have several lines."""
     answers: dict[str, list[str]] = {}
-    for place, line, (first, *rest) in _records(path, _WHERE, (key, "answer"), lambda line: line.split("\t", 1)):
+    for row, line, (first, *rest) in _records(path, _WHERE, (key, "answer"), lambda line: line.split("\t", 1)):
         name, answer = normalise(first) if key == "query" else first, "".join(rest)
         if not name or not answer.strip():
-            raise ConfigError("judgements", f"{_WHERE}: {path}: {place} is not '{key}<TAB>answer'; correct it: {line[:80]!r}")
+            raise ConfigError("judgements", f"{_WHERE}: {path}: {row} is not '{key}<TAB>answer'; correct it: {line[:80]!r}")
         answers.setdefault(name, []).append(answer)
     if not answers:
         raise ConfigError("judgements", f"{_WHERE}: {path}: holds no answer; write lines of '{key}<TAB>answer'")

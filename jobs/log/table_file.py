@@ -257,7 +257,7 @@ class TextTable(NamedTuple):
                 yield batch.rename_columns(list(columns)) if columns else batch
 
     def _csv(self, nulls_in_quotes: bool) -> str:
-        columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(self.names)))
+        columns = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(len(self.names)))
         return (
             f"read_csv({file_literal(self.path)}, auto_detect = false, header = true, delim = '{self.delimiter}', "
             f"quote = '{self.quote}', escape = '{self.quote}', strict_mode = true, columns = {{{columns}}}, nullstr = '', "
@@ -281,14 +281,14 @@ class TextTable(NamedTuple):
         for column in batch.columns:
             at = pc.index(pc.match_substring_regex(column.cast(pa.binary()), _QUOTED), True).as_py()
             if at >= 0:
-                words = "has a field in the quotes of CSV; name the file .csv, or write it without quotes"
-                raise TableFault(words, first + at + 2)
+                message = "has a field in the quotes of CSV; name the file .csv, or write it without quotes"
+                raise TableFault(message, first + at + 2)
 
 
 def _encoded(value: Any, as_list: bool, errors: Literal["strict", "surrogateescape"]) -> Any:
     """Returns a value as bytes, one of JSON that is no text as its JSON; as a list where it is read as one."""
     if as_list:
-        return [_encoded(one, False, errors) for one in (value if isinstance(value, list) else [value])]
+        return [_encoded(item, False, errors) for item in (value if isinstance(value, list) else [value])]
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -318,20 +318,20 @@ def _as_list(name: str) -> str:
 def _object(number: int, line: bytes, wrapped: bool = False) -> dict[str, Any]:
     """Returns the object of a line, or what it wraps; text that is not UTF-8 has half surrogates."""
     try:
-        found = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape"))
+        value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
         begins = line[:40].decode("utf-8", "replace").strip()
         whole = begins in ("{", "[")
         what = "an object or array over several lines" if whole else f"no JSON: it begins with {begins!r}"
         raise TableFault(f"{what}; {_ONE_A_LINE}", number) from error
-    if not isinstance(found, dict):
-        kind = "array" if isinstance(found, list) else "value"
+    if not isinstance(value, dict):
+        kind = "array" if isinstance(value, list) else "value"
         raise TableFault(f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", number)
-    if isinstance(found.get("hits"), dict) and "hits" in found["hits"]:
+    if isinstance(value.get("hits"), dict) and "hits" in value["hits"]:
         raise TableFault(f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", number)
-    if len(found) == 1 and _BULK.issuperset(found) and isinstance(next(iter(found.values())), dict):
+    if len(value) == 1 and _BULK.issuperset(value) and isinstance(next(iter(value.values())), dict):
         raise TableFault("an action of the bulk API; export the documents alone", number)
-    inside = (found.get("_source") or {}) if wrapped else found
+    inside = (value.get("_source") or {}) if wrapped else value
     if not isinstance(inside, dict):
         raise TableFault(f"a JSON value in _source, wanted an object; {_ONE_A_LINE}", number)
     return inside
@@ -350,15 +350,15 @@ def _open_json(path: str, etag: str | None) -> TextTable | None:
         if not line.strip():
             continue
         try:
-            found = _object(number, line)
+            fields = _object(number, line)
         except TableFault:
             if wrapped is None:
                 raise  # the file is none of JSON lines
             continue
-        inside = isinstance(found.get("_source"), dict)
+        inside = isinstance(fields.get("_source"), dict)
         if wrapped not in (None, inside):
             raise TableFault("some objects are wrapped in _source, some are not; write all in one way", number)
-        wrapped, own = inside, found["_source"] if inside else found
+        wrapped, own = inside, fields["_source"] if inside else fields
         head.append((number, own))
         names |= dict.fromkeys(map(encodable, own))
         if len(head) == HEAD_OBJECTS or read > HEAD_BYTES:
@@ -367,8 +367,8 @@ def _open_json(path: str, etag: str | None) -> TextTable | None:
 
 
 def _open_csv(path: str, etag: str | None) -> TextTable | None:
-    found, head = lines_of(path, etag), b""
-    while len(head) < _CSV_HEAD_BYTES and (line := next(found, b"")):
+    lines, head = lines_of(path, etag), b""
+    while len(head) < _CSV_HEAD_BYTES and (line := next(lines, b"")):
         head += line
     if not head.strip():
         return None
@@ -377,7 +377,7 @@ def _open_csv(path: str, etag: str | None) -> TextTable | None:
     text = head.decode("utf-8-sig", "surrogateescape")
     first, is_tsv = re.split(r"\r|\n", text, maxsplit=1)[0], re.search(r"\.tsv(\.\w+)?$", path.lower()) is not None
     plain = re.sub(r'"[^"]*"', "", first)
-    delimiter = "\t" if is_tsv else next((one for one in (",", ";", "\t") if one in plain), ",")
+    delimiter = "\t" if is_tsv else next((mark for mark in (",", ";", "\t") if mark in plain), ",")
     quote = "" if is_tsv and '"' not in first else '"'
     records = _csv_records(io.StringIO(text, newline=""), delimiter, quote)
     try:
@@ -411,5 +411,5 @@ def open_table(path: str, etag: str | None = None) -> ParquetTable | TextTable |
     except (OSError, pa.ArrowException) as error:
         if _passes(error):
             raise
-        words = one_line(getattr(error, "strerror", None) or error, 200)
-        raise TableFault(f"cannot be read ({words}); make it readable") from error
+        why = one_line(getattr(error, "strerror", None) or error, 200)
+        raise TableFault(f"cannot be read ({why}); make it readable") from error

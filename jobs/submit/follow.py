@@ -23,7 +23,7 @@ def follow(
     job_id: str,
     write: Callable[[str], None],
     patience: float = PATIENCE_SECONDS,
-    note: Callable[[str], None] = lambda words: None,
+    note: Callable[[str], None] = lambda message: None,
 ) -> SubmittedJob:
     """Passes on what a job prints, each text once and none of another job, and returns the job when it has ended.
 
@@ -49,8 +49,8 @@ def follow(
                 note(f"the job server {server.address} does not answer; it is asked again for {patience:g} s")
             is_away = True
             if time.monotonic() - answered > patience:
-                words = f"--address {server.address}: no answer for {patience:g} s; the job {job_id} may work on"
-                raise Stopped("cluster-away", f"{words}; follow it again later, or see dmqr runs RUN") from error
+                message = f"--address {server.address}: no answer for {patience:g} s; the job {job_id} may work on"
+                raise Stopped("cluster-away", f"{message}; follow it again later, or see dmqr runs RUN") from error
         else:
             answered = time.monotonic()
             if text is not None or is_away or job.status != "RUNNING":
@@ -62,8 +62,8 @@ def follow(
             if ended:
                 return job
             if answered - heard > LOST_SECONDS:
-                words = f"--address {server.address}: the job {job_id} is said to run, and its machine gives no log"
-                raise Stopped("cluster-away", f"{words}: its driver may be gone; see dmqr runs RUN, and submit it again")
+                message = f"--address {server.address}: the job {job_id} is said to run, and its machine gives no log"
+                raise Stopped("cluster-away", f"{message}: its driver may be gone; see dmqr runs RUN, and submit it again")
         if is_away or job is None or not job.ended:
             time.sleep(max(POLL_SECONDS, shown / CHARACTERS_PER_SECOND))
 

@@ -42,14 +42,14 @@ def submission_id(config: Config, sent: SentConfig, verb: Verb) -> str:
 
 def _contents(sent: SentConfig, values: Mapping[str, Any]) -> dict[str, str]:
     """Returns path -> the hash of a file that is sent; of one that is here, its size and time stand for the content."""
-    found = {}
+    contents = {}
     for path in sorted(set(_texts(values))):
         if (file := sent.files.get(path)) is not None:
-            found[path] = hashlib.sha256(file.read_bytes()).hexdigest()
+            contents[path] = hashlib.sha256(file.read_bytes()).hexdigest()
         elif os.path.isabs(path) and os.path.isfile(path):
             stat = os.stat(path)
-            found[path] = f"{stat.st_size} {stat.st_mtime_ns}"
-    return found
+            contents[path] = f"{stat.st_size} {stat.st_mtime_ns}"
+    return contents
 
 
 def _texts(values: Any) -> Iterator[str]:
@@ -72,8 +72,8 @@ def attempts(jobs: Iterable[SubmittedJob], base: str) -> list[SubmittedJob]:
 
 def next_id(jobs: Iterable[SubmittedJob], base: str) -> str:
     """Returns the id of the next attempt."""
-    made = attempts(jobs, base)
-    return f"{base}-{parsed_id(made[-1].id)[1] + 1}" if made else base
+    earlier = attempts(jobs, base)
+    return f"{base}-{parsed_id(earlier[-1].id)[1] + 1}" if earlier else base
 
 
 def parsed_id(job_id: str) -> tuple[str, int]:

@@ -48,9 +48,9 @@ def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
     kubernetes = config.cluster.kubernetes
     pools = fixed_pools(pools_of_arms(config, arms_of(config)) if verb == "ablate" else requested_pools(config))
     sent = sent_config(config, FOLDER)
-    place = f"{FOLDER}/{Path(config_path).name}"
+    config_file = f"{FOLDER}/{Path(config_path).name}"
     values = sent.values | {"cluster": sent.values["cluster"] | _sizes(config, pools)}
-    files = {place: yaml.safe_dump(values, sort_keys=False, allow_unicode=True).encode()}
+    files = {config_file: yaml.safe_dump(values, sort_keys=False, allow_unicode=True).encode()}
     if (prices := Path(config_path).with_name("prices.yaml")).exists():
         files[f"{FOLDER}/prices.yaml"] = prices.read_bytes()
     files |= {at: file.read_bytes() for at, file in sent.files.items()}
@@ -64,22 +64,22 @@ def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
         "service_account": json.dumps(kubernetes.service_account),
         "secrets": json.dumps([{"secretRef": {"name": kubernetes.secret}}] if kubernetes.secret else []),
         "files": json.dumps(items),
-        "entrypoint": json.dumps(shlex.join(["dmqr", verb, place])),
+        "entrypoint": json.dumps(shlex.join(["dmqr", verb, config_file])),
         "ray_version": importlib.metadata.version("ray"),
         "grace_seconds": str(_KILL_SECONDS if grace is None else math.ceil(grace) + _HAND_BACK_SECONDS),
     }
     head, mark, group = _TEMPLATE.read_text(encoding="utf-8").partition(_WORKER_GROUP)
     job = Template(head).substitute(common)
-    for one in worker_groups(pools):
-        quantities = {"cpu": str(one.cpus), "memory": f"{one.memory_gib}Gi"} | (
-            {"nvidia.com/gpu": str(one.gpus)} if one.gpus else {}
+    for workers in worker_groups(pools):
+        quantities = {"cpu": str(workers.cpus), "memory": f"{workers.memory_gib}Gi"} | (
+            {"nvidia.com/gpu": str(workers.gpus)} if workers.gpus else {}
         )
         own = {
-            "group": one.name,
-            "pods": str(one.pods),
-            "worker_image": json.dumps((one.gpus and kubernetes.gpu_image) or kubernetes.image),
+            "group": workers.name,
+            "pods": str(workers.pods),
+            "worker_image": json.dumps((workers.gpus and kubernetes.gpu_image) or kubernetes.image),
             "quantities": json.dumps(quantities),
-            "shared_memory": f"{one.memory_gib // 2}Gi",
+            "shared_memory": f"{workers.memory_gib // 2}Gi",
         }
         job += Template(mark + group).substitute(common | own)
     return f"{yaml.dump(config_map, Dumper=_Dumper, sort_keys=False, allow_unicode=True)}---\n{job}"
@@ -120,12 +120,12 @@ def _config_map(name: str, namespace: str, files: Mapping[str, bytes]) -> tuple[
 
 def _sizes(config: Config, pools: Mapping[str, Pool]) -> dict[str, Any]:
     """Returns the sections of pools with what the config leaves open."""
-    found = {}
+    sections = {}
     for name, pool in pools.items():
         if stage_of_pool(name) == name:  # others are sized by the key of the first one
             given = getattr(config.cluster, name).model_dump(mode="json", exclude_none=True)
-            found[name] = {"workers": pool.workers, "cpus": pool.cpus} | given
-    return found
+            sections[name] = {"workers": pool.workers, "cpus": pool.cpus} | given
+    return sections
 
 
 class _Dumper(yaml.SafeDumper):

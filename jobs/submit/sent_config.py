@@ -55,9 +55,9 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
         if Path(path).stat().st_size >= MOST_BYTES:
             return absolute_path(path)
         file = Path(path).absolute()
-        place = {file: place for place, file in files.items()}.get(file, f"{folder}/files/{len(files) + 1}/{file.name}")
-        files[place] = file
-        return place
+        target = {file: target for target, file in files.items()}.get(file, f"{folder}/files/{len(files) + 1}/{file.name}")
+        files[target] = file
+        return target
 
     values = _Paths(config, text, absolute_path).changed()
     values.setdefault("cluster", {})["address"] = "auto"
@@ -86,7 +86,7 @@ class _Paths:
         if "runs" in ablate:
             ablate["runs"] = {name: self._path(path, Names.TEXT) for name, path in ablate["runs"].items()}
         for key, several in ablate.get("grid", {}).items():
-            ablate["grid"][key] = [self._at(key, one, {}) for one in several]
+            ablate["grid"][key] = [self._at(key, value, {}) for value in several]
         return values
 
     def _at(self, key: str, value: Any, arm: Mapping[str, Any]) -> Any:
@@ -104,12 +104,12 @@ class _Paths:
 
     def _part(self, value: Any, field: Field) -> Any:
         if field.names is Names.STRATEGIES and isinstance(value, list):
-            return [self._strategy(one) for one in value]
+            return [self._strategy(inner) for inner in value]
         if isinstance(value, dict):
             kind = value.get("kind")
-            return {name: self._inside(name, one, field, field.inside(name, kind)) for name, one in value.items()}
+            return {name: self._inside(name, inner, field, field.inside(name, kind)) for name, inner in value.items()}
         if isinstance(value, list):
-            return [self._part(one, field) for one in value]
+            return [self._part(inner, field) for inner in value]
         return self._path(value, field.names) if isinstance(value, str) else value
 
     def _inside(self, key: str, value: Any, section: Field, field: Field) -> Any:
@@ -144,7 +144,7 @@ class _Paths:
 
 def _is_of(section: Field, classes: tuple[type, ...]) -> bool:
     models = section.model.values() if isinstance(section.model, dict) else [section.model]
-    return any(isinstance(one, type) and issubclass(one, classes) for one in models)
+    return any(isinstance(model, type) and issubclass(model, classes) for model in models)
 
 
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
@@ -160,12 +160,12 @@ def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path
             shutil.copytree(package, folder / package.name, ignore=_LEFT_OUT)
         else:
             shutil.copyfile(package, folder / package.name)
-    for place, file in sent.files.items():
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, folder / place)
-    place = f"{FOLDER}/{config_name}"
+    for target, file in sent.files.items():
+        (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / target)
+    target = f"{FOLDER}/{config_name}"
     (folder / FOLDER).mkdir(exist_ok=True)
-    (folder / place).write_text(yaml.safe_dump(sent.values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / target).write_text(yaml.safe_dump(sent.values, sort_keys=False, allow_unicode=True), encoding="utf-8")
     if prices.exists():
         shutil.copyfile(prices, folder / FOLDER / "prices.yaml")
     with suppress(importlib.metadata.PackageNotFoundError):  # `importlib.metadata` reads it on nodes without us
@@ -173,4 +173,4 @@ def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path
         about = folder / f"dmqr-{version}.dist-info"
         about.mkdir()
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dmqr\nVersion: {version}\n", encoding="utf-8")
-    return place
+    return target

@@ -64,15 +64,15 @@ def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
     """Sends a job, unless one of its attempts works already; returns its id, and whether it is new."""
     for _ in range(_TRIES):
         jobs = server.jobs()
-        working = next((one for one in reversed(attempts(jobs, job.base)) if not one.ended), None)
+        working = next((attempt for attempt in reversed(attempts(jobs, job.base)) if not attempt.ended), None)
         if working is not None:
             return working.id, False
         job_id = next_id(jobs, job.base)
         with work_folder() as folder:
             path = Path(job.config_path)
-            place = write_package(folder, job.sent, path.name, path.with_name("prices.yaml"))
+            config_file = write_package(folder, job.sent, path.name, path.with_name("prices.yaml"))
             environment = {"working_dir": str(folder), **{name: list(listed) for name, listed in job.packages.items()}}
-            entrypoint = shlex.join(["python", "-m", "jobs", job.verb, place])
+            entrypoint = shlex.join(["python", "-m", "jobs", job.verb, config_file])
             if server.submit(job_id, entrypoint, environment, job.metadata):
                 return job_id, True
     raise ConfigError(

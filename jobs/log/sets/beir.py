@@ -31,8 +31,8 @@ def split_of(rest: str, where: str) -> BeirSplit:
     splits = _splits(folder)
     chosen = split or (splits[0] if len(splits) == 1 else DEFAULT_SPLIT)
     if chosen not in splits:
-        words = f"{where}: beir:{rest}: no judgements {QRELS}/{chosen}{_ENDING} in {folder}{nearest(chosen, splits)}"
-        raise ConfigError("test-collection", f"{words}; name one as beir:{folder}/SPLIT")
+        message = f"{where}: beir:{rest}: no judgements {QRELS}/{chosen}{_ENDING} in {folder}{nearest(chosen, splits)}"
+        raise ConfigError("test-collection", f"{message}; name one as beir:{folder}/SPLIT")
     return BeirSplit(f"{folder}/{QUERIES}", f"{folder}/{QRELS}/{chosen}{_ENDING}")
 
 
@@ -56,11 +56,11 @@ def _folder(rest: str, where: str) -> tuple[str, str]:
 
 
 def _splits(folder: str) -> list[str]:
-    place = f"{folder}/{QRELS}"
-    if remote(place):
-        names = [entry.key for entry in open_storage(place).list() if "/" not in entry.key]
+    qrels = f"{folder}/{QRELS}"
+    if remote(qrels):
+        names = [entry.key for entry in open_storage(qrels).list() if "/" not in entry.key]
     else:
-        names = os.listdir(place) if os.path.isdir(place) else []
+        names = os.listdir(qrels) if os.path.isdir(qrels) else []
     return sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING) and name[0] not in "._")
 
 
@@ -82,11 +82,11 @@ def judged_queries(files: BeirSplit) -> SetQueries:
 
 def _query(line: str, place: str) -> dict[str, str | None]:
     try:
-        found = json.loads(line)
-        query_id, text, metadata = found["_id"], found["text"], found.get("metadata") or {}
+        fields = json.loads(line)
+        query_id, text, metadata = fields["_id"], fields["text"], fields.get("metadata") or {}
         if not isinstance(query_id, str | int) or not isinstance(text, str) or not isinstance(metadata, dict):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
-        words = f"is no query of BEIR, an object with _id and text; correct it: {line[:80]!r}"
-        raise LogError("log-files", f"{place}: {words}") from None
+        message = f"is no query of BEIR, an object with _id and text; correct it: {line[:80]!r}"
+        raise LogError("log-files", f"{place}: {message}") from None
     return {name: as_text(value) for name, value in metadata.items()} | {"query_id": str(query_id), "text": text}

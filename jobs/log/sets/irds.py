@@ -29,15 +29,15 @@ def data_set(dataset_id: str, part: Part, where: str) -> Any:
             "test-collection", f"{name}: wants the package ir_datasets; install it: pip install 'dmqr[irds]'"
         ) from error
     try:
-        found = ir_datasets.load(dataset_id)
+        loaded = ir_datasets.load(dataset_id)
     except KeyError as error:
         known = nearest(dataset_id, list(ir_datasets.registry))
         raise ConfigError("test-collection", f"{name}: ir_datasets has no such id{known}") from error
-    if not found.has(part):
-        has = ", ".join(one for one in get_args(Part) if found.has(one)) or "nothing that is read here"
-        words = f"has no {part} (it has {has}); name another, often the id with /train, /dev or /test, or without"
-        raise ConfigError("test-collection", f"{name}: {words}")
-    return found
+    if not loaded.has(part):
+        has = ", ".join(each for each in get_args(Part) if loaded.has(each)) or "nothing that is read here"
+        message = f"has no {part} (it has {has}); name another, often the id with /train, /dev or /test, or without"
+        raise ConfigError("test-collection", f"{name}: {message}")
+    return loaded
 
 
 @contextmanager
@@ -48,22 +48,22 @@ def _fetching(dataset_id: str, where: str) -> Iterator[None]:
     except DmqrError:
         raise
     except Exception as error:  # ir_datasets passes on what its libraries raise, and has errors of its own
-        words = f"cannot be read: {type(error).__name__}: {one_line(error)}"
+        message = f"cannot be read: {type(error).__name__}: {one_line(error)}"
         remedy = "look whether its server can be reached, or put its files where `ir_datasets` says (IR_DATASETS_HOME)"
-        raise ConfigError("test-collection", f"{where}: irds:{dataset_id}: {words}; {remedy}") from error
+        raise ConfigError("test-collection", f"{where}: irds:{dataset_id}: {message}; {remedy}") from error
 
 
 def queries(dataset_id: str, where: str) -> pa.Table:
     """Returns the queries: `query_id`, `text` (what the set takes for it, such as a title), and the other fields as text."""
-    found = data_set(dataset_id, "queries", where)
+    loaded = data_set(dataset_id, "queries", where)
     with _fetching(dataset_id, where):
-        return table_of([_query(one) for one in found.queries_iter()])
+        return table_of([_query(query) for query in loaded.queries_iter()])
 
 
-def _query(one: Any) -> dict[str, str | None]:
-    row = {name: as_text(value) for name, value in zip(one._fields, one, strict=True) if not isinstance(value, bytes)}
-    text = one.default_text() if hasattr(one, "default_text") else row.get("text")
-    return row | {"query_id": str(one.query_id), "text": text}
+def _query(query: Any) -> dict[str, str | None]:
+    row = {name: as_text(value) for name, value in zip(query._fields, query, strict=True) if not isinstance(value, bytes)}
+    text = query.default_text() if hasattr(query, "default_text") else row.get("text")
+    return row | {"query_id": str(query.query_id), "text": text}
 
 
 def content_hash(table: pa.Table) -> str:
@@ -76,10 +76,10 @@ def content_hash(table: pa.Table) -> str:
 
 def judgements(dataset_id: str, where: str) -> Iterator[tuple[str, str, int]]:
     """Yields query_id, doc_id and grade; arguments and errors are those of `queries`."""
-    found = data_set(dataset_id, "qrels", where)
+    loaded = data_set(dataset_id, "qrels", where)
     with _fetching(dataset_id, where):
-        for one in found.qrels_iter():
-            yield str(one.query_id), str(one.doc_id), int(one.relevance)
+        for judgement in loaded.qrels_iter():
+            yield str(judgement.query_id), str(judgement.doc_id), int(judgement.relevance)
 
 
 def documents(dataset_id: str, where: str, progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
@@ -87,12 +87,12 @@ def documents(dataset_id: str, where: str, progress: Callable[[int, int], None])
 
     `progress` hears of documents read, and of all where the set knows their number, else of those read.
     """
-    found = data_set(dataset_id, "docs", where)
-    kind, done = found.docs_cls(), 0
+    loaded = data_set(dataset_id, "docs", where)
+    kind, done = loaded.docs_cls(), 0
     hints = get_type_hints(kind)
     names = [name for name in kind._fields if hints.get(name) is not bytes]
     with _fetching(dataset_id, where):
-        total, rows = found.docs_count() if hasattr(found, "docs_count") else 0, iter(found.docs_iter())
+        total, rows = loaded.docs_count() if hasattr(loaded, "docs_count") else 0, iter(loaded.docs_iter())
         while (some := list(islice(rows, _ROWS))) or not done:
             columns = [pa.array([as_text(getattr(row, name)) for row in some], pa.string()) for name in names]
             yield pa.record_batch(columns, names)

@@ -29,7 +29,7 @@ class SetName(NamedTuple):
 def set_name(path: str) -> SetName | None:
     """Returns the name of a data set; None: it is a path."""
     kind, colon, rest = path.partition(":")
-    return next((SetName(one, rest) for one in KINDS if colon and one == kind), None)
+    return next((SetName(known, rest) for known in KINDS if colon and known == kind), None)
 
 
 def set_names(paths: str | Sequence[str]) -> list[SetName]:
@@ -48,5 +48,5 @@ def moved(path: str, change: Callable[[str], str]) -> str:
 
 def left_out_words(counts: Mapping[str, int]) -> str:
     """Returns the end of a line about a log, by the counts of its plan: how many queries of other splits are left out."""
-    found = counts.get("left_out", 0)
-    return f"; {found:,} queries of other splits left out" if found else ""
+    number = counts.get("left_out", 0)
+    return f"; {number:,} queries of other splits left out" if number else ""

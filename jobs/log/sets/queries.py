@@ -18,13 +18,13 @@ def query_files(name: SetName) -> list[FoundFile]:
     if name.kind == "irds":
         rows = irds.queries(name.rest, _WHERE)
         return [FoundFile(str(name), "", rows.nbytes, irds.content_hash(rows))]
-    found = []
+    listed = []
     for path in split_of(name.rest, _WHERE) if name.kind == "beir" else (name.rest,):
         files = [file for file in files_at(path) if file.path == path]
         if not files:
             raise LogError("log-files", f"{_WHERE}: {path}: no such file; correct it")
-        found += files
-    return found
+        listed += files
+    return listed
 
 
 def set_queries(name: SetName) -> SetQueries:

@@ -37,14 +37,14 @@ def topics(path: str) -> pa.Table:
     lines = list(text_lines(path))
     text = "\n".join(line for _, line in lines)
     if re.search(r"^\s*<top\s*>", text, re.IGNORECASE | re.MULTILINE):
-        found = list(_of_tags(text, path))
+        parsed = list(_of_tags(text, path))
     elif text.lstrip().startswith("<"):
-        found = list(_of_xml(text, path))
+        parsed = list(_of_xml(text, path))
     else:
-        found = list(_of_lines(lines, path))
-    if not found:
+        parsed = list(_of_lines(lines, path))
+    if not parsed:
         raise LogError("log-files", f"log file {path}: holds no topics; name another")
-    rows = [topic | {"text": next((topic[name] for name in _TEXTS if topic.get(name)), None)} for topic in found]
+    rows = [topic | {"text": next((topic[name] for name in _TEXTS if topic.get(name)), None)} for topic in parsed]
     table = table_of(rows)
     if table.column("text").null_count == len(table):  # so that the line about the column says which there are
         table = table.drop_columns(["text"])
@@ -57,11 +57,11 @@ def _of_tags(text: str, path: str) -> Iterator[Topic]:
         fields: dict[str, list[str]] = {}
         tag, at = "", 0
         body = re.split(r"(?i)</top\s*>", whole)[0]
-        for found in _TAG.finditer(body):
-            if found[2].lower() not in _LABELS and body[: found.start()].rpartition("\n")[2].strip():
+        for match in _TAG.finditer(body):
+            if match[2].lower() not in _LABELS and body[: match.start()].rpartition("\n")[2].strip():
                 continue  # in the middle of a text
-            fields.setdefault(tag, []).append(body[at : found.start()])
-            tag, at = "" if found[1] else found[2].lower(), found.end()
+            fields.setdefault(tag, []).append(body[at : match.start()])
+            tag, at = "" if match[1] else match[2].lower(), match.end()
         fields.setdefault(tag, []).append(body[at:])
         values = {tag: _plain(tag, " ".join(parts)) for tag, parts in fields.items() if tag}
         query_id = values.pop("num", "")
@@ -72,8 +72,8 @@ def _of_tags(text: str, path: str) -> Iterator[Topic]:
 
 def _plain(tag: str, text: str) -> str:
     """Returns the text of a field without its label, in one line."""
-    found = " ".join(html.unescape(text).split())
-    return re.sub(rf"^{_LABELS[tag]}\s*:\s*", "", found, flags=re.IGNORECASE) if tag in _LABELS else found
+    plain = " ".join(html.unescape(text).split())
+    return re.sub(rf"^{_LABELS[tag]}\s*:\s*", "", plain, flags=re.IGNORECASE) if tag in _LABELS else plain
 
 
 def _of_xml(text: str, path: str) -> Iterator[Topic]:
@@ -82,17 +82,17 @@ def _of_xml(text: str, path: str) -> Iterator[Topic]:
         root = ET.fromstring(text)
     except ET.ParseError as error:
         raise LogError("log-files", f"log file {path}: is no XML: {one_line(error)}; correct it") from error
-    for number, one in enumerate(root, 1):
+    for number, entry in enumerate(root, 1):
         fields: dict[str, list[str]] = {}
-        for element in one:
+        for element in entry:
             fields.setdefault(element.tag, []).append(" ".join("".join(element.itertext()).split()))
         values: dict[str, str] = {tag: "; ".join(filter(None, parts)) for tag, parts in fields.items()}
-        given = {name: value.strip() for name, value in one.attrib.items()} | values
+        given = {name: value.strip() for name, value in entry.attrib.items()} | values
         query_id = next((given[name] for name in _IDS if given.get(name)), None)
         if query_id is None:
-            words = f"has no id (an attribute or element {', '.join(_IDS[:3])}); give it one"
-            raise LogError("log-files", f"log file {path}, topic {number}: {words}")
-        own = " ".join((one.text or "").split())
+            message = f"has no id (an attribute or element {', '.join(_IDS[:3])}); give it one"
+            raise LogError("log-files", f"log file {path}, topic {number}: {message}")
+        own = " ".join((entry.text or "").split())
         topic: Topic = {"query_id": query_id}
         if own:
             topic["text"] = own
@@ -105,8 +105,8 @@ def _of_lines(lines: list[tuple[int, str]], path: str) -> Iterator[Topic]:
     for number, line in lines:
         query_id, tab, query = line.partition("\t")
         if not tab or not query_id.strip():
-            words = f"is neither <top>, nor XML, nor id, tab and query; correct it: {line[:80]!r}"
-            raise LogError("log-files", f"log file {path}, line {number}: {words}")
+            message = f"is neither <top>, nor XML, nor id, tab and query; correct it: {line[:80]!r}"
+            raise LogError("log-files", f"log file {path}, line {number}: {message}")
         if number == 1 and query_id.strip().lower() in _HEADERS:
             continue
         yield {"query_id": query_id.strip(), "text": query.strip()}
