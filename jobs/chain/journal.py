@@ -136,11 +136,6 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], Counter[tuple[Any, .
     return rows, sends
 
 
-def row_key(row: Row) -> Key:
-    """Returns the key of a row of COMPLETIONS."""
-    return Key(*(row[name] for name in Key._fields))
-
-
 def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]], schema: pa.Schema = COMPLETIONS) -> None:
     """Stores rows as one Parquet file."""
     sink = pa.BufferOutputStream()

@@ -122,8 +122,3 @@ def of_arms(ids: pa.Array, table: pa.Table, work: SharedWork, column: str) -> pa
     columns = flattened(ids, table, column)
     arms = pa.array([one.arm for one in work.answers], pa.string())
     return stored_table(STORED[column], columns | {"arm": arms.take(columns["answer"])})
-
-
-def judged_table(ids: pa.Array, table: pa.Table) -> pa.Table:
-    """Returns the rows of judgements/."""
-    return stored_table(STORED["judgements"], flattened(ids, table, "judgements"))

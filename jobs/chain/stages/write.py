@@ -22,7 +22,6 @@ from jobs.chain.stages.stored_rows import (
     candidates_table,
     costs_columns,
     flattened,
-    judged_table,
     of_arms,
     results_of,
     scores_table,
@@ -83,7 +82,7 @@ class Write:
             tables["answers"] = of_arms(ids, table, work, "answers")
             counts["answers"] = tables["answers"].num_rows
         if work.doing("judge"):
-            tables["judgements"] = judged_table(ids, table)
+            tables["judgements"] = stored_table(STORED["judgements"], flattened(ids, table, "judgements"))
             counts["judgements"] = tables["judgements"].num_rows
         for name, rows in tables.items():
             if rows.num_rows:

@@ -124,9 +124,8 @@ class Iterate(LlmStage):
                 of.note_lists(fused.best())
                 candidates = fused.fuse(of.answer, self._texts).candidates
                 of.rankings.append(BlockCandidates(fused.hits.doc_ids, fused.pages, {at: candidates}))
-                texts_of = (
-                    self._texts[of.answer.documents] if of.answer.drops else None
-                )  # other arms may drop what this one keeps
+                # other arms may drop what this one keeps
+                texts_of = self._texts[of.answer.documents] if of.answer.drops else None
                 parts.append(merged(of.rankings, table.num_rows, of.answer, of.rounds, texts_of))
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, of.answer.retrieved)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.run.shards import write_table
 from cluster.run.stage import shard_of, stopping
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.counts import with_counts
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.searches import Wanted, charge
+from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.tables import ARM_CORRECTION
@@ -107,10 +107,6 @@ class SearchWeb:
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
         table = with_appended(table, "errors", [list(of.values()) for of in errors])
-        if flat := [row for _, of in sorted(pages.items()) for row in of]:
-            rows_of_web = pa.Table.from_pylist(
-                [dict(zip(STORED["web"].names, row, strict=True)) for row in flat], STORED["web"]
-            )
-            file = write_table(self._storage, "web", shard_of(table), rows_of_web)
-            table = with_appended(table, "stored", [[{"table": "web"} | file._asdict()], *([[]] * (table.num_rows - 1))])
+        found = [dict(zip(STORED["web"].names, row, strict=True)) for _, of in sorted(pages.items()) for row in of]
+        table = with_stored(table, self._storage, {"web": pa.Table.from_pylist(found, STORED["web"])})
         return with_counts(with_appended(table, "costs", spent), counts)

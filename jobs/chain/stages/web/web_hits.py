@@ -19,12 +19,10 @@ CUT = "text_cut"
 """The reason of a note on a text of which only the beginning was searched."""
 PARTIAL = "partial_list"
 """The reason of a note on a search that some of the server's search engines did not answer."""
-_OfRetriever = Mapping[str, WebSearches]
-"""Searches of the web, by key of `SharedWork.retrievers`."""
 
 
 def with_web(
-    table: pa.Table, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: _OfRetriever
+    table: pa.Table, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: Mapping[str, WebSearches]
 ) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Returns a block with the errors of its searches of the web, and the rows that it has for the table web/."""
     for key, one in searches.items():
@@ -34,7 +32,7 @@ def with_web(
 
 
 def _stored_pages(
-    query_ids: pa.Array, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: _OfRetriever
+    ids: pa.Array, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: Mapping[str, WebSearches]
 ) -> pa.Table:
     """Returns the rows of web/: each search of the web of each query under the first arm that has it, by rows and texts."""
     rows: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}
@@ -53,7 +51,7 @@ def _stored_pages(
                 if arm is not None and (text.row, retrievers[name], sent) not in rows:
                     hits = of.hits[text.search]
                     rows[text.row, retrievers[name], sent] = [
-                        (query_ids[text.row].as_py(), arm, name, sent, rank, hit.doc_id, hit.url, hit.title, hit.text)
+                        (ids[text.row].as_py(), arm, name, sent, rank, hit.doc_id, hit.url, hit.title, hit.text)
                         for rank, hit in enumerate(hits, start=1)
                     ]
     flat = [row for _, of_search in sorted(rows.items(), key=lambda one: one[0][0]) for row in of_search]
