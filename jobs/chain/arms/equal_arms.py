@@ -49,6 +49,7 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     unused |= {"rrf": {"divide"}, "minmax": {"k", "divide"}}.get(fuse.method, set())
     unused |= {"duplicate_chars"} if fuse.duplicates == "keep" else set()
     unused |= {"keep"} if fuse.duplicates == "keep" and answer.reranker is None else set()  # `answer.keep` says how many count
+    unused -= {"k", "keep"} if config.iterate is not None else set()  # rounds are merged by them
     weights: Mapping[str, float] = {"original": 1.0} | {one.name: one.weight for one in rewriting.pool}
     lists = {
         f"{strategy}/{retriever}": list_weight(fuse.weights, strategy, retriever, weight)

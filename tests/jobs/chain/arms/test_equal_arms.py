@@ -106,6 +106,12 @@ def test_the_original_is_the_config_where_nothing_is_rewritten(make: Make) -> No
     assert arms["original"]["same_as"] == "full"
 
 
+@pytest.mark.parametrize("key", ["fuse.k", "fuse.keep"])
+def test_rounds_are_merged_by_ranks_of_all_candidates(make: Make, values: dict[str, Any], key: str) -> None:
+    rounds = {"by": "bm25", "below": 9, "engine": values["rewrite"]["engine"]}
+    assert not noted(make({"grid": {key: [40]}}, iterate=rounds))["full"]["also"]
+
+
 def test_an_oracle_chooses_among_arms_that_are_made(make: Make) -> None:
     arms = {"both": {"rewrite.select": {"kind": "oracle_k", "k": 2}}, "best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}}
     found = noted(make({"arms": {"two": {"rewrite.strategies": ["general"]}} | arms}))
