@@ -12,7 +12,7 @@ from jobs.chain.arms.equal_arms import distinct_arms, system
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.shared_work import Answer, RewriteGate, Search, SharedWork
-from jobs.chain.arms.tasks import arm_tasks, judge_tasks
+from jobs.chain.arms.tasks import Names, arm_tasks, judge_tasks
 from jobs.chain.arms.texts import ArmTexts, rewriting_identity
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
@@ -81,7 +81,7 @@ def compile_run(prepared: Prepared) -> Compiled:
 def _compiled(
     arms: Sequence[Arm], checked: Mapping[str, CheckedArm], state: Callable[[SearchedIndex], Any], keep: int, *, sources: bool
 ) -> Compiled:
-    first, names = checked[arms[0].name], dict[str, str]()
+    first, names = checked[arms[0].name], Names()
     texts, lists = ArmTexts(first), ArmLists(checked.values(), state)
     judged, rerankers = judge_tasks(first.config, first.steps), dict[str, ScoredBy]()
     answers, parts, systems = [], {}, dict[str, Hashable]()

@@ -16,6 +16,8 @@ from rewriters.steps.step import LlmStep
 RELEVANCE, ACCURACY, CRITERIA = "relevance", "accuracy", "criteria"
 _OF_REQUESTS: dict[str, Any] = {"engine": True, "prompt": True, "variables": True, "decoding": True, "labels": {"grades"}}
 """Settings whose content counts, and not their names."""
+Names = dict[str, dict[str, str]]
+"""Name of a prompt's file -> digest of what is asked -> the name of the tasks that ask it."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class LlmTask:
         return self.settings
 
 
-def arm_tasks(config: Config, steps: ReadySteps, arm: str, names: dict[str, str]) -> dict[str, LlmTask]:
-    """Returns key of the config -> task of an arm, but those of the judge; `names`: of earlier arms -> what they ask."""
+def arm_tasks(config: Config, steps: ReadySteps, arm: str, names: Names) -> dict[str, LlmTask]:
+    """Returns key of the config -> task of an arm, but those of the judge; `names`: of earlier ones."""
     return {
         section: _task(section, settings, steps.of_results[section], config, arm, names)
         for section, settings in config.steps.items()
@@ -74,19 +76,17 @@ def arm_tasks(config: Config, steps: ReadySteps, arm: str, names: dict[str, str]
 
 def judge_tasks(config: Config, steps: ReadySteps) -> dict[str, LlmTask]:
     """Returns key of the config -> task of the judge, which is the same for all arms, since it measures them."""
-    kinds, names = {} if config.judge is None else config.judge.kinds, dict[str, str]()
+    kinds, names = {} if config.judge is None else config.judge.kinds, Names()
     return {
         f"judge.{kind}": _task(f"judge.{kind}", settings, steps.judge[kind], config, kind, names)
         for kind, settings in kinds.items()
     }
 
 
-def _task(
-    section: str, settings: PromptSettings, ready: ReadyStep, config: Config, asked_for: str, names: dict[str, str]
-) -> LlmTask:
-    """Returns a task; a name that stands for something else already gets that of the arm or judgement that it is asked for."""
+def _task(section: str, settings: PromptSettings, ready: ReadyStep, config: Config, asked_for: str, names: Names) -> LlmTask:
+    """Returns a task; where its name stands for something else already, it has that of the arm or judgement that asks first."""
     engine = AnsweredBy(ready.engine, ready.engine_identity)
-    name, asked = ready.step.name, digest([ready.identity(), engine.key])
-    if names.setdefault(name, asked) != asked:
-        name = f"{name} of {asked_for.replace('@', ' ')}"
+    known = names.setdefault(ready.step.name, {})
+    own = f"{ready.step.name} of {asked_for.replace('@', ' ')}" if known else ready.step.name
+    name = known.setdefault(digest([ready.identity(), engine.key]), own)
     return LlmTask(section, name, settings, ready.step, engine, ready.decoding, tuple(config.rewrite.guards.mask))

@@ -112,6 +112,13 @@ def test_rounds_are_merged_by_ranks_of_all_candidates(make: Make, values: dict[s
     assert not noted(make({"grid": {key: [40]}}, iterate=rounds))["full"]["also"]
 
 
+def test_arms_that_ask_the_same_call_it_by_one_name(make: Make, values: dict[str, Any]) -> None:
+    changes = {"answer.decoding": {"max_tokens": 99}}
+    arms = {"one": changes, "two": changes | {"fuse.method": "rrf"}}
+    work = make({"arms": arms}, answer={"engine": values["rewrite"]["engine"]}).compiled.work
+    assert {one.tasks["answer"].name for one in work.answers} == {"answer", "answer of one"}
+
+
 def test_an_oracle_chooses_among_arms_that_are_made(make: Make) -> None:
     arms = {"both": {"rewrite.select": {"kind": "oracle_k", "k": 2}}, "best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}}
     found = noted(make({"arms": {"two": {"rewrite.strategies": ["general"]}} | arms}))
