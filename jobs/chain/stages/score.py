@@ -101,9 +101,10 @@ class Score:
             of = stores.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
             before, made = set(of.in_hand), set[Scored]()
             scores = fill(of, [keys[at] for at in places[number]], partial(_score, opened, texts, made))
-            users = Users(len(doc_ids))
+            pairs = {key: pair for pair, key in enumerate(dict.fromkeys(keys.values()))}
+            users = Users(len(pairs))
             for arm, own in needed[number].items():
-                users.add([arm], own)
+                users.add([arm], np.array(list({pairs[keys[at]] for at in own.tolist()}), dtype=np.int64))
             counts.update(users.counts("pairs", f"{one.settings.counted_as}@{one.model}"))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             for at, score in zip(places[number], scores, strict=True):

@@ -48,6 +48,14 @@ def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Any
     assert [[doc_id for doc_id, *_ in row[:1]] for row in results(result, reranked("replace"))] == [["d07"], [], ["d05"]]
 
 
+def test_documents_with_one_text_are_one_pair(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (documents,) = worker()._documents.values()
+    monkeypatch.setattr(documents, "texts", lambda ids, *_: ["bread"] * len(ids))
+    found = worker().scored(fused([query("yeast", ("d05", 0.5), ("d08", 0.4))]))
+    assert [one["pairs"] for one in found.spent[0]] == [1]
+    assert set(found.counts.values()) == {1}  # what the arm needs, and it alone
+
+
 def test_documents_that_are_not_those_of_the_plan_are_refused(worker: Any) -> None:
     with pytest.raises(RetrieverError, match="no document 'd99'"):
         worker()(fused([query("a", ("d99", 1.0))]))
