@@ -138,8 +138,10 @@ class WebSearches:
         self._journal.sent((self._space.name, text))
 
     def _record(self, text: str, answer: tuple[WebHit, ...] | FailedSearch) -> None:
-        """Journals an answer; a failed search is none."""
-        if not isinstance(answer, FailedSearch):
+        """Journals an answer; failed searches and partial lists are none: who does the shard again asks again."""
+        if isinstance(answer, FailedSearch | PartialAnswer):
+            self._journal.failed((self._space.name, text), self.sends[text])
+        else:
             hits = [hit._asdict() for hit in answer]
             row = {"space": self._space.name, "text": text, "hits": hits, "requests": self.sends[text], "lost": 0}
             self._journal.put(row)

@@ -1,0 +1,48 @@
+"""Searches of the web by a worker that is asked for a shard twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cluster.storage import open_storage
+from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
+from jobs.chain.store.files import Space, StoreFiles
+from jobs.chain.web.searches import WebSearches
+from retrievers.retriever import SearchText
+from retrievers.web.hits import WebHit
+from retrievers.web.retriever import FailedSearch, PartialAnswer, WebAnswer
+
+
+class Web:
+    """A search engine of which a part does not answer, and no part for one text."""
+
+    name, space, host = "web", "asked of it", "none"
+
+    def sent(self, search: SearchText) -> str:
+        return search.text
+
+    def find(self, texts: list[str], sending: Callable[[str], object]) -> Iterator[tuple[str, WebAnswer]]:
+        for text in texts:
+            sending(text)
+            hits = PartialAnswer((WebHit("web:1", "url", "title", "text", 1.0),))
+            hits.silent = "google"
+            yield text, hits if text == "tides" else FailedSearch("server_error", "it fell over")
+
+
+def test_partial_lists_and_failed_searches_are_asked_again_and_counted_as_lost(tmp_path: Path) -> None:
+    web: Any = Web()
+    files = StoreFiles(str(tmp_path / "store"), {Space("web", web.space): []})
+    wanted = {SearchText("tides"): ["a" * 32], SearchText("moon"): ["b" * 32]}
+    storage = open_storage(str(tmp_path / "run"))
+    for lost in (0, 2):
+        keeper = JournalKeeper(storage, of=OF_THE_WEB)
+        journal = ShardJournal(storage, 0, OF_THE_WEB, keeper)
+        searches = WebSearches(web, web, files, journal)
+        searches(wanted)
+        searches.save()
+        journal.merge()
+        keeper.close()
+        assert (list(searches.silent.values()), searches.sends.total(), searches.lost) == (["google"], 2, lost)
+    assert not list(tmp_path.glob("store/**/*.parquet"))
