@@ -14,6 +14,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -30,10 +31,9 @@ from jobs.config.settings import EvaluateSettings
 from jobs.counts import WITHOUT_GOLD
 from jobs.job.measure_checks import ANSWER_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
-from jobs.measure import judged_rows
-from jobs.measure.frame import ANSWERS, Frame, arms_of, of_keys, without_any
+from jobs.measure.frame import ANSWERS, Frame, arms_of, frame_of
 from jobs.measure.judged import judge_asked
-from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of, table_rows
+from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of, table_rows, wanted_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
 from rewriters.guards.words import has_answer
@@ -141,42 +141,30 @@ def _judged_frame(run: RunFolder, kind: str) -> Frame:
     if kind == ACCURACY and (alone := run.counts.get(WITHOUT_GOLD, 0)):
         notes.append(f"judged by the question alone, since they have no gold answer: {alone:,} queries")
     judge = JudgedBy(", ".join(sorted(models)) or "a judge", measures, tuple(notes), asked=judge_asked(run, kind))
-    keys = Judgements(f"{run.storage.root}: judgements/", {query_id: {} for query_id in ids}, "query_id")
-    return _frame(run, kind, measures, keys, lambda key, arm, _: grades[key, arm], judge)
+    keys = Judgements(f"{run.storage.root}: judgements/", {query_id: {} for query_id in ids}, "query_id", judge)
+    return _frame(run, kind, measures, keys, lambda key, arm, _: grades[key, arm])
 
 
 def _frame(
-    run: RunFolder, kind: str, measures: Sequence[str], keys: Judgements,
-    value_of: Callable[[str, str, str], Sequence[float]], judge: JudgedBy | None = None,
-) -> Frame:  # fmt: skip
+    run: RunFolder, kind: str, measures: Sequence[str], keys: Judgements, value_of: Callable[[str, str, str], Sequence[float]]
+) -> Frame:
     """Returns the frame of the arms that answer; one that chooses among others has its best member by the first measure.
 
     `value_of` returns the values of an answer by its key, arm and text.
     """
-    arms = answering(run)
+    names = answering(run)
+    arms = [arm for arm in arms_of(run) if arm["name"] in names] if run.is_ablation else [{"name": name} for name in names]
     with database(run) as connection:
-        counted = counted_keys(connection, run, keys)
-        places = {key: place for place, key in enumerate(counted.keys)}
-        cells = MeasuredCells(measures, arms, counted.keys, 1)
-        for row in (row for rows in judged_rows.answers(connection, run) for row in rows.to_pylist() if row["arm"] in arms):
-            for key in counted.of_query.get(row["query_id"], ()):
-                cell = cells.arms[row["arm"]], places[key]
-                cells.values[cell[0], :, cell[1]], cells.shown[cell] = value_of(key, row["arm"], row["text"]), 1
+        cells = MeasuredCells(measures, arms, counted_keys(connection, run, keys), 1)
+        answers = wanted_rows(connection, run, ("answers",), ("arm", "text"), "true ORDER BY query_id, arm")
+        for row in (row for rows in answers for row in rows.to_pylist()):
+            for key in cells.counted.of_query.get(row["query_id"], ()) if row["arm"] in cells.arms else ():
+                arm, place = cells.arms[row["arm"]], cells.places[key]
+                cells.values[arm, :, place], cells.shown[arm, place] = value_of(key, row["arm"], row["text"]), 1
         asked = asked_queries(connection, run)
-    for one in (one for one in (arms_of(run) if run.is_ablation else ()) if one.get("members") and one["name"] in arms):
-        cells.choose(one["name"], one["members"], 0)
-    return Frame(
-        arms=tuple(arms),
-        measures=tuple(measures),
-        values=cells.values,
-        condensed=cells.values,
-        unjudged=np.full(len(arms), np.nan),
-        failed=without_any(cells.shown, counted),
-        depth=1,
-        kind=kind,
-        judge=judge,
-        **of_keys(counted, asked, keys.key),
-    )
+    cells.choose(0)
+    frame = frame_of(cells, range(len(arms)), asked, keys, kind=kind)
+    return replace(frame, condensed=frame.values, unjudged=np.full(len(arms), np.nan))
 
 
 Grades = Mapping[tuple[str, str], Sequence[float]]

@@ -22,7 +22,7 @@ from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.clusters import query_clusters
-from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_queries, counted_keys, database
+from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, asked_queries, counted_keys, database
 from jobs.measure.measures import MeasuredCells, reached
 from jobs.measure.notes import nothing_measured
 from jobs.measure.significance import (
@@ -218,12 +218,6 @@ class Frame:
         means: Floats = (sums / np.bincount(self.query)).reshape(arms, measures, self.distinct)
         return means
 
-    @property
-    def first_keys(self) -> list[int]:
-        """Returns the place of the first key of each query that was not rejected, in the order of `by_query`."""
-        firsts = np.flatnonzero(np.diff(self.query, prepend=-1)).tolist()
-        return [place for place in firsts if self.query_ids[place] is not None]
-
 
 def arms_of(run: RunFolder) -> list[dict[str, Any]]:
     """Returns the arms of an ablation that are compared, as `run.json` has them.
@@ -263,67 +257,54 @@ def measure(
     )
     arms = arms_of(run) if run.is_ablation else _own_arms(run)[: 1 + alone]
     with database(run) as connection:
-        counted = counted_keys(connection, run, judgements)
-        keys = counted.keys
-        grid = MeasuredCells(names, [arm["name"] for arm in arms], keys, deepest_rank(names))
-        places = {key: place for place, key in enumerate(keys)}
-        wanted = {query_id: [(places[key], judgements.grades[key]) for key in of] for query_id, of in counted.of_query.items()}
-        for rows in judged_rows.arm_lists(connection, run, min(run.config.results, grid.depth)):
-            grid.measure(rows, wanted)
+        cells = MeasuredCells(names, arms, counted_keys(connection, run, judgements), deepest_rank(names))
+        for rows in judged_rows.arm_lists(connection, run, min(run.config.results, cells.depth)):
+            cells.measure(rows, judgements.grades)
         for rows in judged_rows.originals(connection, run, run.config.results) if alone else ():
-            grid.measure(rows, wanted)
+            cells.measure(rows, judgements.grades)
         asked = asked_queries(connection, run)
-    arm_names = tuple(arm["name"] for arm in arms)
-    least = np.array([arm.get("cut_from") or WHOLE for arm in arms], np.int64)  # one that chooses has lists of its members
-    fixed = arm_names if stay is None else stay
-    config, is_run = run.config, not run.is_ablation
-    left, whole, notes = reached(names, depths(names), arm_names, fixed, grid.shown, least, config, is_run=is_run)
+    arm_names = tuple(cells.arms)
+    least = np.array([arm.get("cut_from") or WHOLE for arm in arms], np.int64)  # an oracle has lists of its members
+    fixed, is_run = arm_names if stay is None else stay, not run.is_ablation
+    left, whole, notes = reached(names, depths(names), arm_names, fixed, cells.shown, least, run.config, is_run=is_run)
     kept = [place for place in left if {*(arms[place].get("members") or ())} <= {arm_names[at] for at in left}]
-    for arm in (arms[place] for place in kept):
-        if arm.get("members"):
-            grid.choose(arm["name"], arm["members"], whole[0] if whole else 0)
-    with np.errstate(invalid="ignore"):
-        unjudged = grid.unjudged.sum(axis=1) / grid.shown.sum(axis=1)
-    frame = Frame(
-        arms=tuple(arm_names[place] for place in kept),
-        measures=names,
-        values=grid.values[kept],
-        condensed=grid.condensed[kept],
-        unjudged=unjudged[kept],
-        failed=without_any(grid.shown[kept], counted),
-        depth=grid.depth,
-        judge=judgements.judge,
-        left_out=notes,
-        **of_keys(counted, asked, judgements.key),
-    )
-    return frame.with_measures(whole)
+    cells.choose(whole[0] if whole else 0)
+    return frame_of(cells, kept, asked, judgements, left_out=notes).with_measures(whole)
 
 
-def of_keys(counted: CountedKeys, asked: Mapping[str, AskedQuery], key: Key) -> dict[str, Any]:
-    """Returns the fields of a frame that say what its keys are, by name."""
+def frame_of(
+    cells: MeasuredCells, arms: Sequence[int], asked: Mapping[str, AskedQuery], judgements: Judgements, **fields: Any
+) -> Frame:
+    """Returns the frame of the arms at some places, with further fields."""
+    counted, names, shown = cells.counted, tuple(cells.arms), cells.shown[arms]
     query_ids = [counted.query_of[key] for key in counted.keys]
-    found = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
-    words = tuple(one.words for one in found)
-    return {
-        "keys": tuple(counted.keys),
-        "query_ids": tuple(query_ids),
-        "queries": tuple(one.query for one in found),
-        "counts": np.array([one.log_count for one in found], np.int64),
-        "judged": counted.judged,
-        "missing": counted.missing,
-        "not_committed": counted.not_committed,
-        "rejected": len(counted.rejected),
-        "clusters": query_clusters(words),
-        "words": words,
-        "key": key,
-        "unmatched": counted.unmatched,
-    }
-
-
-def without_any(lengths: Numbers, counted: CountedKeys) -> Numbers:
-    """Returns (arms,): the committed keys without a result; rejected rows, which stand last, are not among them."""
-    found: Numbers = (lengths[:, : len(counted.keys) - len(counted.rejected)] == 0).sum(axis=1)
-    return found
+    queries = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
+    words = tuple(query.words for query in queries)
+    with np.errstate(invalid="ignore"):
+        unjudged = cells.unjudged[arms].sum(axis=1) / shown.sum(axis=1)
+    return Frame(
+        arms=tuple(names[place] for place in arms),
+        measures=cells.measures,
+        keys=tuple(counted.keys),
+        query_ids=tuple(query_ids),
+        queries=tuple(query.query for query in queries),
+        counts=np.array([query.log_count for query in queries], np.int64),
+        values=cells.values[arms],
+        condensed=cells.condensed[arms],
+        unjudged=unjudged,
+        failed=(shown[:, : len(counted.keys) - len(counted.rejected)] == 0).sum(axis=1),
+        judged=counted.judged,
+        missing=counted.missing,
+        not_committed=counted.not_committed,
+        rejected=len(counted.rejected),
+        clusters=query_clusters(words),
+        depth=cells.depth,
+        key=judgements.key,
+        unmatched=counted.unmatched,
+        words=words,
+        judge=judgements.judge,
+        **fields,
+    )
 
 
 def _own_arms(run: RunFolder) -> list[dict[str, Any]]:

@@ -93,17 +93,17 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> CountedKeys:
     """Returns which judged keys count; registers the query_ids of those in the log as table `wanted`."""
-    found = query_of(connection, run, judgements)
+    query_ids = query_of(connection, run, judgements)
     pending = not_committed(connection, run)
     of_query: dict[str, list[str]] = {}
-    for key, query_id in sorted(found.items(), key=lambda pair: (pair[1] or "", pair[0])):
+    for key, query_id in sorted(query_ids.items(), key=lambda pair: (pair[1] or "", pair[0])):
         if query_id is not None and query_id not in pending:
             of_query.setdefault(query_id, []).append(key)
     example, (table, column) = None, _PLACES[judgements.key]
-    if not found and judgements.grades:
+    if not query_ids and judgements.grades:
         logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchall()
         example = (next(iter(judgements.grades)), str(logged[0][0])) if logged else None
-    return CountedKeys(found, of_query, len(judgements.grades), example)
+    return CountedKeys(query_ids, of_query, len(judgements.grades), example)
 
 
 class AskedQuery(NamedTuple):
@@ -128,7 +128,7 @@ def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict
         f"SELECT query_id, query, {context}, log_count, {query_type} FROM rows_of(?) SEMI JOIN wanted USING (query_id)",
         [run.tables["queries"]],
     ).fetchall()
-    return {one: AskedQuery(query, normalise(f"{before or ''} {query}"), *rest) for one, query, before, *rest in rows}
+    return {key: AskedQuery(query, normalise(f"{before or ''} {query}"), *rest) for key, query, before, *rest in rows}
 
 
 def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | None]:
@@ -193,15 +193,10 @@ def arm_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int)
     read beyond them.
     """
     if run.is_ablation:
-        yield from _rows(connection, run, ARM_LISTS, ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
+        yield from wanted_rows(connection, run, ARM_LISTS, ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
     else:
         columns = (f"'{RUN}' AS arm", "doc_id")
-        yield from _rows(connection, run, ("results",), columns, f"rank <= {depth} ORDER BY query_id, rank")
-
-
-def answers(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> Iterator[pa.Table]:
-    """Yields tables of `query_id`, `arm` and `text`: the answers to some wanted queries, by query and arm."""
-    yield from _rows(connection, run, ("answers",), ("arm", "text"), "true ORDER BY query_id, arm")
+        yield from wanted_rows(connection, run, ("results",), columns, f"rank <= {depth} ORDER BY query_id, rank")
 
 
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[pa.Table]:
@@ -209,16 +204,13 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
 
     Its lists are fused as in the run, without hits below a floor, and cut after `kept` documents, as the results are.
     """
-    settings = run.config.fuse
     columns = ("position", "retriever", "doc_id", "score")
     condition = f"{of_original(run)} ORDER BY query_id, retriever, rank"
-    for rows in _rows(connection, run, ("runs",), columns, condition):
-        alone = fuse_original(rows, settings)
-        found = {query_id: doc_ids[:kept] for query_id, doc_ids in alone.items()}
-        query_ids = [query_id for query_id, doc_ids in found.items() for _ in doc_ids]
-        doc_ids = [doc_id for doc_ids in found.values() for doc_id in doc_ids]
-        columns_of = {"query_id": query_ids, "arm": [ORIGINAL] * len(doc_ids), "doc_id": doc_ids}
-        yield pa.table({name: pa.array(values, pa.string()) for name, values in columns_of.items()})
+    for rows in wanted_rows(connection, run, ("runs",), columns, condition):
+        alone = fuse_original(rows, run.config.fuse)
+        hits = [(query_id, ORIGINAL, doc_id) for query_id, doc_ids in alone.items() for doc_id in doc_ids[:kept]]
+        schema = pa.schema([(name, pa.string()) for name in ("query_id", "arm", "doc_id")])
+        yield pa.table([list(column) for column in zip(*hits, strict=True)] or [[], [], []], schema=schema)
 
 
 def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:
@@ -242,17 +234,14 @@ def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]
         columns["doc_id"],
         columns["score"].to_numpy(),
     )
-    alone = settings.model_copy(update={"weights": _own_weights(settings), "redundancy": "none"})
-    found = fuse(by_document(lists, len(query_ids)), alone)
-    doc_ids = found.doc_ids.to_pylist()
-    of_query = [doc_ids[begin:end] for begin, end in pairwise(found.offsets.tolist())]
-    return dict(zip(query_ids.to_pylist(), of_query, strict=True))
-
-
-def _own_weights(settings: FuseSettings) -> dict[str, float]:
-    """Returns the weights of the original's lists, as the arm `original` has them; none where the run leaves them all out."""
+    # the weights of the original's lists, as the arm `original` has them; none where the run leaves them all out
     own = {name: weight for name, weight in settings.weights.items() if name.partition("/")[0] == ORIGINAL}
-    return own if own.get(ORIGINAL, 1.0) > 0 or any(own.values()) else {}
+    own = own if own.get(ORIGINAL, 1.0) > 0 or any(own.values()) else {}
+    alone = settings.model_copy(update={"weights": own, "redundancy": "none"})
+    fused = fuse(by_document(lists, len(query_ids)), alone)
+    doc_ids = fused.doc_ids.to_pylist()
+    of_query = [doc_ids[begin:end] for begin, end in pairwise(fused.offsets.tolist())]
+    return dict(zip(query_ids.to_pylist(), of_query, strict=True))
 
 
 def of_original(run: RunFolder) -> str:
@@ -280,7 +269,7 @@ def above_cuts(run: RunFolder, cuts: Cuts | None = None) -> str:
     return " AND ".join(conditions)
 
 
-def _rows(
+def wanted_rows(
     connection: duckdb.DuckDBPyConnection, run: RunFolder, tables: Sequence[str], columns: Sequence[str], condition: str
 ) -> Iterator[pa.Table]:
     """Yields the tables' rows of the wanted queries, some thousands at a time, all rows of a query together."""
@@ -288,12 +277,12 @@ def _rows(
     if not files:  # no committed shard has a row of them
         return
     # a relation, not execute(): its Arrow output came out of order with DuckDB 2.0 where insertion order is not preserved
-    found = connection.sql(
+    rows = connection.sql(
         f"SELECT query_id, {', '.join(columns)} FROM rows_by_name($files) SEMI JOIN wanted USING (query_id) WHERE {condition}",
         params={"files": files},
     ).to_arrow_reader(BATCH_ROWS)
-    buffer = found.schema.empty_table()
-    for batch in found:
+    buffer = rows.schema.empty_table()
+    for batch in rows:
         buffer = pa.concat_tables([buffer, pa.Table.from_batches([batch])])
         query_ids = buffer.column("query_id")
         last = pc.index(query_ids, query_ids[-1]).as_py() if buffer.num_rows else 0  # its rows may go on in the next batch
