@@ -102,9 +102,10 @@ class Truth:
 
     def compared(self, settings: EvaluateSettings) -> Comparisons:
         """Compares the arms of an ablation."""
-        from jobs.pages.comparison import comparisons
+        from jobs.measure.comparison import comparisons
+        from jobs.pages.comparison import Comparisons
 
-        compared = comparisons(self.folder, self.judgements, settings, self.gold)
+        compared = Comparisons(comparisons(self.folder, self.judgements, settings, self.gold))
         self.check_frames(compared.frames)
         return compared
 
@@ -220,15 +221,11 @@ class MeasuredQuality(Result):
         Raises:
             ConfigError: an id has white space, or no list is judged.
         """
-        from jobs.measure.exports import write_run, write_trec
+        from jobs.measure.exports import write_trec
 
         if self._measured.lists is None:
             raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
-        name, frame = os.fspath(path), self._measured.lists.frame
-        if self._folder.is_ablation:
-            return list(write_trec(name, self._folder, frame).values())
-        write_run(name, self._folder, frame)
-        return [name]
+        return list(write_trec(os.fspath(path), self._folder, self._measured.lists.frame).values())
 
 
 class JoinedQuality(Result):
@@ -301,5 +298,5 @@ def joined(
         folders[name] = folder
     for name, folder in folders.items():
         truth = Truth(folder, judged=judged, note=lambda line, name=name: face.note(f"{name}: {line}"))  # type: ignore[misc]
-        comparisons[name] = truth.compared(truth.settings(measures, baseline)).found
+        comparisons[name] = truth.compared(truth.settings(measures, baseline)).every
     return JoinedQuality(folders, join(comparisons), face.notes)

@@ -143,11 +143,6 @@ class Comparison:
         return frozenset(names)
 
     @property
-    def warning(self) -> str | None:
-        """Returns why nothing was measured, in one line; None if something was."""
-        return self.frame.warning
-
-    @property
     def first(self) -> str:
         """Returns the measure by which arms are ordered."""
         return self.frame.measures[0]
@@ -187,13 +182,6 @@ class Comparison:
         """Returns whether an arm may be called best: oracles are upper bounds, and samples repeat an arm."""
         return arm not in self.oracles and self.families.get(arm) != SAMPLES
 
-    def best_two(self, measure: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the arms with the greatest and the second greatest printed mean; no second where all are equal."""
-        means = {arm: round(self.by_arm[arm, measure].mean, PLACES) for arm in self.frame.arms if self.contends(arm)}
-        ranked = [*sorted({*means.values()}, reverse=True), None, None]
-        first, second = (frozenset(arm for arm, mean in means.items() if mean == of) for of in ranked[:2])
-        return first, second
-
     @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:
         """Returns (arm, measure) -> difference."""
@@ -202,46 +190,36 @@ class Comparison:
 
 def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) -> Comparison:
     """Returns the comparison of an ablation's arms by their lists."""
-    baseline = baseline_of(run, settings)
-    frame = measure(run, judgements, settings.measures, stay={baseline})
-    return compare_frame(run, replace(frame, unknown=unknown_documents(run, judgements)), settings, baseline)
+    frame = measure(run, judgements, settings.measures, stay={baseline_of(run, settings)})
+    return compare_frame(run, replace(frame, unknown=unknown_documents(run, judgements)), settings)
 
 
-def compare_answers(run: RunFolder, gold: GoldAnswers | None, settings: EvaluateSettings) -> Comparison | None:
-    """Returns the comparison of the arms that answer, by F1 and exact match; None without gold answers, or if none answers.
+def comparisons(
+    run: RunFolder,
+    judgements: Judgements | None,
+    settings: EvaluateSettings,
+    gold: GoldAnswers | None,
+    *,
+    by_judge: bool = True,
+) -> list[Comparison]:
+    """Returns the comparisons of an ablation's arms: by the lists, by gold answers, and by what a judge says.
 
-    The baseline is that of the lists; where it does not answer, the first arm that does, which is said.
+    A judge's are those of the lists, where people have judged them, too, and of the answers in each kind of judgement. The
+    baseline of answers is that of the lists; where it does not answer, the first arm that does, which is noted.
     """
-    if gold is None or not answering(run):
-        return None
-    return _answers_compared(run, answer_frame(run, gold), settings)
-
-
-def compare_judged(run: RunFolder, settings: EvaluateSettings, *, lists: bool = False) -> list[Comparison]:
-    """Returns the comparisons by a judge: with `lists` that of the lists, then of the answers in each kind of judgement.
-
-    Baseline and errors are those of `compare_answers`.
-    """
-    found = []
-    if lists and (judgements := judged_relevance(run)) is not None:
-        measures = judgements.measures(settings.measures)
-        by_judge = compare(run, judgements, settings.model_copy(update={"measures": measures}))
-        found.append(replace(by_judge, frame=replace(by_judge.frame, kind=JUDGED_LISTS)))
-    return found + [_answers_compared(run, frame, settings) for frame in judged_answer_frames(run)]
+    compared = [] if judgements is None else [compare(run, judgements, settings)]
+    if gold is not None and answering(run):
+        compared.append(compare_frame(run, answer_frame(run, gold), settings))
+    by_people = judgements is not None and judgements.judge is None
+    if by_judge and by_people and (graded := judged_relevance(run)) is not None:
+        judged = compare(run, graded, settings.model_copy(update={"measures": graded.measures(settings.measures)}))
+        compared.append(replace(judged, frame=replace(judged.frame, kind=JUDGED_LISTS)))
+    return compared + [compare_frame(run, frame, settings) for frame in (judged_answer_frames(run) if by_judge else ())]
 
 
 def margin_of(settings: EvaluateSettings, kind: str) -> float:
     """Returns the margin of equivalence of a kind of frame; that of the settings is on a scale from 0 to 1."""
     return settings.margin * (HIGHEST_GRADES[kind] if kind == CRITERIA else 1)
-
-
-def _answers_compared(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> Comparison:
-    wanted = baseline_of(run, settings)
-    baseline = wanted if wanted in frame.arms else frame.arms[0]
-    without = [arm["name"] for arm in arms_of(run) if arm["name"] not in frame.arms]
-    notes = [f"no LLM answers for {and_more(without)}: not measured here"] if without else []
-    notes += [f"compared with {baseline}, since {wanted} has no answers"] if baseline != wanted else []
-    return compare_frame(run, frame, settings, baseline, notes)
 
 
 def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:
@@ -256,23 +234,22 @@ def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:
     return str(names[settings.baseline])
 
 
-def compare_frame(
-    run: RunFolder, frame: Frame, settings: EvaluateSettings, baseline: str, notes: Sequence[str] = ()
-) -> Comparison:
-    """Returns the comparison of the arms of a frame, by any measures.
-
-    `notes` stand before all others.
-    """
-    arms = {arm["name"]: arm for arm in arms_of(run) if arm["name"] in frame.arms}
-    margin = margin_of(settings, frame.kind)
-    found = Comparison(frame, baseline, margin, arms, (), (), ())
-    said: Sequence[str] = ()
+def compare_frame(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> Comparison:
+    """Returns the comparison of the arms of a frame, by any measures."""
+    wanted, every = baseline_of(run, settings), {arm["name"]: arm for arm in arms_of(run)}
+    arms = {name: arm for name, arm in every.items() if name in frame.arms}
+    baseline = wanted if wanted in arms else frame.arms[0]
+    without = [name for name in every if name not in arms] if frame.answers else []
+    notes = [f"no LLM answers for {and_more(without)}: not measured here"] if without else []
+    notes += [f"compared with {baseline}, since {wanted} has no answers"] if baseline != wanted else []
+    comparison = Comparison(frame, baseline, margin_of(settings, frame.kind), arms, (), (), ())
+    slice_notes: Sequence[str] = ()
     if frame.keys:
-        untested = found.oracles | found.untested
-        slices, said = slices_of(run, frame, settings.slices, baseline, untested)
-        of_arms = differences(frame, baseline, margin, found.families, untested)
-        found = replace(found, differences=tuple(of_arms), slices=tuple(slices))
-    return replace(found, notes=(*notes, *comparison_notes(found), *said))
+        untested = comparison.oracles | comparison.untested
+        slices, slice_notes = slices_of(run, frame, settings.slices, baseline, untested)
+        of_arms = differences(frame, baseline, comparison.margin, comparison.families, untested)
+        comparison = replace(comparison, differences=tuple(of_arms), slices=tuple(slices))
+    return replace(comparison, notes=(*notes, *comparison_notes(comparison), *slice_notes))
 
 
 def differences(

@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from cluster.storage import Storage
+from jobs.config.config import Config
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_answer_frames
 from jobs.measure.frame import Frame, Pair, measure
-from jobs.measure.measures import DEPTH
 from jobs.measure.notes import interval_notes, interval_words, judge_notes, judged_note, zero_notes
 from jobs.measure.significance import FEW_QUERIES, PairedTest, paired_test
 from jobs.measure.unknown import unknown_documents
@@ -33,13 +33,7 @@ class Evaluation:
     frame: Frame
     """Its arms are the results and, where its lists were kept and searched alone, the original. These lists are fused and not
     reranked, so they are not the paper's OQR where the results are reranked: documents that only they have were not scored."""
-    margin: float = 0.01
-    kept: int = DEPTH
-    reranked: bool = False
-    distinct: bool = False
-    """Whether the results have each text once (`fuse.duplicates: drop`), which the original alone does not."""
-    joining: Sequence[str] = ()
-    """The retrievers that have no list of the original alone (`Config.joining`)."""
+    config: Config
     judgements: str | None = None
     """What tells the judgements from others (`Judgements.digest`)."""
 
@@ -51,7 +45,12 @@ class Evaluation:
     @cached_property
     def pairs(self) -> Mapping[str, Pair]:
         """Returns measure -> the results beside the original alone, the leading measure first."""
-        return self.frame.pairs(0, 1 if self.has_original else None, self.margin)
+        return self.frame.pairs(0, 1 if self.has_original else None, self.config.evaluate.margin)
+
+    @property
+    def reranked(self) -> bool:
+        """Returns whether the results are reranked, as the original alone is not."""
+        return self.config.rerank.kind != "none"
 
     @property
     def alone(self) -> str:
@@ -59,30 +58,27 @@ class Evaluation:
         return "original alone, fused, not reranked" if self.reranked else "original alone"
 
     @property
-    def warning(self) -> str | None:
-        """Returns why nothing was measured, in one line; None if something was."""
-        return self.frame.warning
-
-    @property
     def notes(self) -> list[str]:
         """Returns notes on the figures: what they include, leave out and assume; a sentence each."""
         frame = self.frame
-        if self.warning is not None:
-            return [f"warning: {self.warning}"]
+        if frame.warning is not None:
+            return [f"warning: {frame.warning}"]
         notes = [*judge_notes(frame.judge), judged_note(frame)]
         notes += [] if frame.unknown is None else [frame.unknown.note]
         notes += zero_notes((int(frame.failed[0]), "without results"), (frame.rejected, "rejected"))
         if not math.isnan(frame.unjudged[0]):
             shares = [f"{100 * share:.1f} %" for share in frame.unjudged.tolist() if not math.isnan(share)]
             alone = "".join(f", {share} of the original's" for share in shares[1:])
-            notes.append(f"not judged, so not relevant: {shares[0]} of the results' first {min(self.kept, frame.depth)}{alone}")
+            first = min(self.config.results, frame.depth)
+            notes.append(f"not judged, so not relevant: {shares[0]} of the results' first {first}{alone}")
         if not self.has_original:
-            why = "the judge graded the results only" if frame.judge is not None else ""
-            why = why or (f"{' and '.join(self.joining)} searched it as one with its rewrites" if self.joining else "")
-            notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
+            joining = " and ".join(self.config.joining)
+            why = f"{joining} searched it as one with its rewrites" if joining else "retrieve.keep_runs is false"
+            why = "the judge graded the results only" if frame.judge is not None else why
+            notes.append(f"original alone: not measured, since {why}")
         elif self.reranked:
             notes.append(f"{self.alone}: the results are reranked, so the difference is of rewriting and reranking together")
-        if self.has_original and self.distinct:
+        if self.has_original and self.config.fuse.duplicates == "drop":
             notes.append(
                 "documents with the text of a better one are dropped from the results, and not from the original alone"
             )
@@ -115,11 +111,11 @@ class Evaluation:
             "without_results": int(frame.failed[0]),
             "unjudged": unjudged[0],
             "original_unjudged": unjudged[1],
-            "kept": self.kept,
+            "kept": self.config.results,
             "reranked": self.reranked,
             "unknown_documents": frame.unknown and {"unknown": frame.unknown.unknown, "looked_up": frame.unknown.looked_up},
             "measures": measures,
-            "warning": self.warning,
+            "warning": frame.warning,
             "notes": self.notes,
         }
         return dict(known(values))
@@ -146,16 +142,11 @@ class AnswerQuality:
         return paired_test(self.frame.values[0], self.frame.clusters)
 
     @property
-    def warning(self) -> str | None:
-        """Returns why nothing was measured, in one line; None if something was."""
-        return self.frame.warning
-
-    @property
     def notes(self) -> list[str]:
         """Returns what the figures include and leave out, a sentence each."""
         frame = self.frame
-        if self.warning is not None:
-            return [f"warning: {self.warning}"]
+        if frame.warning is not None:
+            return [f"warning: {frame.warning}"]
         notes = [*judge_notes(frame.judge), judged_note(frame)]
         notes += zero_notes((int(frame.failed[0]), "without an answer"), (frame.rejected, "rejected"))
         if any(self.intervals.values()):
@@ -166,16 +157,8 @@ class AnswerQuality:
 
 def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None) -> Evaluation:
     """Returns the measures of a run's committed results; those of its config by default."""
-    config, frame = run.config, measure(run, judgements, measures)
-    return Evaluation(
-        frame=replace(frame, unknown=unknown_documents(run, judgements)),
-        margin=config.evaluate.margin,
-        kept=config.results,
-        reranked=config.rerank.kind != "none",
-        distinct=config.fuse.duplicates == "drop",
-        joining=config.joining,
-        judgements=judgements.digest,
-    )
+    frame = replace(measure(run, judgements, measures), unknown=unknown_documents(run, judgements))
+    return Evaluation(frame, run.config, judgements.digest)
 
 
 def measured_answers(run: RunFolder, gold: GoldAnswers | None) -> list[AnswerQuality]:
@@ -198,7 +181,7 @@ def answers_values(found: Iterable[AnswerQuality]) -> dict[str, Any]:
             **frame.counted,
             "without_answer": int(frame.failed[0]),
             "measures": {name: {"answers": mean, "interval": quality.intervals[name]} for name, mean in quality.means.items()},
-            "warning": quality.warning,
+            "warning": frame.warning,
             "notes": quality.notes,
         }
         values |= {"answers": own} if frame.gold else {"judged_answers": values.get("judged_answers", {}) | {frame.kind: own}}
@@ -211,7 +194,7 @@ def in_words(found: Iterable[AnswerQuality]) -> list[tuple[str, str]]:
     Behind the means of what is judged stands the number of queries that they are over.
     """
     rows = []
-    for quality in (quality for quality in found if quality.warning is None):
+    for quality in (quality for quality in found if quality.frame.keys):
         if quality.frame.gold:
             rows += [(f"{name} of answers", figure(mean)) for name, mean in quality.means.items()]
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,8 @@ def prices_of(given: str | None, config_file: str | None) -> PricesOf:
 
 def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[ListedRun]:
     """Returns the runs of a name, or of all names, below an output, by the date of the log, else of their first start."""
-    found = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
-    listed = prefetch(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
+    started = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
+    listed = prefetch(lambda pair: _listed(output, *pair, prices), started, CONCURRENT_FETCHES)
     return sorted(listed, key=lambda run: (run["date"] or run["began"][:10], run["began"]))
 
 
@@ -116,11 +117,9 @@ def _progress(
         times = record.get("node_time") or []
         return "finished", counted, None if prices is None else bill(prices, record["starts"], times, record["costs"])
     path = output.url(folder)
-    try:
-        status = None if finished else read_status(path)
-        state = "finished" if finished else str(record.get("status")) if status is None else status.state
-    except ClusterError:
-        state = str(record.get("status"))
+    state = "finished" if finished else str(record.get("status"))
+    with suppress(ClusterError):
+        state = state if finished else read_status(path).state
     try:
         run = open_run(path)
         return state, run.counts, None if prices is None else run.bill(prices)

@@ -22,7 +22,7 @@ from jobs.counts import QUANTITIES, by_arm
 from jobs.job.indexes import noted_changes
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
-from jobs.measure.comparison import FAMILIES, FULL, Comparison
+from jobs.measure.comparison import FAMILIES, FULL, Comparison, comparisons
 from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
 from jobs.measure.exports import LONG, long_tables, write_tables
 from jobs.measure.judged import judge_models
@@ -30,10 +30,10 @@ from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.measure.significance import TIE
 from jobs.measure.strategies import TOP, Funnel, Worth, funnel, worth
 from jobs.pages.charts import Point, gains, scatter
-from jobs.pages.comparison import Comparisons, arms_table, comparison_values, comparisons, means_table, signs_note, slices_table
-from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, difference, share, write_page
+from jobs.pages.comparison import Comparisons, arms_table, comparison_values, means_table, signs_note, slices_table
+from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, difference, write_page
 from jobs.pages.sections import configuration, run_page, time_section
-from jobs.pages.summary import fallback_rows, spending_rows
+from jobs.pages.summary import spending_rows
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.saving import Saving, saved
 from jobs.runs.sums import found_by_guards
@@ -92,7 +92,7 @@ def compared(
     by_judge: bool = True,
 ) -> ComparedArms:
     """Returns what is known of the arms of an ablation; `by_judge`: also by what a judge says of answers, where one does."""
-    found = comparisons(folder, judgements, settings, gold, by_judge=by_judge)
+    found = Comparisons(comparisons(folder, judgements, settings, gold, by_judge=by_judge))
     gains: dict[str, float] = {}
     if (comparison := found.lists) is not None:
         first = comparison.frame.measures[0]
@@ -114,7 +114,7 @@ def write_pages(found: ComparedArms, out: str | None = None, *, texts: bool) -> 
     """Writes the report to `out`, or into the ablation's folder, and there, where arms were measured, per_query.parquet."""
     storage = found.folder.storage
     write_page(out or storage.url(REPORT), ablation_report(found, texts=texts))
-    measured = [one.frame for one in found.comparisons.found if one.differences]
+    measured = [one.frame for one in found.comparisons.every if one.differences]
     if measured and out is None:
         write_tables(storage.url(PER_QUERY), LONG, long_tables(*measured))
 
@@ -125,7 +125,7 @@ def closing_page(found: ComparedArms) -> RenderableType:
     parts: list[RenderableType] = [table, Text("")]
     if found.comparison is None:
         parts = [table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set")]
-    if found.comparisons.found:
+    if found.comparisons.every:
         parts.append(found.comparisons.page())
     return Group(*parts)
 
@@ -151,7 +151,6 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for one in [one for one in found.gates if one.without is not None] or found.gates:
         yield "gate", f"{one.arm}: {one.words}"
-    yield from fallback_rows(folder.counts)
     yield from spending_rows(folder, found.prices)
     if folder.storage.get(REPORT) is not None:
         yield "report", Text(folder.storage.url(REPORT), overflow="fold")
@@ -302,7 +301,7 @@ def _strategies(found: ComparedArms) -> Section | None:
         words = f"{funnel.judged_queries:,} queries have {funnel.relevant:,} relevant documents; "
         words += f"lists hold {funnel.found:,} of them."
     columns += [Head("results that the original has not, per query", lambda value: f"{value:.2f}")]
-    columns += [Head("their share of all results", share), Head("best reranker score over the original's", difference)]
+    columns += [Head("their share of all results", percent), Head("best reranker score over the original's", difference)]
     rows = [
         [
             one.strategy,

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, cast
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from jobs.config.settings import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
-from jobs.measure.comparison import Comparison, compare, compare_answers, compare_judged
+from jobs.measure.comparison import PLACES, Comparison
 from jobs.measure.evaluate import AnswerQuality, Evaluation, answers_values, evaluate, measured_answers
 from jobs.measure.frame import ANSWERS, JUDGED_LISTS, LISTS, Frame, Pair
 from jobs.measure.join import Joined, JoinedArm
@@ -49,7 +48,7 @@ class MeasuredRun:
     @property
     def known(self) -> Evaluation | None:
         """Returns the quality of the results, if at least one query counts."""
-        return None if self.lists is None or self.lists.warning is not None else self.lists
+        return self.lists if self.lists is not None and self.lists.frame.keys else None
 
     @property
     def leading(self) -> str:
@@ -62,37 +61,37 @@ class MeasuredRun:
     @property
     def frames(self) -> list[Frame]:
         """Returns the measured keys of the lists, then those of the answers."""
-        return [*([] if self.frame is None else [self.frame]), *(one.frame for one in self.answers)]
+        return [quality.frame for quality in (self.lists, *self.answers) if quality is not None]
 
     @property
     def warnings(self) -> list[str]:
         """Returns why something was not measured."""
-        warnings = [None if self.lists is None else self.lists.warning, *(one.warning for one in self.answers)]
-        return [warning for warning in warnings if warning is not None]
+        return [frame.warning for frame in self.frames if frame.warning is not None]
 
     def tables(self, *, wide: bool) -> Iterator[tuple[Table | None, list[str]]]:
         """Yields the table of the lists and those of the answers, each with its notes; None where nothing was measured.
 
         `wide`: with words where a terminal has signs.
         """
+        first = Head("measure" if wide else "")
         if self.lists is not None:
-            columns = [Head("measure" if wide else ""), Head("results", figure)]
-            columns += [Head(self.lists.alone.replace(", ", ",\n", 1), figure), Head("difference", difference)]
-            columns += [Head(interval_words(), interval), Head("verdict" if wide else "")]
+            columns = [first, Head("results", figure), Head(self.lists.alone.replace(", ", ",\n", 1), figure)]
+            columns += [Head("difference", difference), Head(interval_words(), interval), Head("verdict" if wide else "")]
             rows = []
             for name, pair in self.lists.pairs.items():
                 verdict = (pair.verdict or "") if wide else SIGNS.get(pair.verdict, "")
                 rows.append([title(name), pair.b, pair.a, pair.difference, drawn(pair), verdict])
-            notes = self.lists.notes + table_notes(self.lists.pairs, self.lists.margin)
+            notes = self.lists.notes + table_notes(self.lists.pairs, self.lists.config.evaluate.margin)
             yield None if self.known is None else Table(columns, rows), notes
-        for one in self.answers:
-            heading, notes = HEADINGS[one.frame.kind], [*[EXPLAINED[one.frame.kind]] * wide, *one.notes]
-            if one.warning is not None:
-                yield None, [f"warning: {heading}: {one.warning}"]
+        for answers in self.answers:
+            heading, kind = HEADINGS[answers.frame.kind], answers.frame.kind
+            if answers.frame.warning is not None:
+                yield None, [f"warning: {heading}: {answers.frame.warning}"]
                 continue
-            columns = [Head("measure" if wide else ""), Head("answers", figure), Head(interval_words(), str.strip)]
-            ends = {name: " to ".join(map(figure, pair or ())) or None for name, pair in one.intervals.items()}
-            yield Table(columns, [[name, mean, ends[name]] for name, mean in one.means.items()], heading), notes
+            columns = [first, Head("answers", figure), Head(interval_words(), str.strip)]
+            ends = {name: " to ".join(map(figure, pair or ())) or None for name, pair in answers.intervals.items()}
+            rows = [[name, mean, ends[name]] for name, mean in answers.means.items()]
+            yield Table(columns, rows, heading), [*[EXPLAINED[kind]] * wide, *answers.notes]
 
     def page(self) -> RenderableType:
         """Returns the tables of what was measured, one below the other."""
@@ -146,37 +145,30 @@ def measured_run(
 
 
 class Comparisons(NamedTuple):
-    """The arms of an ablation, compared by their results and answers."""
+    """The arms of an ablation, compared by their results and answers (`jobs.measure.comparison.comparisons`)."""
 
-    found: Sequence[Comparison] = ()
-    """By the lists, where they are judged, by gold answers, and by what a judge says: of the lists, where people have judged
-    them, too, and of the answers in each kind of judgement."""
+    every: Sequence[Comparison] = ()
 
     @property
     def lists(self) -> Comparison | None:
         """Returns the comparison by the lists; None: not measured."""
-        return next((one for one in self.found if one.frame.kind == LISTS), None)
-
-    @property
-    def answers(self) -> Comparison | None:
-        """Returns the comparison by F1 and exact match; None without gold answers, or if no arm answers."""
-        return next((one for one in self.found if one.frame.gold), None)
+        return next((comparison for comparison in self.every if comparison.frame.kind == LISTS), None)
 
     @property
     def beside(self) -> list[Comparison]:
         """Returns the comparisons beside that of the lists."""
-        return [one for one in self.found if one.frame.kind != LISTS]
+        return [comparison for comparison in self.every if comparison.frame.kind != LISTS]
 
     @property
     def frames(self) -> list[Frame]:
         """Returns the measured keys of each."""
-        return [one.frame for one in self.found]
+        return [comparison.frame for comparison in self.every]
 
     def page(self) -> RenderableType:
         """Returns the tables of the arms by their lists, and below, under lines of their own, those by their answers."""
         parts: list[RenderableType] = [] if self.lists is None else [comparison_table(self.lists)]
-        for one in self.beside:
-            parts += [Text("\n" * bool(parts) + HEADINGS[one.frame.kind], style="bold"), comparison_table(one)]
+        for beside in self.beside:
+            parts += [Text("\n" * bool(parts) + HEADINGS[beside.frame.kind], style="bold"), comparison_table(beside)]
         return Group(*parts)
 
     def values(self) -> dict[str, Any]:
@@ -185,24 +177,9 @@ class Comparisons(NamedTuple):
 
     def values_beside(self) -> dict[str, Any]:
         """Returns `answers`, `judged_answers` and `judged_results`, as far as they were compared."""
-        by_kind = {one.frame.kind: comparison_values(one) for one in self.beside}
+        by_kind = {comparison.frame.kind: comparison_values(comparison) for comparison in self.beside}
         answers, results = ({name: by_kind.pop(kind)} if kind in by_kind else {} for name, kind in NAMES.items())
         return answers | ({"judged_answers": by_kind} if by_kind else {}) | results
-
-
-def comparisons(
-    run: RunFolder,
-    judgements: Judgements | None,
-    settings: EvaluateSettings,
-    gold: GoldAnswers | None,
-    *,
-    by_judge: bool = True,
-) -> Comparisons:
-    """Compares the arms of an ablation; arguments and errors as of `jobs.pages.ablation.compared`."""
-    lists = None if judgements is None else compare(run, judgements, settings)
-    by_people = judgements is not None and judgements.judge is None
-    judged = compare_judged(run, settings, lists=by_people) if by_judge else ()
-    return Comparisons([one for one in (lists, compare_answers(run, gold, settings), *judged) if one is not None])
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -253,6 +230,13 @@ def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = Fals
             "" if one.detectable is None else one.detectable, p, *([words, moved] if wide else [one.signs]),
         ])  # fmt: skip
     return Table(columns, rows, strong=[comparison.named(comparison.baseline)])
+
+
+def marks(comparison: Comparison, measure: str) -> dict[str, str]:
+    """Returns arm -> `BEST` or `SECOND` by the printed mean of a measure; no second where all are equal."""
+    means = {arm: round(comparison.by_arm[arm, measure].mean, PLACES) for arm in filter(comparison.contends, comparison.arms)}
+    signs = dict(zip(sorted({*means.values()}, reverse=True), (BEST, SECOND), strict=False))
+    return {arm: signs[mean] for arm, mean in means.items() if mean in signs}
 
 
 def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = None) -> Table:
@@ -308,46 +292,36 @@ def drawn(pair: Pair) -> Interval | None:
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Returns the comparison as JSON-able values; unknown ones are None."""
     frame = comparison.frame
-    arms = [
-        {
+    arms: list[dict[str, Any]] = []
+    for place, (arm, record) in enumerate(comparison.arms.items()):
+        measures = {name: asdict(comparison.by_arm[arm, name]) for name in (frame.measures if comparison.differences else ())}
+        arms.append({
             "arm": arm,
-            "family": comparison.arms[arm]["family"],
+            "family": record["family"],
             "oracle": arm in comparison.oracles,
-            "reads_part_of": comparison.arms[arm].get("reads_part_of") or None,
-            "same_as": comparison.arms[arm].get("same_as"),
-            "also": comparison.arms[arm].get("also") or [],
+            "reads_part_of": record.get("reads_part_of") or None,
+            "same_as": record.get("same_as"),
+            "also": record.get("also") or [],
             "failed": int(frame.failed[place]),
             "unjudged": float(frame.unjudged[place]),
             "measures": {
-                name: {
-                    key: value for key, value in asdict(comparison.by_arm[arm, name]).items() if key not in {"arm", "measure"}
-                }
-                for name in (frame.measures if comparison.differences else ())
+                name: {key: value for key, value in figures.items() if key not in {"arm", "measure"}}
+                for name, figures in measures.items()
             },
-        }
-        for place, arm in enumerate(frame.arms)
-    ]
-    counts = {name: getattr(frame, name) for name in ("judged", "missing", "not_committed", "rejected", "depth", "key")}
-    judged_by = {} if frame.judge is None else {"judged_by": frame.judge.model}
+        })  # fmt: skip
     values = {
-        **judged_by,
+        **({} if frame.judge is None else {"judged_by": frame.judge.model}),
         "baseline": comparison.baseline,
         "margin": comparison.margin,
         "measures": list(frame.measures),
-        **counts,
+        **{name: getattr(frame, name) for name in ("judged", "missing", "not_committed", "rejected", "depth", "key")},
         "counted": len(frame.keys),
         "clusters": frame.drawn,
         "arms": arms,
-        "slices": [asdict(one) for one in comparison.slices],
+        "slices": [asdict(part) for part in comparison.slices],
         "notes": list(comparison.notes),
     }
     return cast(dict[str, Any], known(values))
-
-
-def marks(comparison: Comparison, measure: str) -> dict[str, str]:
-    """Returns arm -> `BEST` or `SECOND` by the mean of a measure."""
-    best, second = comparison.best_two(measure)
-    return dict.fromkeys(second, SECOND) | dict.fromkeys(best, BEST)
 
 
 def joined_tables(joined: Sequence[Joined]) -> RenderableType:

@@ -91,7 +91,6 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
         yield "judgements", f"{counts.get('judgements', 0):,} by {', '.join(judge_models(run)) or 'a judge'}"
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in by_reason(counts).items())
     yield "errors", f"{queries(counts.get('failed_queries', 0))} ({reasons})" if reasons else "none"
-    yield from fallback_rows(counts)
     yield from spending_rows(run, prices)
     if (evaluation := measured.known) is not None:
         for measure, pair in evaluation.pairs.items():
@@ -104,14 +103,10 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
         yield "report", Text(run.storage.url(REPORT), overflow="fold")
 
 
-def fallback_rows(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yields the row of a closing table that says where the original stands in for an answer; none where it never does."""
-    if fell := fallbacks(counts):
-        yield "fallbacks", "the original in place of " + ", ".join(f"{name} {queries(n)}" for name, n in fell.items())
-
-
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
-    """Yields the rows of a closing table that say what was spent, and what was lost."""
+    """Yields the rows of a closing table on fallbacks, on what was spent, and on what was lost."""
+    if fell := fallbacks(run.counts):
+        yield "fallbacks", "the original in place of " + ", ".join(f"{name} {queries(n)}" for name, n in fell.items())
     billed = None if prices is None else run.bill(prices)
     total = 0.0 if billed is None else billed.usd
     yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd, total)

@@ -223,7 +223,7 @@ def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Ru
 )
 def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any], kept: int, reranked: bool) -> None:
     found = judged(run(0, 1, 2, **config), {"l1": {"d2": 1}}, ["R@1", "R@10"])
-    assert (found.kept, found.reranked) == (kept, reranked)
+    assert (found.config.results, found.reranked) == (kept, reranked)
     assert originals_of(found) == ({"R@1": 0} if kept == 1 else {"R@1": 0, "R@10": 1})  # d2 is the original's second
     assert results_of(found) == originals_of(found)
 
@@ -257,7 +257,7 @@ def test_values_are_json_and_say_the_same(run: Run) -> None:
     }  # fmt: skip
     assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (5, 1, 0, 4)
     assert values["notes"] == found.notes
-    assert any("equivalent (=) within 0.9" in note for note in table_notes(found.pairs, found.margin))
+    assert any("equivalent (=) within 0.9" in note for note in table_notes(found.pairs, found.config.evaluate.margin))
     assert (values["warning"], values["key"]) == (None, "log_id")
     nothing = json.loads(json.dumps(judged(run(), {"gone": {"d1": 1}}).values(), allow_nan=False))
     assert nothing["measures"]["P@5"] == dict.fromkeys(values["measures"]["P@5"])

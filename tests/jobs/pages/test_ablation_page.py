@@ -19,7 +19,7 @@ from jobs.measure.comparison import Comparison, differences
 from jobs.measure.costs import ArmCost
 from jobs.measure.strategies import Funnel, Worth
 from jobs.pages.ablation import MOST_ARMS, ComparedArms, ablation_report, pareto_front
-from jobs.pages.comparison import Comparisons
+from jobs.pages.comparison import BEST, SECOND, Comparisons, marks
 from jobs.runs.saving import saved
 from jobs.terminal.formats import figure
 from tests.support.jobs.run_folders import Page, Row, frame_of, query_id, write_folder
@@ -171,10 +171,10 @@ def test_best_and_second_best_are_marked_as_printed() -> None:
     arms = [made(name) for name in "abcde"] + [made("bound", members=["a"]), made("full #2", "samples")]
     values = np.tile(np.array([0.5, 0.50004, 0.4, 0.49999, 0.3, 0.9, 0.8])[:, None, None], (1, len(MEASURES), 4))
     found = comparison_of(arms, values, "e")
-    assert found.best_two("P@5") == ({"a", "b", "d"}, {"c"})
+    assert marks(found, "P@5") == dict.fromkeys("abd", BEST) | {"c": SECOND}
     assert found.leader == "b"
     same = comparison_of(arms, np.full_like(values, 0.5), "e")
-    assert same.best_two("P@5")[1] == frozenset()
+    assert SECOND not in marks(same, "P@5").values()
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.prices import Prices
-from jobs.measure.evaluate import Evaluation
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from jobs.terminal.tables import page_text
-from tests.support.jobs.run_folders import Make, Query, RunMaker, frame_of
+from tests.support.jobs.run_folders import Make, Query, RunMaker, evaluation_of
 from tests.support.jobs.terminals import printed
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
@@ -39,15 +38,16 @@ def test_cores_longer_than_the_keywords_are_counted_where_both_were_asked_for(ma
 
 @pytest.mark.parametrize(("reranked", "alone"), [(True, "original alone, fused, not reranked"), (False, "original alone")])
 def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: str) -> None:
-    evaluation = Evaluation(frame_of([[0.5] * 5, [0.4] * 5]), reranked=reranked)
+    rerank = {"kind": "bi_encoder", "encoder": {"model": "models/small"}, "keep": 10} if reranked else None
+    evaluation = evaluation_of([[0.5] * 5, [0.4] * 5], rerank)
     shown = lines(make(), MeasuredRun(evaluation))
     assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
     assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown
 
 
 def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Make) -> None:
-    nothing = frame_of([[], []], judged=7, missing=7, unmatched=("q1", "log.parquet#0"))
-    shown = lines(make(), MeasuredRun(Evaluation(nothing)))
+    nothing = evaluation_of([[], []], judged=7, missing=7, unmatched=("q1", "log.parquet#0"))
+    shown = lines(make(), MeasuredRun(nothing))
     assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
     assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
 
@@ -79,6 +79,6 @@ def test_a_stage_of_which_only_zeros_would_be_said_has_no_row() -> None:
 
 
 def test_a_terminal_warns_where_no_answer_is_measured() -> None:
-    answers = SimpleNamespace(frame=SimpleNamespace(kind="answers"), warning="none is in the log", notes=[])
+    answers = SimpleNamespace(frame=SimpleNamespace(kind="answers", warning="none is in the log"), notes=[])
     shown = page_text(MeasuredRun(None, [answers]).page(), 80)  # type: ignore[list-item]
     assert shown.strip() == "warning: answers, against gold answers: none is in the log"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
-from jobs.measure.comparison import compare_judged
+from jobs.measure.comparison import comparisons
 from jobs.pages.ablation import ablation_report, closing_page, compared
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work
@@ -115,13 +115,13 @@ def test_answers_of_which_none_can_be_graded_are_a_warning(
 
     monkeypatch.setattr(server, "_text", silent)
     run = finished(prepared_work(job, [f"log.path={one_query()}"], {"arms": {"one": {"answer.documents": 1}}}))
-    accuracy, criteria = compare_judged(run, run.config.evaluate)
-    assert accuracy.warning == (
+    accuracy, criteria = comparisons(run, None, run.config.evaluate, None)
+    assert accuracy.frame.warning == (
         "nothing is measured: no query is committed whose answers could be judged (accuracy); errors/ says why"
     )
-    assert criteria.warning is None
+    assert criteria.frame.warning is None
     found = compared(run, None, run.config.evaluate, None)
-    assert accuracy.warning in printed(closing_page(found)).replace("\n", " ")
+    assert accuracy.frame.warning in printed(closing_page(found)).replace("\n", " ")
     assert 'id="accuracy"' in ablation_report(found)
 
 

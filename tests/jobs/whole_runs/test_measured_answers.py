@@ -17,7 +17,7 @@ import dmqr
 from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.measure.answers import answer_frame, gold_answers
-from jobs.measure.comparison import compare_answers
+from jobs.measure.comparison import comparisons
 from jobs.measure.evaluate import AnswerQuality, measured_answers
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.run import report
@@ -149,7 +149,7 @@ def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: 
     arms = {"one": {"answer.documents": 1, **asks}, "two": {"answer.documents": 2, **asks}}
     run = finished(prepared_work(job, ["answer=null"], {"arms": arms}))
     assert measured(run) == expected(run)
-    found = compare_answers(run, gold_answers(run.config.evaluate), run.config.evaluate)
+    [found] = comparisons(run, None, run.config.evaluate, gold_answers(run.config.evaluate))
     assert found is not None
     assert found.frame.arms == ("one", "two")
     assert found.baseline == "one"

@@ -46,7 +46,7 @@ def test_the_tables_and_figures_of_the_paper_come_out(tmp_path: Path, monkeypatc
     found = compared(run, judgements, chosen, None, gold_answers(config))
     four = ["general", "keyword", "pseudo_answer", "core_content"]
     arms = ["full", "original", *four, *(f"without {name}" for name in four), "rewrite", "hyde", "rag_fusion", "adaptive"]
-    kinds = {one.frame.kind: one for one in found.comparisons.found if one.differences}
+    kinds = {one.frame.kind: one for one in found.comparisons.every if one.differences}
     assert list(kinds) == ["lists", "answers", "accuracy", "criteria"]
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
     answers = {(one["arm"], one["query_id"]): one["text"] for one in rows(run, "answers")}
