@@ -14,7 +14,7 @@ from jobs.measure.judged_rows import above_cuts
 from jobs.measure.strategies import listed_strategies
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import database, files, portions, spread
+from jobs.runs.reading import create_view, database, files, portions, spread
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import sentence
 from retrievers.fusion import takes_part
@@ -58,33 +58,30 @@ def contributions(run: RunFolder) -> Contributions | None:
         chosen = spread(chosen, max(1, MOST_QUERIES // max(manifest.counts["queries"] for manifest in chosen)))
     names = listed_strategies(run)
     left_out = weightless(run, names)
-    found: Counter[tuple[bool, frozenset[str]]] = Counter()
     # lists of weight 0 are no sources of results: what they hold is known where lists were kept
-    others = f"""LEFT JOIN (
-        SELECT query_id, doc_id, list(DISTINCT strategy) AS others FROM rows_of($runs)
-        WHERE {above_cuts(run)} AND strategy || '/' || retriever IN (SELECT unnest($left_out)) GROUP BY ALL
-    ) USING (query_id, doc_id)"""
+    query = f"""
+        SELECT rank <= {TOP}, list_distinct(list_concat(list_transform(sources, lambda s: s.strategy), coalesce(others, []))),
+            count(*) FROM results LEFT JOIN (
+                SELECT query_id, doc_id, list(DISTINCT strategy) AS others FROM runs
+                WHERE {above_cuts(run)} AND list_contains($left_out::VARCHAR[], strategy || '/' || retriever) GROUP BY ALL
+            ) USING (query_id, doc_id) GROUP BY ALL
+    """
+    documents: Counter[tuple[bool, frozenset[str]]] = Counter()  # by whether they are among the first, and their strategies
     with database() as connection:
         for portion in portions(chosen, "results", PORTION):
-            results, runs = files(run, "results", portion), files(run, "runs", portion) if left_out else []
-            by = "list_concat(list_transform(sources, lambda s: s.strategy), " + ("coalesce(others, []))" if runs else "[])")
-            query = f"SELECT rank <= $top, list_distinct({by}) AS found, count(*) FROM rows_of($names) {others if runs else ''}"
-            given = {"top": TOP, "names": results} | ({"runs": runs, "left_out": left_out} if runs else {})
-            for top, strategies, number in connection.execute(f"{query} GROUP BY ALL", given).fetchall() if results else ():
-                found[top, frozenset(strategies)] += number
+            create_view(connection, "results", "results", files(run, "results", portion))
+            create_view(connection, "runs", "runs", files(run, "runs", portion) if left_out else [])
+            for top, strategies, number in connection.execute(query, {"left_out": left_out}).fetchall():
+                documents[top, frozenset(strategies)] += number
     added = []
     for name in names:
-        mine = {key: number for key, number in found.items() if name in key[1]}
+        mine = {key: number for key, number in documents.items() if name in key[1]}
         new = {key: number for key, number in mine.items() if ORIGINAL not in key[1]}
         alone = sum(number for (_, strategies), number in mine.items() if len(strategies) == 1)
         tops = [sum(number for (top, _), number in of.items() if top) for of in (mine, new)]
         added.append(Added(name, sum(mine.values()), sum(new.values()), alone, *tops))
-    return Contributions(
-        sum(manifest.counts["queries"] for manifest in chosen),
-        found.total(),
-        sum(number for (top, _), number in found.items() if top),
-        added,
-    )
+    first = sum(number for (top, _), number in documents.items() if top)
+    return Contributions(sum(manifest.counts["queries"] for manifest in chosen), documents.total(), first, added)
 
 
 def comparable(run: RunFolder) -> bool:
