@@ -23,7 +23,7 @@ from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.evaluate import evaluate
-from jobs.measure.exports import LONG, run_tags, write_run, write_tables, write_trec
+from jobs.measure.exports import LONG, run_tags, write_tables, write_trec
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
 from jobs.pages.ablation import PER_QUERY, compared, write_pages
@@ -75,7 +75,7 @@ def test_a_topic_is_the_judged_log_row(run: RunFolder, tmp_path: Path) -> None:
     """Two rows of one query are two topics with the same list; a rejected row has none."""
     queries = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
     ids = (query_id(0), query_id(0), None)
-    write_run(
+    write_trec(
         str(tmp_path / "a.run"), run, replace(measure(run, queries), key="log_id", keys=("l1", "l2", "l3"), query_ids=ids)
     )
     lines = [line.split() for line in (tmp_path / "a.run").read_text().splitlines()]
@@ -87,9 +87,9 @@ def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -
     made = RunMaker(tmp_path / "other")([Query("tea", hits={("original", "bm25"): ["d 1"]})])
     judgements = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
     with pytest.raises(ConfigError, match="id 'd 1' has white space"):
-        write_run(str(tmp_path / "a.run"), made, measure(made, judgements))
+        write_trec(str(tmp_path / "a.run"), made, measure(made, judgements))
     with pytest.raises(OSError, match="No such file"):
-        write_run(str(tmp_path / "none" / "a.run"), made, measure(made, judgements))
+        write_trec(str(tmp_path / "none" / "a.run"), made, measure(made, judgements))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "qrels.tsv", "small-0123456789ab"]
 
 
