@@ -7,14 +7,6 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Line = tuple[str, str]
-TextId = tuple[str, int]  # strategy and position
-
-
-def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
-    """Returns (strategy, position) -> its name: the strategy's, with the position where the strategy has several texts."""
-    texts = list(texts)
-    several = {strategy for strategy, position in texts if position > 1}
-    return {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
 
 
 def list_words(sources: Iterable[Row], names: Mapping[tuple[str, int], str]) -> str:

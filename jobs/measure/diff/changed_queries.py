@@ -7,18 +7,19 @@ comparing takes memory that does not grow with the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from cluster.run.shards import Shard
 from jobs.measure.judged_rows import contexts_of, database
 from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, files, queries_table
+from jobs.runs.reading import create_view, files, queries_table, text_names
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results", "selections")
@@ -120,6 +121,7 @@ _SHARES = {  # field of `Moves` -> table and condition of its queries
     "others": "moved WHERE overlap < 1",
     "first": "moved WHERE first_a IS DISTINCT FROM first_b",
 }
+_OVERLAPS = "SELECT coalesce(sum(overlap * log_count), 0), coalesce(sum(log_count), 0), coalesce(sum(overlap), 0) FROM moved"
 _BY_STRATEGY = """
 SELECT strategy, count(*) FILTER (texts.of_a), sum(log_count) FILTER (texts.of_a),
     count(*) FILTER (texts.of_b), sum(log_count) FILTER (texts.of_b), count(*) FILTER (moved), sum(log_count) FILTER (moved),
@@ -190,10 +192,9 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
     depth = min(DEPTH, a.config.results, b.config.results)
     planned = a.config.rewrite.planned, b.config.rewrite.planned
     both = [name for name in planned[0] if name in planned[1]]
-    shares = {name: Share(0, 0) for name in _SHARES}
-    by_strategy = {name: [0] * 10 for name in dict.fromkeys([*planned[0], *planned[1]])}
-    overlaps, traffic = 0.0, 0.0  # sums, the first by traffic
-    plain = 0.0  # the sum of the overlaps of queries, where nobody asked anything
+    shares = {name: np.zeros(2, np.int64) for name in _SHARES}
+    by_strategy = {name: np.zeros(10, np.int64) for name in dict.fromkeys([*planned[0], *planned[1]])}
+    overlaps = np.zeros(3)  # by traffic, the traffic itself, and by queries, where nobody asked anything
     listed: list[MovedQuery] = []
     with database(a, b) as connection:
         for _ in portions(connection, a, b):
@@ -206,34 +207,24 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             connection.execute(_MOVED, {"both": both})
             connection.execute(_CHOICES, {"both": both})
             for name, rows in _SHARES.items():
-                more = _row(connection, f"SELECT count(*), sum(log_count) FROM {rows}")
-                shares[name] = Share(*(have + int(add or 0) for have, add in zip(shares[name], more, strict=True)))
+                shares[name] += connection.execute(f"SELECT count(*), coalesce(sum(log_count), 0) FROM {rows}").fetchone()
             for strategy, *numbers in connection.execute(_BY_STRATEGY).fetchall():
-                so_far = by_strategy.setdefault(strategy, [0] * 10)
-                by_strategy[strategy] = [have + int(add or 0) for have, add in zip(so_far, numbers, strict=True)]
-            sums = _row(connection, "SELECT sum(overlap * log_count), sum(log_count), sum(overlap) FROM moved")
-            overlaps, traffic, plain = (have + (add or 0) for have, add in zip((overlaps, traffic, plain), sums, strict=True))
-            listed = sorted(
-                [*listed, *_listed(connection, both, count)], key=lambda one: (-one.asked, one.overlap, one.query_id)
-            )[:count]
-    contexts = contexts_of(b, [one.query_id for one in listed])
-    queries = shares["both"].queries
+                by_strategy.setdefault(strategy, np.zeros(10, np.int64))[:] += [number or 0 for number in numbers]
+            overlaps += connection.execute(_OVERLAPS).fetchone()
+            listed += _listed(connection, both, count)
+            listed = sorted(listed, key=lambda query: (-query.asked, query.overlap, query.query_id))[:count]
+    contexts = contexts_of(b, [query.query_id for query in listed])
+    queries, (by_traffic, traffic, by_queries) = int(shares["both"][0]), overlaps.tolist()
     return Moves(
-        **shares,
+        **{name: Share(*share.tolist()) for name, share in shares.items()},
         depth=depth,
         strategies=[
-            StrategyMoves(name, *(Share(*n[place : place + 2]) for place in range(0, len(n), 2)))
-            for name, n in by_strategy.items()
+            StrategyMoves(name, *(Share(*share) for share in numbers.reshape(5, 2).tolist()))
+            for name, numbers in by_strategy.items()
         ],
-        overlap=overlaps / traffic if traffic else plain / queries if queries else None,
-        listed=[one._replace(context=contexts[one.query_id]) for one in listed],
+        overlap=by_traffic / traffic if traffic else by_queries / queries if queries else None,
+        listed=[query._replace(context=contexts[query.query_id]) for query in listed],
     )
-
-
-def _row(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
-    row: tuple[Any, ...] | None = connection.execute(query).fetchone()
-    assert row is not None
-    return row
 
 
 def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) -> list[MovedQuery]:
@@ -243,14 +234,14 @@ def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) 
         " ORDER BY log_count DESC, overlap, query_id LIMIT $n",
         {"n": count},
     )
-    found: dict[str, dict[tuple[str, int], tuple[str | None, str | None]]] = {}
     texts = connection.execute(
         "SELECT query_id, strategy, position, x.text, y.text FROM (FROM a_rewrites SEMI JOIN listed USING (query_id)) AS x"
         " FULL JOIN (FROM b_rewrites SEMI JOIN listed USING (query_id)) AS y USING (query_id, strategy, position)"
         " ORDER BY query_id, position"
     ).fetchall()
+    written: dict[str, dict[tuple[str, int], tuple[str | None, str | None]]] = {}
     for query_id, strategy, position, left, right in texts:
-        found.setdefault(query_id, {})[strategy, position] = (left, right)
+        written.setdefault(query_id, {})[strategy, position] = (left, right)
     choices = connection.execute("SELECT query_id, strategy, of_a FROM choices SEMI JOIN listed USING (query_id)").fetchall()
     selected = {(query_id, strategy): "A" if of_a else "B" for query_id, strategy, of_a in choices}
     rows = connection.execute(
@@ -259,18 +250,8 @@ def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) 
     moved = []
     for query_id, query, asked, is_moved, overlap, *first in rows:
         selections = {name: selected[query_id, name] for name in both if (query_id, name) in selected}
-        rewrites = _differing(found.get(query_id, {}), both)
+        names, of_query = text_names(written.get(query_id, {})), written.get(query_id, {})
+        order = sorted((text for text in of_query if text[0] in both), key=lambda text: (both.index(text[0]), text[1]))
+        rewrites = {names[text]: of_query[text] for text in order if of_query[text][0] != of_query[text][1]}
         moved.append(MovedQuery(query_id, query, asked, is_moved, overlap, (first[0], first[1]), rewrites, selections))
     return moved
-
-
-def _differing(
-    texts: Mapping[tuple[str, int], tuple[str | None, str | None]], strategies: Sequence[str]
-) -> dict[str, tuple[str | None, str | None]]:
-    """Returns the texts of a query that differ by their names, in the order of the strategies and positions."""
-    several = {strategy for strategy, position in texts if position > 1}
-    named = {
-        (strategy, position): f"{strategy} {position}" if strategy in several else strategy for strategy, position in texts
-    }
-    order = sorted((one for one in texts if one[0] in strategies), key=lambda one: (strategies.index(one[0]), one[1]))
-    return {named[one]: texts[one] for one in order if texts[one][0] != texts[one][1]}

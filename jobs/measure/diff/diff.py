@@ -14,9 +14,9 @@ from cluster.prices import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.job.steps import WEB_SEARCH
 from jobs.log.judgements import Judgements
-from jobs.measure.answers import GoldAnswers, answering
+from jobs.measure.answers import GoldAnswers, answer_frame, answering
 from jobs.measure.diff.changed_queries import Moves, moves
-from jobs.measure.diff.quality import Paired, answer_quality, judged_quality, quality
+from jobs.measure.diff.quality import Paired, judged_quality, paired, quality
 from jobs.measure.frame import JUDGED_LISTS
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import known, masked
@@ -40,11 +40,11 @@ class Change(NamedTuple):
 def changes(a: RunFolder, b: RunFolder) -> dict[str, list[Change]]:
     """Returns the values that differ, by section, in the order of the sections; a section may be empty."""
     of_a, of_b = masked(_given(a)), masked(_given(b))
-    found = {section: _differing(of_a[section], of_b[section]) for section in of_a}
+    changed = {section: _differing(of_a[section], of_b[section]) for section in of_a}
     rules_a, rules_b = (run.rewriter.get("select", {}).get("rules") or {} for run in (a, b))  # of a selection by type
-    found["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"]) + _differing(rules_a, rules_b, "rules.")
-    found["prompts"] += _by_strategy(*({key: _asked(one) for key, one in later_steps(run).items()} for run in (a, b)))
-    return found
+    changed["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"]) + _differing(rules_a, rules_b, "rules")
+    changed["prompts"] += _by_strategy(*({key: _asked(step) for key, step in later_steps(run).items()} for run in (a, b)))
+    return changed
 
 
 def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
@@ -107,31 +107,20 @@ def _asked(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _by_strategy(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
     """Returns what differs of each strategy; one line for a strategy of one run, and none for a schema beside its prompt."""
-    found = [Change(name, "asked for", None) for name in a if name not in b]
-    found += [Change(name, None, "asked for") for name in b if name not in a]
+    changes = [Change(name, "asked for", None) for name in a if name not in b]
+    changes += [Change(name, None, "asked for") for name in b if name not in a]
     settings = _differing({name: a[name] for name in a if name in b}, {name: b[name] for name in a if name in b})
-    paths = {one.path for one in settings}
-    return found + [one for one in settings if f"{one.path.removesuffix('.schema')}.prompt" not in paths]
+    paths = {change.path for change in settings}
+    return changes + [change for change in settings if f"{change.path.removesuffix('.schema')}.prompt" not in paths]
 
 
-def _differing(a: Mapping[str, Any], b: Mapping[str, Any], path: str = "") -> list[Change]:
+def _differing(a: Any, b: Any, path: str = "") -> list[Change]:
     """Returns the paths whose values differ; where only one side has a mapping, each of its values is one."""
-    found = []
-    for name in dict.fromkeys([*a, *b]):
-        left, right = a.get(name), b.get(name)
-        if isinstance(left, Mapping) or isinstance(right, Mapping):
-            (maps_a, rest_a), (maps_b, rest_b) = _parts(left), _parts(right)
-            if rest_a != rest_b:
-                found.append(Change(f"{path}{name}", rest_a, rest_b))
-            found += _differing(maps_a, maps_b, f"{path}{name}.")
-        elif left != right:
-            found.append(Change(f"{path}{name}", left, right))
-    return found
-
-
-def _parts(value: Any) -> tuple[Mapping[str, Any], Any]:
-    """Returns a value as a mapping and the rest: one of the two is empty."""
-    return (value, None) if isinstance(value, Mapping) else ({}, value)
+    (maps_a, rest_a), (maps_b, rest_b) = (({}, side) if not isinstance(side, Mapping) else (side, None) for side in (a, b))
+    changes = [Change(path, rest_a, rest_b)] if rest_a != rest_b else []
+    for name in dict.fromkeys([*maps_a, *maps_b]):
+        changes += _differing(maps_a.get(name), maps_b.get(name), f"{path}.{name}".removeprefix("."))
+    return changes
 
 
 class Cost(NamedTuple):
@@ -165,12 +154,12 @@ class Diff(NamedTuple):
     def notes(self) -> list[str]:
         """Returns what cannot be compared: what only one of the runs has, or what differs in kind; a sentence each."""
         answers = [bool(answering(run)) for run in (self.a, self.b)]
-        notes = [f"answers: only {_only(answers)} has any (answer), so they are not compared"] if any(answers) else []
-        notes = notes if answers[0] != answers[1] else []
+        only = "A" if answers[0] else "B"
+        notes = [f"answers: only {only} has any (answer), so they are not compared"] if answers[0] != answers[1] else []
         kinds = [set() if run.config.judge is None else set(run.config.judge.kinds) for run in (self.a, self.b)]
         for kind in sorted(kinds[0] ^ kinds[1]):
-            side = _only([kind in of for of in kinds])
-            notes.append(f"judgements: only {side} has any of {kind} (judge.{kind}), so they are not compared")
+            only = "A" if kind in kinds[0] else "B"
+            notes.append(f"judgements: only {only} has any of {kind} (judge.{kind}), so they are not compared")
         return [*notes, *self.unlike]
 
     @property
@@ -193,16 +182,12 @@ def diff(
 
     Differences are of B - A, measures by default those of the config of B; `count`: the most queries in each list of queries.
     """
-    paired = None if judgements is None else quality(a, b, judgements, count, measures)
-    both = gold is not None and answering(a) and answering(b)
-    answers = answer_quality(a, b, gold, count) if gold is not None and both else None
+    lists = None if judgements is None else quality(a, b, judgements, count, measures)
+    both = answering(a) and answering(b)
+    answers = paired(answer_frame(a, gold), answer_frame(b, gold), a, b, count) if gold is not None and both else None
     judged, unlike = judged_quality(a, b, count)
     given = changes(a, b), moves(a, b, count)
-    return Diff(a, b, *given, _costs(a, b, prices), paired, answers, judged, unlike)
-
-
-def _only(has: Sequence[bool]) -> str:
-    return "A" if has[0] else "B"
+    return Diff(a, b, *given, _costs(a, b, prices), lists, answers, judged, unlike)
 
 
 def diff_values(found: Diff) -> dict[str, Any]:
@@ -230,14 +215,13 @@ def diff_values(found: Diff) -> dict[str, Any]:
 
 def _costs(a: RunFolder, b: RunFolder, prices: Prices | None) -> list[Cost]:
     """Returns what 1,000 queries cost, in total and by stage; quantities that are 0 in both are left out."""
+    names = ("usd", "seconds", "device_seconds", "driver_seconds", *costs.QUANTITIES, *costs.STORAGE_REQUESTS)
     stages = dict.fromkeys(name for name in (*COSTED, *a.spent, *b.spent) if name in a.spent or name in b.spent)
-    found = []
+    lines = []
     for stage in ("total", *stages):
         sides = [_per_thousand(run, None if stage == "total" else stage, prices) for run in (a, b)]
-        names = ("usd", "seconds", "device_seconds", "driver_seconds", *costs.QUANTITIES, *costs.STORAGE_REQUESTS)
-        lines = (Cost(stage, name, *(side.get(name, 0.0) for side in sides)) for name in names)
-        found += [one for one in lines if one.a or one.b]
-    return found
+        lines += [Cost(stage, name, *(side.get(name, 0.0) for side in sides)) for name in names]
+    return [line for line in lines if line.a or line.b]
 
 
 def _per_thousand(run: RunFolder, stage: str | None, prices: Prices | None) -> dict[str, float]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from jobs.job.measure_checks import deepest_rank
 from jobs.log.judgements import JudgedBy, Judgements
-from jobs.measure.answers import GoldAnswers, answer_frame, judged_answer_frames
+from jobs.measure.answers import judged_answer_frames
 from jobs.measure.clusters import query_clusters
 from jobs.measure.comparison import margin_of
 from jobs.measure.frame import JUDGED_LISTS, Frame, Pair, measure
@@ -96,12 +96,7 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
     """Measures two runs and pairs their values."""
     names = measures or b.config.evaluate.measures
     of_a, of_b = (measure(run, judgements, names, alone=False) for run in (a, b))
-    return _paired(of_a, of_b, b, count, (a.config.results, b.config.results))
-
-
-def answer_quality(a: RunFolder, b: RunFolder, gold: GoldAnswers, count: int) -> Paired:
-    """Returns the same of the answers of two runs, by F1 and exact match; both runs answer."""
-    return _paired(answer_frame(a, gold), answer_frame(b, gold), b, count)
+    return paired(of_a, of_b, a, b, count)
 
 
 def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
@@ -122,17 +117,16 @@ def judged_quality(a: RunFolder, b: RunFolder, count: int) -> tuple[list[Paired]
 
     Beside it stands what both have and cannot be compared, a sentence each. Arguments and errors are those of `quality`.
     """
-    found, notes = [], []
-    if (of_lists := _judged_lists(a, b, count)) is not None:
-        found.append(of_lists)
+    of_lists, notes = _judged_lists(a, b, count), []
+    judged = [] if of_lists is None else [of_lists]
     of_a, of_b = ({frame.kind: frame for frame in judged_answer_frames(run)} for run in (a, b))
     for kind in (kind for kind in of_a if kind in of_b):
         if of_a[kind].measures != of_b[kind].measures:
             sides = (f"{name} of {', '.join(of[kind].measures)}" for name, of in (("A", of_a), ("B", of_b)))
             notes.append(f"judgements: {kind} are other measures in A than in B ({'; '.join(sides)}), so they are not compared")
             continue
-        found.append(_paired(of_a[kind], of_b[kind], b, count))
-    return found, notes
+        judged.append(paired(of_a[kind], of_b[kind], a, b, count))
+    return judged, notes
 
 
 def _judged_lists(a: RunFolder, b: RunFolder, count: int) -> Paired | None:
@@ -153,28 +147,29 @@ def _judged_lists(a: RunFolder, b: RunFolder, count: int) -> Paired | None:
     judge = judge_of_both(of_a.judge, of_b.judge)
     both = Judgements(f"{of_a.path} and {of_b.path}", grades, "query_id", judge and judge._replace(measures=names))
     frame_a, frame_b = (replace(measure(run, both, names, alone=False), kind=JUDGED_LISTS) for run in (a, b))
-    return _paired(frame_a, frame_b, b, count, (a.config.results, b.config.results))
+    return paired(frame_a, frame_b, a, b, count)
 
 
-def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int, int] = (1, 1)) -> Paired:
-    """Returns what two frames say, with the queries of `b`; `most`: the most results of a query in each."""
+def paired(of_a: Frame, of_b: Frame, a: RunFolder, b: RunFolder, count: int) -> Paired:
+    """Returns what frames of two runs say, with the queries of `b`."""
     frame, others = frame_of_both(of_a, of_b)
     margin = margin_of(b.config.evaluate, frame.kind)
     changes = []
     if frame.keys:
         before, after = frame.by_query[:, 0].tolist()
-        for place in frame.first_keys:
-            number, asked = frame.query[place], int(frame.counts[place])
-            text = str(frame.queries[place])
-            changes.append(QueryChange(str(frame.query_ids[place]), text, asked, before[number], after[number]))
+        firsts = np.flatnonzero(np.diff(frame.query, prepend=-1)).tolist()  # the first key of each query
+        for number, place in enumerate(firsts):
+            if frame.query_ids[place] is not None:  # else a rejected row
+                text, asked = str(frame.queries[place]), int(frame.counts[place])
+                changes.append(QueryChange(str(frame.query_ids[place]), text, asked, before[number], after[number]))
     return Paired(
         frame=frame,
         sides=(of_a, of_b),
         others=others,
         measures=frame.pairs(1, 0, margin) if frame.keys else {},
-        gained=_listed(b, [one for one in changes if one.b - one.a > TIE], count),
-        lost=_listed(b, [one for one in changes if one.a - one.b > TIE], count),
-        first=(min(of_a.depth, most[0]), min(of_b.depth, most[1])),
+        gained=_listed(b, [change for change in changes if change.b - change.a > TIE], count),
+        lost=_listed(b, [change for change in changes if change.a - change.b > TIE], count),
+        first=(min(of_a.depth, a.config.results), min(of_b.depth, b.config.results)),
         margin=margin,
     )
 
