@@ -6,7 +6,7 @@ alone as it is measured. The choice is deterministic for a run and its judgement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,11 +16,10 @@ import pyarrow as pa
 from jobs.measure.judged_rows import contexts_of, fuse_original, of_original
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.contributions import TOP, comparable
-from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines, text_names
+from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import database, files, queries_of, spread
-from jobs.runs.tally import Committed
+from jobs.runs.reading import TextId, create_view, database, files, queries_of, spread, text_names
 from jobs.tables import NOTES, ORIGINAL
 from rewriters.steps.settings import HIGHEST_GRADES
 
@@ -28,8 +27,16 @@ SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, spread: each has an equal
 SHARDS = 6  # that the spread ones are taken from
 CHARACTERS = 3_000  # of the beginning and of the end of a prompt, and of an answer
 
-Chosen = tuple[str, str, int]  # query_id, query, log_count
+Chosen = tuple[int, str, str, int]  # shard, query_id, query, log_count
 Row = dict[str, Any]
+COLUMNS = {
+    "rewrites": "position, strategy, text, parsed_as", "selections": "query_type, strategies, reason",
+    "errors": "stage, component, reason, message", "rounds": "round, best, text, new, documents",
+    "grades": "rank, doc_id, grade, verdict, strips", "corrections": "question, web_query, hits",
+    "answers": "text, model, cited, documents, left_out", "judgements": "kind, doc_id, grade, sample",
+    "results": "rank, doc_id, score, sources",
+}  # fmt: skip
+"""Table -> what is read of the samples' rows, by the first column; errors as they were stored."""
 
 
 class Hit(NamedTuple):
@@ -80,49 +87,42 @@ def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, tex
 
     `failed` are the query_ids of some queries with errors.
     """
-    chosen = choose(run, failed, measured, SAMPLES)
-    rows_of = [row for of in chosen.values() for row in of]
-    found = {query_id: Sample(query_id, query if texts else query_id, asked) for query_id, query, asked in rows_of}
+    chosen = _choose(run, failed, measured)
+    found = {query_id: Sample(query_id, query if texts else query_id, asked) for _, query_id, query, asked in chosen}
     if not found:
         return []
     for query_id, context in contexts_of(run, found).items() if texts else ():
         found[query_id].lines += [("earlier turns", context)] if context else []
-    by_number = {manifest.shard: manifest for manifest in run.manifests}
+    shards = dict.fromkeys(shard for shard, *_ in chosen)
+    manifests = [manifest for manifest in run.manifests if manifest.shard in shards]
     with database() as connection:
-        rows = _Rows(connection, run, [by_number[number] for number in chosen], list(found))
-        names = _fill_texts(run, rows, found, texts)
-        _fill_steps(rows, found, texts)
-        _fill_hits(run, rows, found, names)
-        _fill_alone(run, rows, found)
+        for table in (*COLUMNS, "runs"):
+            create_view(connection, table, table, files(run, table, manifests))
+        connection.register("sampled", pa.table({"query_id": list(found)}))
+        _fill(run, connection, found, texts)
         if texts:
-            _fill_requests(run, rows, chosen, found)
+            _fill_requests(run, connection, shards, found)
     _tell_documents(run, found, texts, measured)
     return sorted(found.values(), key=lambda one: (one.gain is None, -(one.gain or 0.0), -one.log_count, one.query_id))
 
 
-def choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, most: int) -> dict[int, list[Chosen]]:
-    """Returns shard -> the sample queries, `most` at most; `failed`: query_ids of some queries with errors."""
-    committed = {manifest.shard for manifest in run.manifests if manifest.counts["queries"]}
-    part = most // KINDS
+def _choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun) -> list[Chosen]:
+    committed = sorted(manifest.shard for manifest in run.manifests if manifest.counts["queries"])
+    part = SAMPLES // KINDS
     notable = list(dict.fromkeys(failed))[:part]
     notable += [query_id for query_id, gain in measured.gains[:part] if gain > 0]
     notable += [query_id for query_id, gain in measured.gains[::-1][:part] if gain < 0]
-    chosen: dict[int, dict[str, Chosen]] = {}
-    for shard, query_id, query, asked in _located(run, notable, part) if committed else ():
-        chosen.setdefault(shard, {})[query_id] = query_id, query, asked
-    wanted = most - sum(map(len, chosen.values()))
-    shards = spread(sorted(committed), max(SHARDS, 2 * -(-wanted // run.plan.shard_size)))
+    chosen = {row[1]: row for row in (_located(run, notable, part) if committed else ())}
+    shards = spread(committed, max(SHARDS, 2 * -(-(SAMPLES - len(chosen)) // run.plan.shard_size)))
     for number, shard in enumerate(shards):
-        mine = chosen.setdefault(shard, {})
-        others = [row for row in queries_of(run, shard) if row[0] not in mine]
-        some = spread(others, -(-wanted // (len(shards) - number)))
-        mine |= {row[0]: row for row in some}
-        wanted -= len(some)
-    return {shard: sorted(of.values()) for shard, of in sorted(chosen.items()) if of}
+        others = [(shard, *row) for row in queries_of(run, shard) if row[0] not in chosen]
+        wanted = -(-(SAMPLES - len(chosen)) // (len(shards) - number))
+        chosen |= {row[1]: row for row in spread(others, wanted)}
+    return sorted(chosen.values())
 
 
-def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[tuple[int, str, str, int]]:
-    """Returns (shard, query_id, query, log_count) of these queries, and of those asked most often, if they are committed."""
+def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[Chosen]:
+    """Returns these queries, and those that were asked most often, if they are committed."""
     query = """
         SELECT shard, query_id, query, log_count
         FROM read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)
@@ -133,121 +133,84 @@ def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[tuple[
     asked = f"({query} log_count > 1 ORDER BY log_count DESC, query_id LIMIT {most})"
     with database() as connection:
         connection.register("spans", pa.Table.from_pylist(done))
-        found = connection.execute(f"{asked} UNION {query} query_id IN (SELECT unnest($ids::VARCHAR[]))", given).fetchall()
-    return list(found)
+        rows = connection.execute(f"{asked} UNION {query} query_id IN (SELECT unnest($ids::VARCHAR[]))", given).fetchall()
+    return list(rows)
 
 
-class _Rows(NamedTuple):
-    """Reads the rows of the samples in a table."""
+def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, found: Mapping[str, Sample], texts: bool) -> None:
+    """Fills what the stages made of each sample, its results, and those of the original alone, fused as measured."""
 
-    connection: duckdb.DuckDBPyConnection
-    run: RunFolder
-    manifests: list[Committed]
-    query_ids: list[str]
+    def rows(table: str, columns: str, order: str, condition: str = "true") -> pa.Table:
+        query = f"SELECT query_id, {columns} FROM {table} SEMI JOIN sampled USING (query_id) WHERE {condition}"
+        return connection.sql(f"{query} ORDER BY query_id{order}").to_arrow_table()
 
-    def __call__(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> pa.Table:
-        """Returns the query_id and these columns."""
-        names = files(self.run, name, self.manifests)
-        if not names:
-            return pa.table({})
-        query = f"SELECT query_id, {columns} FROM rows_of($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition}"
-        given = {"names": names, "ids": self.query_ids}
-        return self.connection.sql(f"{query} ORDER BY {order}", params=given).to_arrow_table()
+    tables: dict[str, dict[str, list[Row]]] = {query_id: {name: [] for name in COLUMNS} for query_id in found}
+    for name, columns in COLUMNS.items():
+        for row in rows(name, columns, "" if name == "errors" else f", {columns.partition(',')[0]}").to_pylist():
+            tables[row["query_id"]][name].append(row)
+    lists = rows("runs", "position, retriever, doc_id, score, rank", ", retriever, rank", of_original(run))
+    ranks: dict[tuple[str, str], list[str]] = {}
+    for row in lists.to_pylist():
+        ranks.setdefault((row["query_id"], row["doc_id"]), []).append(f"{row['retriever']} {row['rank']}")
+    kept, known_original = run.config.retrieve.keep_runs and not run.config.joining, comparable(run)
+    fused = fuse_original(lists.drop_columns(["rank"]), run.config.fuse) if kept and lists.num_rows else {}
+    for query_id, sample in found.items():
+        own = tables[query_id]
+        own["errors"].sort(key=lambda row: row["reason"] in NOTES)
+        sample.reasons = ", ".join(dict.fromkeys(row["reason"] for row in own["errors"]))
+        names = text_names((row["strategy"], row["position"]) for row in own["rewrites"])
+        sample.lines += _lines(run, own, names, texts)
+        for row in own["results"][:TOP]:
+            sources = sorted(row["sources"] or [], key=lambda source: source["strategy"] != ORIGINAL)
+            by_original = (query_id, row["doc_id"]) in ranks or any(source["strategy"] == ORIGINAL for source in sources)
+            words = f"score {row['score']:.4g}; {list_words(sources, names)}"
+            sample.hits.append(Hit(row["rank"], row["doc_id"], words, is_new=known_original and not by_original))
+        if kept:
+            sample.alone_title = "Original alone" + ", fused, not reranked" * (run.config.rerank.kind != "none")
+            first = enumerate(fused.get(query_id, [])[: min(TOP, run.config.results)], start=1)
+            sample.alone = [Hit(rank, doc_id, ", ".join(ranks[query_id, doc_id])) for rank, doc_id in first]
 
 
-Names = dict[str, dict[tuple[str, int], str]]  # query_id -> strategy and position -> name of the text
-STEP_COLUMNS = {
-    "rounds": "round, best, text, new, documents", "grades": "rank, doc_id, grade, verdict, strips",
-    "corrections": "question, web_query, hits", "answers": "text, model, cited, documents, left_out",
-    "judgements": "kind, doc_id, grade, sample",
-}  # fmt: skip
-
-
-def _fill_texts(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], texts: bool) -> Names:
-    """Fills rewrites, what was selected, and errors; returns the names of the rewrites."""
+def _lines(
+    run: RunFolder, tables: Mapping[str, list[Row]], names: Mapping[TextId, str], texts: bool
+) -> Iterator[tuple[str, str]]:
+    """Yields rewrites, what was selected, errors, and what the steps after retrieval made of a query."""
     place = {name: number for number, name in enumerate([ORIGINAL, *run.config.rewrite.planned])}
-    names: Names = {}
-    by_query: dict[str, list[Row]] = {}
-    for row in rows("rewrites", "strategy, position, text, parsed_as", order="query_id, position").to_pylist():
-        by_query.setdefault(row["query_id"], []).append(row)
-    for query_id, of in by_query.items():
-        called = names[query_id] = text_names((row["strategy"], row["position"]) for row in of)
-        for row in sorted(of, key=lambda row: (place.get(row["strategy"], len(place)), row["strategy"], row["position"])):
-            name = called[row["strategy"], row["position"]]
-            found[query_id].lines.append((name, row["text"] if texts else f"read as {row['parsed_as']}"))
-    for row in rows("selections", "query_type, strategies, reason").to_pylist():
+    order = {text: (place.get(text[0], len(place)), *text) for text in names}
+    for row in sorted(tables["rewrites"], key=lambda row: order[row["strategy"], row["position"]]):
+        yield names[row["strategy"], row["position"]], row["text"] if texts else f"read as {row['parsed_as']}"
+    for row in tables["selections"]:
         words = [", ".join(row["strategies"]) or "none", f"query type {row['query_type']}" if row["query_type"] else ""]
         words += [row["reason"] or ""] if texts else []
-        found[row["query_id"]].lines.append(("selected", "; ".join(filter(None, words))))
-    errors: dict[tuple[str, str, str, str], list[str]] = {}
-    for row in rows("errors", "stage, component, reason, message").to_pylist():
-        key = row["query_id"], row["stage"], row["reason"], row["message"] or ""
+        yield "selected", "; ".join(filter(None, words))
+    errors: dict[tuple[str, str, str], list[str]] = {}
+    for row in tables["errors"]:
+        key = row["stage"], row["reason"], row["message"] or ""
         errors.setdefault(key, []).extend([row["component"]] if row["component"] else [])
-    for (query_id, stage, reason, message), of_strategies in sorted(errors.items(), key=lambda one: one[0][2] in NOTES):
-        told = f"{reason}: {message}" if texts and message else reason
-        one = found[query_id]
-        one.lines.append((", ".join([stage, *sorted(of_strategies, key=lambda name: place.get(name, len(place)))]), told))
-        one.reasons = ", ".join(dict.fromkeys(filter(None, [*one.reasons.split(", "), reason])))
-    return names
+    for (stage, reason, message), strategies in errors.items():
+        stages = ", ".join([stage, *sorted(strategies, key=lambda name: place.get(name, len(place)))])
+        yield stages, f"{reason}: {message}" if texts and message else reason
+    correction, answer = (next(iter(tables[name]), None) for name in ("corrections", "answers"))
+    yield from round_lines(tables["rounds"], texts=texts)
+    yield from grade_lines(tables["grades"], correction, texts=texts)
+    yield from answer_lines(answer, texts=texts)
+    yield from judged_lines(tables["judgements"], HIGHEST_GRADES)
 
 
-def _fill_steps(rows: _Rows, found: Mapping[str, Sample], texts: bool) -> None:
-    """Fills what the steps after retrieval made of each sample."""
-    named: dict[str, dict[str, list[Row]]] = {query_id: {} for query_id in found}
-    for name, columns in STEP_COLUMNS.items():
-        for row in rows(name, columns, order=f"query_id, {columns.partition(',')[0]}").to_pylist():
-            named[row["query_id"]].setdefault(name, []).append(row)
-    for query_id, of in named.items():
-        (correction, answer) = (next(iter(of.get(name, ())), None) for name in ("corrections", "answers"))
-        lines = found[query_id].lines
-        lines += round_lines(of.get("rounds", ()), texts=texts)
-        lines += grade_lines(of.get("grades", ()), correction, texts=texts)
-        lines += answer_lines(answer, texts=texts)
-        lines += judged_lines(of.get("judgements", ()), HIGHEST_GRADES)
-
-
-def _fill_hits(run: RunFolder, rows: _Rows, found: Mapping[str, Sample], names: Names) -> None:
-    known = {(row["query_id"], row["doc_id"]) for row in rows("runs", "doc_id", of_original(run)).to_pylist()}
-    known_original = comparable(run)  # not if fusion left the original out and no list was kept
-    for row in rows("results", "rank, doc_id, score, sources", f"rank <= {TOP}", "query_id, rank").to_pylist():
-        sources = sorted(row["sources"] or [], key=lambda of: of["strategy"] != ORIGINAL)
-        found_by_original = any(of["strategy"] == ORIGINAL for of in sources)
-        new = known_original and not found_by_original and (row["query_id"], row["doc_id"]) not in known
-        words = f"score {row['score']:.4g}; {list_words(sources, names.get(row['query_id'], {}))}"
-        found[row["query_id"]].hits.append(Hit(row["rank"], row["doc_id"], words, is_new=new))
-
-
-def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> None:
-    """Fills the original's documents, fused as measured; nothing where its lists are not known."""
-    if run.config.joining or not run.config.retrieve.keep_runs:
-        return
-    table = rows("runs", "position, retriever, doc_id, score, rank", of_original(run), "query_id, retriever, rank")
-    for sample in found.values():
-        sample.alone_title = "Original alone" + ", fused, not reranked" * (run.config.rerank.kind != "none")
-    if not table.num_rows:
-        return
-    ranks: dict[tuple[str, str], list[str]] = {}
-    for row in table.to_pylist():
-        ranks.setdefault((row["query_id"], row["doc_id"]), []).append(f"{row['retriever']} {row['rank']}")
-    fused = fuse_original(table.drop_columns(["rank"]), run.config.fuse)
-    for query_id, doc_ids in fused.items():
-        first = enumerate(doc_ids[: min(TOP, run.config.results)], start=1)
-        found[query_id].alone = [Hit(rank, doc_id, ", ".join(ranks[query_id, doc_id])) for rank, doc_id in first]
-
-
-def _fill_requests(run: RunFolder, rows: _Rows, shards: Mapping[int, Any], found: Mapping[str, Sample]) -> None:
+def _fill_requests(
+    run: RunFolder, connection: duckdb.DuckDBPyConnection, shards: Iterable[int], found: Mapping[str, Sample]
+) -> None:
     """Fills one request of each kind that was answered; what the engine gave up is not stored."""
     listed = [one.key for shard in shards for one in run.storage.list(f"completions/{shard:06d}")]
     names = [run.storage.url(key) for key in listed if key.endswith(".parquet")]
     query = f"""
         SELECT query_id, request, model, finish_reason, prompt_tokens, completion_tokens, {_ends("prompt")}, {_ends("text")},
             count(*) OVER (PARTITION BY query_id, request) FROM rows_of($names)
-        WHERE query_id IN (SELECT unnest($ids)) AND text IS NOT NULL
+        SEMI JOIN sampled USING (query_id) WHERE text IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY query_id, request ORDER BY coalesce(sample, 0), start DESC, prompt_hash) = 1
         ORDER BY query_id, request
     """
-    given = {"names": names, "ids": list(found)}
-    answered = rows.connection.execute(query, given).fetchall() if names else []
+    answered = connection.execute(query, {"names": names}).fetchall() if names else []
     for query_id, request, model, finish, *tokens, prompt, answer, asked in answered:
         why = "cut by the token limit" if finish == "length" else finish
         words = f"Prompt and answer of {request}" + f", one of {asked:,}" * (asked > 1)
@@ -264,24 +227,25 @@ def _ends(column: str) -> str:
 
 def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, measured: MeasuredRun) -> None:
     """Fills texts and grades of the documents, and the values of judged queries."""
-    wanted = sorted({hit.doc_id for one in found.values() for hit in (*one.hits, *one.alone)})
+    wanted = sorted({hit.doc_id for sample in found.values() for hit in (*sample.hits, *sample.alone)})
     documents, without = texts_of(run, wanted, addresses=True) if texts else ({}, None)
     least = 1 if measured.judgements is None else measured.judgements.least
-    leading = "" if measured.frame is None else measured.frame.measures[0]
     for sample in found.values():
         if without is not None:
             sample.lines.append(("documents", f"by id only: {without}"))
-        grades = measured.grades.get(sample.query_id, {})
-        if (values := measured.by_query.get(sample.query_id)) is not None:
-            sample.values = values
-            alone = "" if values[1] is None else f", {values[1]:.4f} of the original alone"
-            sample.lines.insert(0, (leading, f"{values[0]:.4f} of the results{alone}"))
-        for hits in (sample.hits, sample.alone):
-            for place, hit in enumerate(hits):
-                grade, text = grades.get(hit.doc_id), documents.get(hit.doc_id, "")
-                relevant = grade is not None and grade >= least
-                words = "" if grade is None else f"★ relevant {grade}" if relevant else "judged not relevant"
-                hits[place] = hit._replace(text=text, grade=words, relevant=relevant)
+        grades, sample.values = measured.grades.get(sample.query_id, {}), measured.by_query.get(sample.query_id)
+        if sample.values is not None:
+            alone = "" if sample.values[1] is None else f", {sample.values[1]:.4f} of the original alone"
+            leading = "" if measured.frame is None else measured.frame.measures[0]
+            sample.lines.insert(0, (leading, f"{sample.values[0]:.4f} of the results{alone}"))
+
+        def told(hit: Hit, grades: Mapping[str, int] = grades) -> Hit:
+            grade = grades.get(hit.doc_id)
+            relevant = grade is not None and grade >= least
+            words = "" if grade is None else f"★ relevant {grade}" if relevant else "judged not relevant"
+            return hit._replace(text=documents.get(hit.doc_id, ""), grade=words, relevant=relevant)
+
+        sample.hits, sample.alone = [*map(told, sample.hits)], [*map(told, sample.alone)]
         shown = {hit.doc_id for hit in sample.hits}
         missed = [doc_id for doc_id, grade in grades.items() if grade >= least and doc_id not in shown]
         if missed:

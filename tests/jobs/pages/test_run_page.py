@@ -23,7 +23,19 @@ from jobs.pages.sections import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import portions, spread
 from jobs.terminal.formats import masked, shown
-from tests.support.jobs.run_folders import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, frame_of, page, query_id, stored
+from tests.support.jobs.run_folders import (
+    PRICES,
+    QUERIES,
+    Make,
+    Page,
+    Query,
+    Row,
+    RunMaker,
+    evaluation_of,
+    page,
+    query_id,
+    stored,
+)
 
 
 @pytest.fixture
@@ -128,7 +140,7 @@ def test_spreading_and_portions() -> None:
 def evaluation(difference: float, half: float) -> Evaluation:
     """Of results that are better than the original alone by a difference, with half the width of its interval."""
     spread = half * np.sqrt(19) / stats.t.ppf(0.975, 19) * np.resize([1, -1], 20)
-    return Evaluation(frame_of([0.5 + difference + spread, [0.5] * 20]))
+    return evaluation_of([0.5 + difference + spread, [0.5] * 20])
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_judged_queries_have_the_mean_of_their_rows(make: Make) -> None:
     assert [name for name, _ in found.gains] == [query_id(1), query_id(0)]
     twice = Judgements("qrels", {"r1": {"d01": 1}, "r2": {"d01": 2, "d02": 0}})
     rows = replace(values, keys=("r1", "r2"), query_ids=(query_id(0),) * 2)
-    assert MeasuredRun(Evaluation(rows), (), twice).grades == {query_id(0): {"d01": 2, "d02": 0}}
+    assert MeasuredRun(Evaluation(rows, run.config), (), twice).grades == {query_id(0): {"d01": 2, "d02": 0}}
     text = page(run, measured=found).sections["samples"]
     assert "★ relevant 3" in text
     assert "judged not relevant" in text
