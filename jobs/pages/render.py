@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
@@ -41,9 +40,8 @@ class Marked(NamedTuple):
     place: str = ""
 
 
-def difference(value: float) -> str:
-    """Returns '+0.0752'."""
-    return figure(value, "+")
+difference = partial(figure, sign="+")
+"""Returns a difference like '+0.0752'."""
 
 
 def interval(value: Interval) -> str:
@@ -56,13 +54,8 @@ def probability(value: float) -> str:
     return "<.0001" if value < 0.0001 else f"{value:.4f}"
 
 
-def share(value: float) -> str:
-    """Returns '12.3 %', with a bar in a page."""
-    return percent(value)
-
-
 class Head(NamedTuple):
-    """A column: its label with the unit, and the format of its values. Texts are aligned to the left."""
+    """A column: its label with the unit, and the format of its values: texts are aligned to the left, `percent` has a bar."""
 
     label: str
     show: Callable[[Any], str] = str
@@ -104,7 +97,7 @@ class Table:
     @property
     def has_head(self) -> bool:
         """Returns whether its columns have labels."""
-        return any(one.label for one in self.columns)
+        return any(column.label for column in self.columns)
 
     def terminal(self, least: int = 0, first: int | None = None) -> rich_table.Table:
         """Returns it for a terminal, at least so many characters wide, with at most `first` of them for the first column."""
@@ -161,7 +154,7 @@ def _ends(value: Any) -> Sequence[float]:
 
 def _drawn(column: Head, value: Any, of: Axis | None) -> Markup:
     """Returns the drawing of a cell: an interval on the axis of its column, or the bar of a share; else nothing."""
-    if column.show is share and isinstance(value, float):
+    if column.show is percent and isinstance(value, float):
         return Markup('<i class="bar"><i style="width:{:.2f}%"></i></i>').format(100 * min(1.0, value))
     if of is None or not isinstance(value, Interval) or not math.isfinite(value.low):
         return Markup("")
@@ -230,9 +223,9 @@ class Section:
 
 def render(kind: str, title: str, facts: Sequence[str], state: str, sections: Sequence[Section | None], *, texts: bool) -> str:
     """Returns a self-contained page without a script."""
-    there = [one for one in sections if one is not None]
+    shown_sections = [section for section in sections if section is not None]
     page = _environment().get_template("page.html.j2")
-    html = page.render(kind=kind, title=title, facts=facts, state=state, sections=there, texts=texts, style=_text("style.css"))
+    html = page.render(kind=kind, title=title, facts=facts, state=state, sections=shown_sections, texts=texts)
     return html.encode("utf-8", "backslashreplace").decode()
 
 
@@ -247,7 +240,7 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text),
+        loader=jinja2.PackageLoader("jobs.pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -256,7 +249,3 @@ def _environment() -> jinja2.Environment:
     environment.filters["shown"] = shown
     environment.filters["kind"] = lambda part: type(part).__name__.lower()
     return environment
-
-
-def _text(name: str) -> str:
-    return files("jobs.pages").joinpath("templates", name).read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from jobs.measure.notes import ends_in_words, interval_words
 from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
-from jobs.pages.render import Code, Head, Notes, Part, Queries, Section, Table, Tile, Tiles, share, write_page
+from jobs.pages.render import Code, Head, Notes, Part, Queries, Section, Table, Tile, Tiles, write_page
 from jobs.pages.samples import Sample, samples
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import guard_words, lost_words
@@ -265,7 +265,7 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
     sums = [total.get("seconds", 0.0) - ups, ups, *(total[name] for name in quantities)]
     rows.append(["total", *([] if billed is None else [billed.usd]), 1.0, *sums])
     columns = [Head("stage"), *([] if billed is None else [Head("USD", partial(money, of=billed.usd))])]
-    columns += [Head("share", share), Head("busy time", duration), Head("start-up", duration)]
+    columns += [Head("share", percent), Head("busy time", duration), Head("start-up", duration)]
     table = Table([*columns, *(Head(name.replace("_", " "), count) for name in quantities)], rows, strong=["total"])
     asked = run.counts["queries"]
     words = "Quantities only: there are no prices. Shares are of the time of workers."
@@ -311,20 +311,19 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
         if "errors" in manifest.files and any(missing.get(key, 0) > 0 for key in here):
             read.append(manifest)
             missing = {key: left - here.get(key, 0) for key, left in missing.items()}
-    found: dict[tuple[str, str], list[Example]] = {}
+    examples_of: dict[tuple[str, str], list[Example]] = {}
     query = f"""
-        SELECT stage, reason, query_id, list_sort(list_distinct(list(component))), min(message), {_EXCERPT} FROM rows_of(?)
-        GROUP BY stage, reason, query_id, raw
-        QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY query_id, raw) <= {EXAMPLES} ORDER BY query_id, raw
+        SELECT stage, reason, query_id, list_sort(list_distinct(list(component))), min(message), {_EXCERPT}
+        FROM read_parquet(?, filename = true, hive_partitioning = false) GROUP BY stage, reason, query_id, raw, filename
+        QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY filename, query_id, raw) <= {EXAMPLES}
+        ORDER BY filename, query_id, raw
     """
     with database() as connection:
-        for manifest in read:
-            rows = connection.execute(query, [files(run, "errors", [manifest])]).fetchall()
-            for stage, reason, query_id, names, message, raw in rows:
-                one = Example(query_id, ", ".join(filter(None, names)), message or "", raw or "")
-                of_reason = found.setdefault((stage, reason), [])
-                of_reason += [one] * (len(of_reason) < EXAMPLES)
-    return found
+        rows = connection.execute(query, [files(run, "errors", read)]).fetchall() if read else []
+    for stage, reason, query_id, names, message, raw in rows:
+        example = Example(query_id, ", ".join(filter(None, names)), message or "", raw or "")
+        examples_of.setdefault((stage, reason), []).append(example)
+    return examples_of
 
 
 def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]], *, texts: bool) -> Section:
@@ -344,7 +343,7 @@ def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]
         ]
         for stage, reason, number, lost in known
     ]  # fmt: skip
-    columns = [Head("reason"), Head("stage"), Head("queries", count), Head("share of queries", share)]
+    columns = [Head("reason"), Head("stage"), Head("queries", count), Head("share of queries", percent)]
     parts: list[Table | Code] = [Table([*columns, Head("rewrites lost, by strategy")], rows)] if rows else []
     for stage, reason, *_ in known:
         shown = [_words(example, names.get(example.about), texts) for example in found.get((stage, reason), ())]

@@ -6,6 +6,7 @@ flight. Shards wait where a stage is slower than the one before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from cluster.errors import ConfigError
 from cluster.run.pool_sizes import stage_of_pool
 from cluster.storage.s3_duckdb import kept_duckdb, reason
 from jobs.chain.pipeline import COSTED
-from jobs.pages.render import Code, Head, Section, Table, render, share
+from jobs.pages.render import Code, Head, Section, Table, render
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, spread
 from jobs.runs.starts import TIMES, node_time
@@ -51,30 +52,27 @@ class StageTimes:
 
 def stage_times(run: RunFolder) -> list[StageTimes]:
     """Returns the times of every stage, over all starts, in the order of the chain."""
-    times = run.record.get("node_time") or node_time(run.starts, run.tally.by_start)
-    sums: dict[str, dict[str, float]] = {}
-    for start in times:
-        for stage, of in start["stages"].items():
-            into = sums.setdefault(stage, dict.fromkeys(TIMES, 0.0))
-            for name in TIMES:
-                into[name] += of[name]
-    workers: dict[str, int] = {}
+    sums: dict[str, Counter[str]] = {}
+    for start in run.record.get("node_time") or node_time(run.starts, run.tally.by_start):
+        for stage, seconds in start["stages"].items():
+            sums.setdefault(stage, Counter(dict.fromkeys(TIMES, 0.0))).update({name: seconds[name] for name in TIMES})
+    workers = Counter[str]()
     for pool, sizes in run.starts[-1]["pools"].items():
-        workers[stage_of_pool(pool)] = workers.get(stage_of_pool(pool), 0) + sizes["workers"]
-    found = []
+        workers[stage_of_pool(pool)] += sizes["workers"]
+    stages = []
     for stage in sorted(sums, key=lambda name: COSTED.index(name) if name in COSTED else -1):
         queued = sum(start["queued"].get(stage, 0.0) for start in run.starts) if stage in COSTED else None
-        found.append(StageTimes(stage, workers.get(stage, 0), **sums[stage], queued=queued))
-    return found
+        stages.append(StageTimes(stage, workers[stage], **sums[stage], queued=queued))
+    return stages
 
 
 def slowest_words(stages: Sequence[StageTimes]) -> str:
     """Returns which stage the others wait for, how busy the workers of each are, and where shards waited longest."""
-    pooled = sorted((one for one in stages if one.workers), key=lambda one: -one.busy)
+    pooled = sorted((stage for stage in stages if stage.workers), key=lambda stage: -stage.busy)
     waits = f"The others wait for {pooled[0].name}." if pooled[0].busy > BUSY else "No stage holds up the others."
     words = [waits] if len(pooled) > 1 else []
-    words.append(f"Of their time, workers worked: {', '.join(f'{one.name} {percent(one.busy)}' for one in pooled)}.")
-    longest = max(stages, key=lambda one: one.queued or 0.0)
+    words.append(f"Of their time, workers worked: {', '.join(f'{stage.name} {percent(stage.busy)}' for stage in pooled)}.")
+    longest = max(stages, key=lambda stage: stage.queued or 0.0)
     if longest.queued:
         words.append(f"Shards waited longest before {longest.name}: {duration(longest.queued)} in all.")
     return " ".join(words)
@@ -83,19 +81,19 @@ def slowest_words(stages: Sequence[StageTimes]) -> str:
 def time_section(run: RunFolder) -> Section | None:
     """Returns the folded section on time and workers; None before a first shard is committed."""
     stages = stage_times(run)
-    if not any(one.workers for one in stages) or not run.manifests:
+    if not any(stage.workers for stage in stages) or not run.manifests:
         return None
     columns = [Head("stage"), Head("workers", count)]
     columns += [Head(label, duration) for label in ("worked", "started up", "lost", "waited")]
     rows: list[list[object]] = []
-    for one in stages:
-        times = [one.attributed, one.start_up, one.lost, one.idle, one.busy if one.workers else None, one.queued]
-        rows.append([one.name, one.workers or "tasks", *times])
+    for stage in stages:
+        times = [stage.attributed, stage.start_up, stage.lost, stage.idle, stage.busy if stage.workers else None, stage.queued]
+        rows.append([stage.name, stage.workers or "tasks", *times])
     note = "worked, lost: with and without a commit; waited: no shard was there for them; busy: of the time after start-up"
-    table = Table([*columns, Head("busy", share), Head("shards waited before it", duration)], rows, note=note)
+    table = Table([*columns, Head("busy", percent), Head("shards waited before it", duration)], rows, note=note)
     starts = Table(
         [Head("start"), Head("began"), Head("ended as"), Head("wall time", duration)],
-        [[str(one["start"]), moment(one["began"]), one["status"], one["wall_seconds"]] for one in run.starts],
+        [[str(start["start"]), moment(start["began"]), start["status"], start["wall_seconds"]] for start in run.starts],
     )
     return Section("time", "Time and workers", slowest_words(stages) + elapsed_words(run), [table, starts], folded=True)
 
@@ -120,7 +118,7 @@ def run_page(run: RunFolder, kind: str, sections: Iterable[Section | None], *, t
     """
     label, inputs = run.config.shown_label, masked(run.plan.inputs)
     log = f"log {inputs[0]['path']}" + (f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else "") if inputs else ""
-    facts = [one for one in (run.record["run_id"], label, f"started {moment(run.starts[0]['began'])}", log) if one]
+    facts = [fact for fact in (run.record["run_id"], label, f"started {moment(run.starts[0]['began'])}", log) if fact]
     state = "✓ finished" if run.finished else f"not finished: {run.state}"
     try:
         with kept_duckdb():

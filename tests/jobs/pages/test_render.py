@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.pages.charts import Point, axis, gains, scatter
-from jobs.pages.render import Head, Interval, Marked, Section, Table, difference, interval, render, share
-from jobs.terminal.formats import count
+from jobs.pages.render import Head, Interval, Marked, Section, Table, difference, interval, render
+from jobs.terminal.formats import count, percent
 from tests.support.jobs.run_folders import Page
 from tests.support.jobs.terminals import lines
 
 TEXTS = st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs", "Cc"]), max_size=20)
 COLUMNS = [Head("arm"), Head("queries", count), Head("moved", difference)]
-COLUMNS += [Head("95 % interval", interval), Head("share", share)]
+COLUMNS += [Head("95 % interval", interval), Head("share", percent)]
 TABLE = Table(
     COLUMNS,
     [
