@@ -18,30 +18,21 @@ from jobs.terminal.formats import figure, known, percent
 class Check(NamedTuple):
     """Result of one check."""
 
-    name: str
-    """The key of `publish`."""
-    passed: bool
-    """Whether the bound holds; also where none is set, or nothing can be measured."""
-    figure: float | None
-    """The measured value; None: nothing was measured."""
-    text: str
-    """Value and bound in words."""
+    name: str  # the key of `publish`
+    passed: bool  # whether the bound holds; also where none is set, or nothing can be measured
+    figure: float | None  # the measured value; None: nothing was measured
+    text: str  # value and bound in words
 
 
 class DoneExport(NamedTuple):
     """A complete version."""
 
     version: Version
-    place: str
-    """Its folder."""
-    existed: bool
-    """Whether it was there before."""
-    checks: list[Check]
-    """Of its promotion; none without one."""
-    current: str | None
-    """The version that a search uses now; None: there is none."""
-    before: str | None
-    """The one before that."""
+    place: str  # its folder
+    existed: bool  # whether it was there before
+    checks: list[Check]  # of its promotion; none without one
+    current: str | None  # the version that a search uses now; None: there is none
+    before: str | None  # the one before that
 
     def values(self) -> dict[str, Any]:
         """Returns it as JSON-able values."""

@@ -111,6 +111,12 @@ def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
     return _frame(run, ANSWERS, ANSWER_MEASURES, gold.judged, lambda key, _, text: score(key, text))
 
 
+def answer_frames(run: RunFolder, gold: GoldAnswers | None) -> list[Frame]:
+    """Returns the frames of answers by gold answers, if there are some, then in each kind that is judged; none of no LLM."""
+    by_gold = [answer_frame(run, gold)] if gold is not None and answering(run) else []
+    return by_gold + judged_answer_frames(run)
+
+
 def judges_answers(run: RunFolder) -> bool:
     """Returns whether the answers of a run, or of an arm, are judged."""
     judge = run.config.judge

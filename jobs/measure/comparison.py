@@ -60,18 +60,13 @@ class Difference(Corrected):
     weighted_difference: float
     weighted_low: float
     weighted_high: float
-    weighted_p: float
-    """Two-sided test over clusters; in no family."""
+    weighted_p: float  # two-sided test over clusters; in no family
     condensed_difference: float
-    effect: float
-    """Cohen's d_z: the mean difference over the standard deviation of the differences."""
+    effect: float  # Cohen's d_z: the mean difference over the standard deviation of the differences
     p: float
-    p_holm: float | None
-    """`p` adjusted within the family of `QUESTIONS`; None for the baseline and arms outside."""
-    q: float | None
-    """False discovery rate within the grid; None for other arms."""
-    p_equivalent: float
-    """The greater p of the two one-sided tests that the difference is within the margin."""
+    p_holm: float | None  # `p` adjusted within the family of `QUESTIONS`; None for the baseline and arms outside
+    q: float | None  # false discovery rate within the grid; None for other arms
+    p_equivalent: float  # the greater p of the two one-sided tests that the difference is within the margin
     wins: int
     ties: int
     losses: int
@@ -113,8 +108,7 @@ class Comparison:
     arms: Mapping[str, Mapping[str, Any]]
     """Arm -> its record in `run.json`: `family`, `members` of one that chooses by judgements, `reads_part_of` the answer to a
     joint request for these strategies, `same_as` an earlier arm, `also` further names in the grid or the subsets."""
-    differences: tuple[Difference, ...]
-    """By arm, then measure, in the frame's order."""
+    differences: tuple[Difference, ...]  # by arm, then measure, in the frame's order
     slices: tuple[Slice, ...]
     notes: tuple[str, ...]
 
@@ -268,8 +262,8 @@ def _of_measure(frame: Frame, place: int, baseline: str, margin: float, tested: 
     base, keys = frame.arms.index(baseline), len(frame.keys)
     values, condensed = frame.values[:, place], frame.condensed[:, place]
     series = values - values[base]
-    pairs = [(arm, base) for arm in range(len(frame.arms))]
-    test, by_traffic = (frame.difference_test(pairs, place, weights=weights) for weights in (None, frame.weights))
+    arms = range(len(frame.arms))
+    test, by_traffic = (frame.difference_test(arms, base, place, weights=weights) for weights in (None, frame.weights))
     known = bool((test.freedom > 0).all())
     p_holm, q = adjusted(test.p, tested if known else [None] * len(tested))
     seen = detectable(test, p_holm, len(p_holm)) | detectable(test, q, len(q))

@@ -81,23 +81,14 @@ def usd_of(billed: Bill | None, cost: Totals | None) -> float | None:
     return sum(billed.of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())
 
 
-class Loss(NamedTuple):
-    """The difference of an arm's measure to that of the same arm without a gate; None: the ends of the interval are unknown."""
-
-    measure: str
-    difference: float
-    low: float | None
-    high: float | None
-
-
 class GatedArm(NamedTuple):
     """An arm with a gate."""
 
     arm: str
     saving: GateSaving
-    without: str | None
-    """The arm that is the same but for its gate; None: there is none."""
-    losses: Sequence[Loss]
+    without: str | None  # the arm that is the same but for its gate; None: there is none
+    losses: Sequence[Mapping[str, Any]]
+    """By measure the `difference` to that arm, and the ends of its interval, `low` and `high`; None: they are unknown."""
 
     @property
     def words(self) -> str:
@@ -105,9 +96,9 @@ class GatedArm(NamedTuple):
         if self.without is None:
             return f"{self.saving.words}; no arm is the same without a gate"
         losses = []
-        for name, difference, low, high in self.losses:
-            ends = "" if low is None or high is None else f" ({signed(low)} to {signed(high)})"
-            losses.append(f"{name} {signed(difference)}{ends}")
+        for loss in self.losses:
+            ends = "" if loss["low"] is None else f" ({signed(loss['low'])} to {signed(loss['high'])})"
+            losses.append(f"{loss['measure']} {signed(loss['difference'])}{ends}")
         return f"{self.saving.words}; against {self.without}: {', '.join(losses) or 'not measured'}"
 
 
@@ -122,9 +113,11 @@ def gated_arms(run: RunFolder, prices: Prices | None, comparison: Comparison | N
         saving = gate_saving(counts[name], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
         if saving is None:
             continue
-        without, losses = arm.get("without_gate"), list[Loss]()
+        without, losses = arm.get("without_gate"), list[dict[str, Any]]()
         if frame is not None and comparison is not None and {name, without} <= {*frame.arms}:
             pairs = frame.pairs(frame.arms.index(name), frame.arms.index(without), comparison.margin)
-            losses = [Loss(of, pair.difference or 0.0, *(pair.interval or (None, None))) for of, pair in pairs.items()]
+            for measure, pair in pairs.items():
+                low, high = pair.interval or (None, None)
+                losses.append({"measure": measure, "difference": pair.difference or 0.0, "low": low, "high": high})
         gated.append(GatedArm(name, saving, without, losses))
     return gated

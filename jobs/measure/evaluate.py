@@ -15,10 +15,9 @@ from typing import Any
 from cluster.storage import Storage
 from jobs.config.config import Config
 from jobs.log.judgements import Judgements
-from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_answer_frames
 from jobs.measure.frame import Frame, Pair, measure
 from jobs.measure.notes import interval_notes, interval_words, judge_notes, judged_note, zero_notes
-from jobs.measure.significance import FEW_QUERIES, PairedTest, paired_test
+from jobs.measure.significance import FEW_QUERIES
 from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure, known
@@ -34,8 +33,7 @@ class Evaluation:
     """Its arms are the results and, where its lists were kept and searched alone, the original. These lists are fused and not
     reranked, so they are not the paper's OQR where the results are reranked: documents that only they have were not scored."""
     config: Config
-    judgements: str | None = None
-    """What tells the judgements from others (`Judgements.digest`)."""
+    judgements: str | None = None  # what tells the judgements from others (`Judgements.digest`)
 
     @property
     def has_original(self) -> bool:
@@ -92,15 +90,9 @@ class Evaluation:
         """Returns the evaluation as JSON-able values; unknown ones are None."""
         frame = self.frame
         unjudged = [*frame.unjudged.tolist(), None]
+        fields = ("difference", "interval", "detectable", "verdict")
         measures = {
-            name: {
-                "results": pair.b,
-                "original": pair.a,
-                "difference": pair.difference,
-                "interval": pair.interval,
-                "detectable": pair.detectable,
-                "verdict": pair.verdict,
-            }
+            name: {"results": pair.b, "original": pair.a} | {field: getattr(pair, field) for field in fields}
             for name, pair in self.pairs.items()
         }
         values = {
@@ -121,85 +113,53 @@ class Evaluation:
         return dict(known(values))
 
 
-@dataclass(frozen=True)
-class AnswerQuality:
-    """What gold answers, or a judge, say of a run's answers, the one arm of its frame."""
-
-    frame: Frame
-
-    @cached_property
-    def means(self) -> dict[str, float]:
-        """Returns measure -> mean over the counted keys; NaN if there are none."""
-        return dict(zip(self.frame.measures, self._test.mean.tolist(), strict=True))
-
-    @cached_property
-    def intervals(self) -> dict[str, tuple[float, float] | None]:
-        """Returns measure -> the 95 % interval of its mean, over clusters, where it has one."""
-        return {name: self._test.interval(place) for place, name in enumerate(self.frame.measures)}
-
-    @cached_property
-    def _test(self) -> PairedTest:
-        return paired_test(self.frame.values[0], self.frame.clusters)
-
-    @property
-    def notes(self) -> list[str]:
-        """Returns what the figures include and leave out, a sentence each."""
-        frame = self.frame
-        if frame.warning is not None:
-            return [f"warning: {frame.warning}"]
-        notes = [*judge_notes(frame.judge), judged_note(frame)]
-        notes += zero_notes((int(frame.failed[0]), "without an answer"), (frame.rejected, "rejected"))
-        if any(self.intervals.values()):
-            rough = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)
-            notes.append(f"{interval_words()}: of the mean, Student's t over clusters of near-duplicates{rough}")
-        return notes
-
-
 def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None) -> Evaluation:
     """Returns the measures of a run's committed results; those of its config by default."""
     frame = replace(measure(run, judgements, measures), unknown=unknown_documents(run, judgements))
     return Evaluation(frame, run.config, judgements.digest)
 
 
-def measured_answers(run: RunFolder, gold: GoldAnswers | None) -> list[AnswerQuality]:
-    """Returns the quality of a run's answers: against gold answers, if there are some, then in each kind that is judged.
+def answer_notes(frame: Frame) -> list[str]:
+    """Returns what the figures of answers include and leave out, a sentence each."""
+    if frame.warning is not None:
+        return [f"warning: {frame.warning}"]
+    notes = [*judge_notes(frame.judge), judged_note(frame)]
+    notes += zero_notes((int(frame.failed[0]), "without an answer"), (frame.rejected, "rejected"))
+    if any(interval for _, interval in frame.means.values()):
+        rough = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)
+        notes.append(f"{interval_words()}: of the mean, Student's t over clusters of near-duplicates{rough}")
+    return notes
 
-    Empty if no LLM answers in it.
-    """
-    by_gold = [] if gold is None or not answering(run) else [answer_frame(run, gold)]
-    return [AnswerQuality(frame) for frame in by_gold + judged_answer_frames(run)]
 
-
-def answers_values(found: Iterable[AnswerQuality]) -> dict[str, Any]:
+def answers_values(frames: Iterable[Frame]) -> dict[str, Any]:
     """Returns the values by gold answers under `answers`, and under `judged_answers` those of each kind of judgement."""
     values: dict[str, Any] = {}
-    for quality in found:
-        frame = quality.frame
+    for frame in frames:
         own = {
             **({} if frame.judge is None else {"judged_by": frame.judge.model}),
             "key": frame.key,
             **frame.counted,
             "without_answer": int(frame.failed[0]),
-            "measures": {name: {"answers": mean, "interval": quality.intervals[name]} for name, mean in quality.means.items()},
+            "measures": {name: {"answers": mean, "interval": interval} for name, (mean, interval) in frame.means.items()},
             "warning": frame.warning,
-            "notes": quality.notes,
+            "notes": answer_notes(frame),
         }
         values |= {"answers": own} if frame.gold else {"judged_answers": values.get("judged_answers", {}) | {frame.kind: own}}
     return dict(known(values))
 
 
-def in_words(found: Iterable[AnswerQuality]) -> list[tuple[str, str]]:
+def in_words(frames: Iterable[Frame]) -> list[tuple[str, str]]:
     """Returns, for a closing table, a row for what was measured by gold answers and in each kind: its name, and the means.
 
     Behind the means of what is judged stands the number of queries that they are over.
     """
     rows = []
-    for quality in (quality for quality in found if quality.frame.keys):
-        if quality.frame.gold:
-            rows += [(f"{name} of answers", figure(mean)) for name, mean in quality.means.items()]
+    for frame in (frame for frame in frames if frame.keys):
+        if frame.gold:
+            rows += [(f"{name} of answers", figure(mean)) for name, (mean, _) in frame.means.items()]
         else:
-            means = ", ".join(f"{name} {mean:.2f}" for name, mean in quality.means.items())
-            rows.append((f"answers, {quality.frame.kind}", f"{means} ({len(quality.frame.keys):,} queries)"))
+            means = ", ".join(f"{name} {mean:.2f}" for name, (mean, _) in frame.means.items())
+            rows.append((f"answers, {frame.kind}", f"{means} ({len(frame.keys):,} queries)"))
     return rows
 
 

@@ -47,18 +47,14 @@ LISTS, JUDGED_LISTS, ANSWERS = "lists", "relevance", "answers"
 class Pair(NamedTuple):
     """An arm B beside an arm A by one measure, over the same keys; what is not known is None."""
 
-    a: float | None
-    """Mean of A; None: there is no A."""
+    a: float | None  # mean of A; None: there is no A
     b: float
     difference: float | None = None
-    interval: tuple[float, float] | None = None
-    """95 % interval of the difference; None with fewer than two clusters."""
-    p: float | None = None
-    """Two-sided paired t-test over clusters, not corrected."""
+    interval: tuple[float, float] | None = None  # 95 % interval of the difference; None with fewer than two clusters
+    p: float | None = None  # two-sided paired t-test over clusters, not corrected
     better: int = 0
     worse: int = 0
-    detectable: float | None = None
-    """Smallest true difference that a test of these queries at .05 finds with a power of 80 %."""
+    detectable: float | None = None  # smallest true difference that a test of these queries at .05 finds with a power of 80 %
     verdict: str | None = None
 
 
@@ -67,41 +63,29 @@ class Frame:
     """Values by arm, measure and key, in order of the keys' queries; rejected log rows last."""
 
     arms: tuple[str, ...]
-    measures: tuple[str, ...]
-    """As ir_measures prints them; the first one decides."""
+    measures: tuple[str, ...]  # as ir_measures prints them; the first one decides
     keys: tuple[str, ...]
-    query_ids: tuple[str | None, ...]
-    """The query of each; None for a rejected log row."""
+    query_ids: tuple[str | None, ...]  # the query of each; None for a rejected log row
     queries: tuple[str | None, ...]
-    counts: Numbers
-    """(keys,): how often the log has the key's query; 1 for a rejected row."""
-    values: Floats
-    """(arms, measures, keys): 0 without results."""
+    counts: Numbers  # (keys,): how often the log has the key's query; 1 for a rejected row
+    values: Floats  # (arms, measures, keys): 0 without results
     condensed: Floats
     """(arms, measures, keys): of the lists without their unjudged documents (condensed lists: Sakai, Alternatives to Bpref,
     SIGIR 2007), as deep as they were read: those of an ablation whole."""
-    unjudged: Floats
-    """(arms,): share of the results, down to `depth`, without a judgement; NaN for an arm without results."""
-    failed: Numbers
-    """(arms,): keys whose committed query has no result; they count zero. Rejected rows are not among them."""
+    unjudged: Floats  # (arms,): share of the results, down to `depth`, without a judgement; NaN for an arm without results
+    failed: Numbers  # (arms,): keys whose committed query has no result; they count zero. Rejected rows are not among them
     judged: int
     missing: int
     not_committed: int
-    rejected: int
-    """Number of counted keys that are rejected log rows; they count zero."""
-    clusters: Numbers
-    """(keys,): number of the cluster of near-duplicate queries (`query_clusters`); each rejected row is one."""
-    depth: int
-    """The deepest rank that a measure reads, one that is left out, too."""
+    rejected: int  # number of counted keys that are rejected log rows; they count zero
+    clusters: Numbers  # (keys,): number of the cluster of near-duplicate queries (`query_clusters`); each rejected row is one
+    depth: int  # the deepest rank that a measure reads, one that is left out, too
     key: Key
-    unmatched: tuple[str, str] | None
-    """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
-    words: tuple[str | None, ...] = ()
-    """The words of each query in normal form, those of earlier turns, too."""
+    unmatched: tuple[str, str] | None  # if no judged key is in the log: a key of the judgements and one of the log, as examples
+    words: tuple[str | None, ...] = ()  # the words of each query in normal form, those of earlier turns, too
     unknown: UnknownDocuments | None = None
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
-    judge: JudgedBy | None = None
-    """The LLM that judged; None: people did."""
+    judge: JudgedBy | None = None  # the LLM that judged; None: people did
     kind: str = LISTS
     """What is measured: lists; or answers, then a list is an answer, of length 1, and nothing is cut or unjudged. Answers are
     measured against gold answers (`ANSWERS`), or by what a judge says of them (its kinds)."""
@@ -153,15 +137,14 @@ class Frame:
         return weights
 
     def difference_test(
-        self, pairs: Sequence[tuple[int, int]], measure: int, keys: Numbers | None = None, weights: Floats | None = None
+        self, arms: Sequence[int], base: int, measure: int, keys: Numbers | None = None, weights: Floats | None = None
     ) -> PairedTest:
-        """Returns the mean differences of arms to others by one measure, with their intervals and tests.
+        """Returns the mean differences of arms to one by one measure, with their intervals and tests.
 
-        `pairs`: places of an arm and of that which it is compared with. `weights`: of the `keys` that count, with a sum of 1.
+        `arms`, `base`: places. `weights`: of the `keys` that count (None: all), with a sum of 1.
         """
         chosen = slice(None) if keys is None else keys
-        arms, others = (np.array(places, np.int64) for places in zip(*pairs, strict=True))
-        series = self.values[arms, measure] - self.values[others, measure]
+        series = self.values[arms, measure] - self.values[base, measure]
         return paired_test(series[:, chosen], self.clusters[chosen], weights)
 
     def equivalence_p(self, test: PairedTest, measure: int, margin: float) -> Floats:
@@ -193,6 +176,12 @@ class Frame:
                 verdict=None if np.isnan(p) else verdict(difference, p, p_equivalent),
             )
         return found
+
+    @cached_property
+    def means(self) -> dict[str, tuple[float, tuple[float, float] | None]]:
+        """Returns measure -> the mean of the first arm, NaN without keys, and its 95 % interval over clusters, if known."""
+        test = paired_test(self.values[0], self.clusters)
+        return {name: (float(test.mean[place]), test.interval(place)) for place, name in enumerate(self.measures)}
 
     @property
     def drawn(self) -> int:

@@ -24,8 +24,7 @@ from jobs.terminal.formats import and_more
 class JoinedArm(Corrected):
     """The figures of an arm by one measure, on one set or over all sets; NaN where a figure is unknown."""
 
-    set: str | None
-    """The name of the ablation; None: the mean over sets, each with the same weight."""
+    set: str | None  # the name of the ablation; None: the mean over sets, each with the same weight
     arm: str
     family: str
     measure: str
@@ -36,8 +35,7 @@ class JoinedArm(Corrected):
     p: float
     p_holm: float | None
     q: float | None
-    loss: float | None
-    """`full` less the arm, of arms `without ...`; over sets the average of Table 4 of DMQR-RAG."""
+    loss: float | None  # `full` less the arm, of arms `without ...`; over sets the average of Table 4 of DMQR-RAG
 
 
 @dataclass(frozen=True)
@@ -120,12 +118,11 @@ def _rows(
     sets: Mapping[str, Comparison], arms: Sequence[str], measure: str, baseline: str, families: Mapping[str, str]
 ) -> list[JoinedArm]:
     parts = []
-    for one in sets.values():
-        place = {arm: number for number, arm in enumerate(one.frame.arms)}
-        pairs = [(place[arm], place[baseline]) for arm in arms]
-        parts.append(one.frame.difference_test(pairs, one.frame.measures.index(measure)))
+    for comparison in sets.values():
+        frame, places = comparison.frame, [comparison.frame.arms.index(arm) for arm in arms]
+        parts.append(frame.difference_test(places, frame.arms.index(baseline), frame.measures.index(measure)))
     test = stratified_test(parts)
-    untested = {baseline}.union(*(one.oracles | one.untested for one in sets.values()))
+    untested = {baseline}.union(*(comparison.oracles | comparison.untested for comparison in sets.values()))
     p_holm, q = adjusted(test.p, [None if arm in untested else families[arm] for arm in arms])
     rows = []
     for number, arm in enumerate(arms):

@@ -43,10 +43,8 @@ _PLACES: dict[Key, tuple[str, str]] = {  # the table and column in which a judge
 class CountedKeys(NamedTuple):
     """The judged keys of a run: those that count are in the log, and their query is committed or they are rejected log rows."""
 
-    query_of: dict[str, str | None]
-    """Judged key in the log -> its query_id, None for a rejected row."""
-    of_query: dict[str, list[str]]
-    """Committed query_id -> its judged keys, in order."""
+    query_of: dict[str, str | None]  # judged key in the log -> its query_id, None for a rejected row
+    of_query: dict[str, list[str]]  # committed query_id -> its judged keys, in order
     judged: int
     unmatched: tuple[str, str] | None
 
@@ -110,11 +108,9 @@ class AskedQuery(NamedTuple):
     """A query of the log."""
 
     query: str | None
-    words: str | None
-    """Its words in normal form, those of earlier turns, too."""
+    words: str | None  # its words in normal form, those of earlier turns, too
     log_count: int
-    query_type: str | None
-    """None: the log's queries have no types."""
+    query_type: str | None  # None: the log's queries have no types
 
 
 NOT_ASKED = AskedQuery(None, None, 1, None)  # of a rejected log row

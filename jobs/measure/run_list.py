@@ -119,7 +119,8 @@ def _progress(
     path = output.url(folder)
     state = "finished" if finished else str(record.get("status"))
     with suppress(ClusterError):
-        state = state if finished else read_status(path).state
+        status = None if finished else read_status(path)
+        state = state if status is None else status.state
     try:
         run = open_run(path)
         return state, run.counts, None if prices is None else run.bill(prices)

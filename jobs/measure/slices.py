@@ -41,20 +41,17 @@ class SliceTest(NamedTuple):
     low: float
     high: float
     p: float
-    q: float
-    """False discovery rate among all tests of the slices of one property."""
+    q: float  # false discovery rate among all tests of the slices of one property
 
 
 @dataclass(frozen=True)
 class Slice:
     """The counted keys with one value of a property."""
 
-    name: str
-    """The property: query_type, frequency, difficulty, words, script, or a column of the log."""
+    name: str  # the property: query_type, frequency, difficulty, words, script, or a column of the log
     value: str
     keys: int
-    means: dict[str, tuple[float, float]]
-    """Arm -> mean of the first measure, and its difference to the arm's baseline."""
+    means: dict[str, tuple[float, float]]  # arm -> mean of the first measure, and its difference to the arm's baseline
     few: bool
     tests: dict[str, SliceTest] = field(default_factory=dict)
     """Arm that is tested -> test of its difference; empty where the baseline's own value made the slices."""
@@ -66,7 +63,7 @@ def slices_of(
 ) -> tuple[list[Slice], list[str]]:
     """Returns the slices, by property and value, and a note on each property that needs one."""
     first, base = frame.values[:, 0], frame.arms.index(baseline)
-    compared = [(n, base) for n, arm in enumerate(frame.arms) if n != base and arm not in untested]
+    compared = [n for n, arm in enumerate(frame.arms) if n != base and arm not in untested]
     slices: list[Slice] = []
     notes = []
     for name in dict.fromkeys(names):
@@ -76,10 +73,10 @@ def slices_of(
         parts = _parts(values)
         tests: list[dict[str, SliceTest]] = [{}] * len(parts)
         if compared and parts and note != DIFFICULTY:
-            each = [frame.difference_test(compared, 0, chosen) for _, chosen in parts]
+            each = [frame.difference_test(compared, base, 0, chosen) for _, chosen in parts]
             q = false_discovery_rates(np.array([test.p for test in each]))
             rows = [np.stack([test.low, test.high, test.p, rates], axis=1) for test, rates in zip(each, q, strict=True)]
-            arms = [frame.arms[n] for n, _ in compared]
+            arms = [frame.arms[n] for n in compared]
             tests = [dict(zip(arms, (SliceTest(*row) for row in part.tolist()), strict=True)) for part in rows]
         for (value, chosen), tested in zip(parts, tests, strict=True):
             means = first[:, chosen].mean(axis=1)

@@ -59,15 +59,12 @@ FROM (SELECT *, unnest(strategies) AS strategy FROM followed) GROUP BY strategy
 class Worth(NamedTuple):
     """The worth of one strategy without judgements, measured by the original."""
 
-    strategy: str
-    """`original` for the query as it was asked, `together` for texts that are searched as one."""
+    strategy: str  # `original` for the query as it was asked, `together` for texts that are searched as one
     reranker_gain: float | None
     """Mean over queries of the reranker's best score of a document of its lists, less that of the original's, in the
     reranker's own scale; over queries with scored documents of both. None: there are none, or there is no reranker."""
-    increment: float
-    """Mean number of results per query that a list of it has, and no list of the original."""
-    increment_share: float
-    """The same as a share of all results."""
+    increment: float  # mean number of results per query that a list of it has, and no list of the original
+    increment_share: float  # the same as a share of all results
 
 
 class Funnel(NamedTuple):
@@ -76,12 +73,9 @@ class Funnel(NamedTuple):
     Relevant is a document with a grade above 0 under any of the query's judged keys.
     """
 
-    judged_queries: int
-    """Committed queries with a judgement."""
-    relevant: int
-    """Their relevant pairs."""
-    found: int
-    """Of these, pairs that any list has."""
+    judged_queries: int  # committed queries with a judgement
+    relevant: int  # their relevant pairs
+    found: int  # of these, pairs that any list has
     strategies: dict[str, list[int | None]]
     """Strategy -> pairs in its lists, in no other strategy's list, of these fused, of these among the stored results (None:
     there is no reranker), of the fused among the first `TOP` results."""

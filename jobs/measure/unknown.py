@@ -20,8 +20,7 @@ class UnknownDocuments(NamedTuple):
     """Judged documents that are in no index of a run."""
 
     unknown: int
-    looked_up: int
-    """Of the judged documents, at most `MOST`, evenly drawn."""
+    looked_up: int  # of the judged documents, at most `MOST`, evenly drawn
     note: str
 
 

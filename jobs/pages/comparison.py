@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from jobs.log.judgements import Judgements
-from jobs.measure.answers import GoldAnswers
+from jobs.measure.answers import GoldAnswers, answer_frames
 from jobs.measure.comparison import PLACES, Comparison
-from jobs.measure.evaluate import AnswerQuality, Evaluation, answers_values, evaluate, measured_answers
+from jobs.measure.evaluate import Evaluation, answer_notes, answers_values, evaluate
 from jobs.measure.frame import ANSWERS, JUDGED_LISTS, LISTS, Frame, Pair
 from jobs.measure.join import Joined, JoinedArm
 from jobs.measure.measures import title
@@ -37,7 +37,7 @@ class MeasuredRun:
     """The quality of a run's results and answers, as far as they were measured."""
 
     lists: Evaluation | None = None
-    answers: Sequence[AnswerQuality] = ()
+    answers: Sequence[Frame] = ()
     judgements: Judgements | None = None
 
     @property
@@ -61,7 +61,7 @@ class MeasuredRun:
     @property
     def frames(self) -> list[Frame]:
         """Returns the measured keys of the lists, then those of the answers."""
-        return [quality.frame for quality in (self.lists, *self.answers) if quality is not None]
+        return [*([] if self.frame is None else [self.frame]), *self.answers]
 
     @property
     def warnings(self) -> list[str]:
@@ -83,15 +83,13 @@ class MeasuredRun:
                 rows.append([title(name), pair.b, pair.a, pair.difference, drawn(pair), verdict])
             notes = self.lists.notes + table_notes(self.lists.pairs, self.lists.config.evaluate.margin)
             yield None if self.known is None else Table(columns, rows), notes
-        for answers in self.answers:
-            heading, kind = HEADINGS[answers.frame.kind], answers.frame.kind
-            if answers.frame.warning is not None:
-                yield None, [f"warning: {heading}: {answers.frame.warning}"]
+        for frame in self.answers:
+            if frame.warning is not None:
+                yield None, [f"warning: {HEADINGS[frame.kind]}: {frame.warning}"]
                 continue
             columns = [first, Head("answers", figure), Head(interval_words(), str.strip)]
-            ends = {name: " to ".join(map(figure, pair or ())) or None for name, pair in answers.intervals.items()}
-            rows = [[name, mean, ends[name]] for name, mean in answers.means.items()]
-            yield Table(columns, rows, heading), [*[EXPLAINED[kind]] * wide, *answers.notes]
+            rows = [[name, mean, " to ".join(map(figure, ends or ())) or None] for name, (mean, ends) in frame.means.items()]
+            yield Table(columns, rows, HEADINGS[frame.kind]), [*[EXPLAINED[frame.kind]] * wide, *answer_notes(frame)]
 
     def page(self) -> RenderableType:
         """Returns the tables of what was measured, one below the other."""
@@ -141,7 +139,7 @@ def measured_run(
 ) -> MeasuredRun:
     """Measures a run by its config's measures or these."""
     lists = None if judgements is None else evaluate(run, judgements, measures)
-    return MeasuredRun(lists, measured_answers(run, gold), judgements)
+    return MeasuredRun(lists, answer_frames(run, gold), judgements)
 
 
 class Comparisons(NamedTuple):

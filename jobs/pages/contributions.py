@@ -31,10 +31,8 @@ class Added(NamedTuple):
 
     strategy: str
     found: int
-    new: int
-    """Of these, results that no list of the original has."""
-    alone: int
-    """Of these, results that no other strategy's list has."""
+    new: int  # of these, results that no list of the original has
+    alone: int  # of these, results that no other strategy's list has
     top_found: int
     top_new: int
 

@@ -91,8 +91,7 @@ class Table:
     rows: Sequence[Sequence[Any]]
     title: str = ""
     note: str = ""
-    strong: Collection[str] = ()
-    """First cells of the rows that stand out."""
+    strong: Collection[str] = ()  # first cells of the rows that stand out
 
     @property
     def has_head(self) -> bool:

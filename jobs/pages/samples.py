@@ -66,8 +66,7 @@ class Sample:
     hits: list[Hit] = field(default_factory=list)
     alone: list[Hit] = field(default_factory=list)
     """The first documents of the original alone, its lists fused as `evaluate` measures them."""
-    alone_title: str = ""
-    """Empty: they are not known, since lists were not kept or all texts were searched as one."""
+    alone_title: str = ""  # empty: they are not known, since lists were not kept or all texts were searched as one
 
     @property
     def gain(self) -> float | None:

@@ -17,7 +17,7 @@ from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments,
 from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.measure.evaluate import answers_values, in_words
+from jobs.measure.evaluate import answer_notes, answers_values, in_words
 from jobs.measure.judged import judge_models
 from jobs.measure.measures import title
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
@@ -149,7 +149,7 @@ def closing_values(
 def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[str]:
     """Returns notes that a reader of the figures needs."""
     config, said = run.config, [] if measured.lists is None else measured.lists.notes
-    said += [note for one in measured.answers for note in one.notes]
+    said += [note for frame in measured.answers for note in answer_notes(frame)]
     said = list(dict.fromkeys(said))  # of a judge the same is to be said of all that it judges
     if prices is None:
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")

@@ -144,10 +144,8 @@ class StrategyMoves(NamedTuple):
     strategy: str
     a: Share
     b: Share
-    moved: Share
-    """With other texts, or with a text in one of them only."""
-    selected_a: Share
-    """Selected in A only, of strategies that both runs have."""
+    moved: Share  # with other texts, or with a text in one of them only
+    selected_a: Share  # selected in A only, of strategies that both runs have
     selected_b: Share
 
 
@@ -157,8 +155,7 @@ class MovedQuery(NamedTuple):
     query_id: str
     query: str
     asked: int
-    moved: bool
-    """Whether the first documents are others, or in another order."""
+    moved: bool  # whether the first documents are others, or in another order
     overlap: float
     first: tuple[str | None, str | None]
     rewrites: dict[str, tuple[str | None, str | None]]
@@ -174,16 +171,12 @@ class Moves(NamedTuple):
     only_b: Share
     both: Share
     depth: int
-    rewrites: Share
-    """Queries with other texts of a strategy that both runs have."""
+    rewrites: Share  # queries with other texts of a strategy that both runs have
     strategies: list[StrategyMoves]
-    documents: Share
-    """Queries whose first documents are others, or in another order."""
-    others: Share
-    """Queries with other documents among them."""
+    documents: Share  # queries whose first documents are others, or in another order
+    others: Share  # queries with other documents among them
     first: Share
-    overlap: float | None
-    """Mean share of the first documents that both have, by traffic; None without a query that both have."""
+    overlap: float | None  # mean share of the first documents that both have, by traffic; None without a query that both have
     listed: list[MovedQuery]
 
 

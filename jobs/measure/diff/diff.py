@@ -126,10 +126,8 @@ def _differing(a: Any, b: Any, path: str = "") -> list[Change]:
 class Cost(NamedTuple):
     """What 1,000 queries of each run cost: one quantity of one stage, or of all."""
 
-    stage: str
-    """`total` for all stages."""
-    quantity: str
-    """usd, seconds, device_seconds, driver_seconds, or one of `cluster.costs.QUANTITIES` and `STORAGE_REQUESTS`."""
+    stage: str  # `total` for all stages
+    quantity: str  # usd, seconds, device_seconds, driver_seconds, or one of `cluster.costs.QUANTITIES` and `STORAGE_REQUESTS`
     a: float
     b: float
 
@@ -143,12 +141,9 @@ class Diff(NamedTuple):
     moves: Moves
     costs: list[Cost]
     quality: Paired | None
-    answers: Paired | None = None
-    """By F1 and exact match; None without gold answers, or if not both runs answer."""
-    judged: Sequence[Paired] = ()
-    """By what judges say of results and answers, in each kind that both runs have."""
-    unlike: Sequence[str] = ()
-    """What both runs have and cannot be compared; a sentence each."""
+    answers: Paired | None = None  # by F1 and exact match; None without gold answers, or if not both runs answer
+    judged: Sequence[Paired] = ()  # by what judges say of results and answers, in each kind that both runs have
+    unlike: Sequence[str] = ()  # what both runs have and cannot be compared; a sentence each
 
     @property
     def notes(self) -> list[str]:

@@ -38,16 +38,13 @@ class QueryChange(NamedTuple):
 class Paired(NamedTuple):
     """What judgements say of two runs."""
 
-    frame: Frame
-    """Of the keys that both count; its arms are A and B."""
+    frame: Frame  # of the keys that both count; its arms are A and B
     sides: tuple[Frame, Frame]
-    others: int
-    """Judged log_ids that are another query in B than in A; left out."""
+    others: int  # judged log_ids that are another query in B than in A; left out
     measures: dict[str, Pair]
     gained: list[QueryChange]
     lost: list[QueryChange]
-    first: tuple[int, int]
-    """Results of A, of B, that measures read at most: fewer than they would where the run kept fewer."""
+    first: tuple[int, int]  # results of A, of B, that measures read at most: fewer than they would where the run kept fewer
     margin: float
 
     @property

@@ -79,6 +79,6 @@ def test_a_stage_of_which_only_zeros_would_be_said_has_no_row() -> None:
 
 
 def test_a_terminal_warns_where_no_answer_is_measured() -> None:
-    answers = SimpleNamespace(frame=SimpleNamespace(kind="answers", warning="none is in the log"), notes=[])
+    answers = SimpleNamespace(kind="answers", warning="none is in the log")
     shown = page_text(MeasuredRun(None, [answers]).page(), 80)  # type: ignore[list-item]
     assert shown.strip() == "warning: answers, against gold answers: none is in the log"

@@ -16,9 +16,10 @@ import pytest
 import dmqr
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.measure.answers import answer_frame, gold_answers
+from jobs.measure.answers import answer_frame, answer_frames, gold_answers
 from jobs.measure.comparison import comparisons
-from jobs.measure.evaluate import AnswerQuality, measured_answers
+from jobs.measure.evaluate import answer_notes
+from jobs.measure.frame import Frame
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.run import report
 from jobs.pages.summary import closing_table, closing_values
@@ -107,8 +108,8 @@ def measured(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
     }
 
 
-def of_gold(run: RunFolder) -> AnswerQuality:
-    (found,) = measured_answers(run, gold_answers(run.config.evaluate))
+def of_gold(run: RunFolder) -> Frame:
+    (found,) = answer_frames(run, gold_answers(run.config.evaluate))
     return found
 
 
@@ -125,19 +126,19 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
     assert wanted["run", QUERIES[0]] == (1.0, 1.0)
     assert wanted["run", REFUSED] == (0.0, 0.0)
     quality = of_gold(run)
-    assert quality.means["F1"] == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
-    assert "gold answers: 5 distinct queries; left out: 1 not in the log" in quality.notes
-    assert "counted as zero: 1 without an answer" in quality.notes
+    assert quality.means["F1"][0] == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
+    assert "gold answers: 5 distinct queries; left out: 1 not in the log" in answer_notes(quality)
+    assert "counted as zero: 1 without an answer" in answer_notes(quality)
     table = printed(closing_table(run, None, MeasuredRun(answers=[quality])))
-    assert f"F1 of answers  {quality.means['F1']:.4f}" in re.sub(" {3,}", "  ", table)
+    assert f"F1 of answers  {quality.means['F1'][0]:.4f}" in re.sub(" {3,}", "  ", table)
     values = closing_values(run, None, MeasuredRun(answers=[quality]))["answers"]["measures"]
     assert values["EM"]["answers"] == pytest.approx(sum(exact for _, exact in wanted.values()) / 5)
     page = report(run, None, MeasuredRun(answers=[quality]))
     assert "answers, against gold answers" in page
-    assert f"{quality.means['F1']:.4f}" in page
+    assert f"{quality.means['F1'][0]:.4f}" in page
     assert command("evaluate", run.storage.root, "--json", "--per-query", str(tmp_path / "wide.parquet")) == 0
     values = json.loads(capsys.readouterr().out)["answers"]
-    assert values["measures"]["F1"]["answers"] == pytest.approx(quality.means["F1"])
+    assert values["measures"]["F1"]["answers"] == pytest.approx(quality.means["F1"][0])
     assert values["without_answer"] == 1
     wide = pq.read_table(tmp_path / "wide.parquet").to_pylist()
     assert {("run", one["query"]): (round(one["F1"], 9), one["EM"]) for one in wide} == wanted
@@ -161,7 +162,7 @@ def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: 
 
 def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> None:
     run = finished(prepared_work(job, ["answer=null"], None))
-    assert not measured_answers(run, gold_answers(run.config.evaluate))
+    assert not answer_frames(run, gold_answers(run.config.evaluate))
     with pytest.raises(ConfigError, match=r"no LLM answers in .*leave it out"):
         dmqr.evaluate(run.storage.root, answers="gold.tsv")
     with pytest.raises(ConfigError, match="name a file: qrels"):
