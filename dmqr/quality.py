@@ -196,10 +196,14 @@ class MeasuredQuality(Result):
     @property
     def per_query(self) -> pa.Table:
         """A `pyarrow.Table` of each judged key, of an ablation with a row per arm and measure (`dmqr evaluate --per-query`)."""
-        from jobs.measure.exports import long_table, wide_table
+        import pyarrow as pa
+
+        from jobs.measure.exports import LONG, long_tables, wide_table
 
         frames = self._measured.frames
-        return long_table(*frames) if self._folder.is_ablation else wide_table(self._folder, frames)
+        if not self._folder.is_ablation:
+            return wide_table(self._folder, frames)
+        return pa.concat_tables([LONG.empty_table(), *long_tables(*frames)])
 
     @property
     def notes(self) -> list[str]:

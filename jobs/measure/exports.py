@@ -103,42 +103,33 @@ def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
     if len(kinds) > 1:
         what = f"per_query: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
         raise ConfigError("argument", f"{what}; give both by one key")
-    # key and query_id, of which one may be None -> query_id, query and how often it was asked
-    first: dict[tuple[str | None, str | None], tuple[str | None, str | None, int]] = {}
-    for frame in sorted(frames, key=lambda one: one.key != kinds[0]):
-        of_keys = zip(frame.query_ids, frame.queries, frame.counts.tolist(), strict=True)
-        known = {query_id for _, query_id in first}
-        for key, asked in zip(frame.keys, of_keys, strict=True):
-            if frame.key == kinds[0]:
-                first.setdefault((key, asked[0]), asked)
-            elif asked[0] not in known:
-                first.setdefault((None, asked[0]), asked)
-    query_ids, queries, counts = zip(*first.values(), strict=True) if first else ((), (), ())
+    rows: dict[tuple[str | None, str | None], tuple[str | None, int]] = {}  # key, query_id -> query, how often it was asked
+    for frame in sorted(frames, key=lambda frame: frame.key != kinds[0]):
+        own, keyed = frame.key == kinds[0], {query_id for key, query_id in rows if key is not None}
+        for key, query_id, *asked in zip(frame.keys, frame.query_ids, frame.queries, frame.counts.tolist(), strict=True):
+            if own or query_id not in keyed:
+                rows.setdefault((key if own else None, query_id), (asked[0], asked[1]))
+    query_ids, queries = [query_id for _, query_id in rows], [query for query, _ in rows.values()]
     contexts = contexts_of(run, [query_id for query_id in query_ids if query_id is not None])
     columns: dict[str, pa.Array] = {}
     if kinds[0] != "query_id":
-        texts = queries if kinds[0] == "query" else [None] * len(first)
-        columns[kinds[0]] = pa.array([key or text for (key, _), text in zip(first, texts, strict=True)], pa.string())
+        texts = queries if kinds[0] == "query" else [None] * len(rows)
+        columns[kinds[0]] = pa.array([key or text for (key, _), text in zip(rows, texts, strict=True)], pa.string())
     columns["query_id"] = pa.array(query_ids, pa.string())
     if kinds[0] != "query":
         columns["query"] = pa.array(queries, pa.string())
     if run.config.log.context_column is not None:
         columns["context"] = pa.array([contexts.get(query_id or "") for query_id in query_ids], pa.string())
-    rejected = np.array([query_id is None for query_id in query_ids], np.bool_)
-    columns["log_count"] = pa.array(np.array(counts, np.int64), mask=rejected)
+    counts = [None if query_id is None else count for (_, query_id), (_, count) in rows.items()]
+    columns["log_count"] = pa.array(counts, pa.int64())
     for frame in frames:
         place_of: dict[str | None, int] = {key: place for place, key in enumerate(frame.keys)}
         by_key = frame.key == kinds[0]
-        places = pa.array([place_of.get(key if by_key else query_id) for key, query_id in first], pa.int64())
+        places = pa.array([place_of.get(key if by_key else query_id) for key, query_id in rows], pa.int64())
         for number, name in enumerate(frame.measures):
             for arm, suffix in zip(frame.values, ("", " original"), strict=False):
                 columns[f"{name}{suffix}"] = pa.array(arm[number]).take(places)
     return pa.table(columns)
-
-
-def long_table(*frames: Frame) -> pa.Table:
-    """Returns the rows of `long_tables`."""
-    return pa.concat_tables([LONG.empty_table(), *long_tables(*frames)])
 
 
 def long_tables(*frames: Frame) -> Iterator[pa.Table]:

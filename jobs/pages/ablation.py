@@ -67,6 +67,11 @@ class ComparedArms:
         return self.comparisons.lists
 
     @property
+    def known(self) -> Comparison | None:
+        """Returns the comparison by the lists, if at least one query counts."""
+        return self.comparison if self.comparison is not None and self.comparison.frame.keys else None
+
+    @property
     def usd(self) -> float | None:
         """Returns what it has cost, in USD; None without prices."""
         return None if self.prices is None else self.folder.bill(self.prices).usd
@@ -74,11 +79,11 @@ class ComparedArms:
     @property
     def leading(self) -> str:
         """Returns the first measure of the best arm that is compared with another; empty where nothing was measured."""
-        found = self.comparison
-        if found is None or not found.differences or found.leader is None:
+        lists = self.known
+        if lists is None or lists.leader is None:
             return ""
-        best, baseline = (f"of {arm} {figure(found.by_arm[arm, found.first].mean)}" for arm in (found.leader, found.baseline))
-        return f"{found.first} {best}, {baseline}"
+        best, baseline = (f"of {arm} {figure(lists.by_arm[arm, lists.first].mean)}" for arm in (lists.leader, lists.baseline))
+        return f"{lists.first} {best}, {baseline}"
 
 
 @kept_duckdb()
@@ -92,53 +97,51 @@ def compared(
     by_judge: bool = True,
 ) -> ComparedArms:
     """Returns what is known of the arms of an ablation; `by_judge`: also by what a judge says of answers, where one does."""
-    found = Comparisons(comparisons(folder, judgements, settings, gold, by_judge=by_judge))
-    gains: dict[str, float] = {}
-    if (comparison := found.lists) is not None:
-        first = comparison.frame.measures[0]
-        gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
+    compared = Comparisons(comparisons(folder, judgements, settings, gold, by_judge=by_judge))
+    of_lists = () if compared.lists is None else compared.lists.differences
+    gains = {of_arm.arm: of_arm.difference for of_arm in of_lists if of_arm.measure == of_lists[0].measure}
     return ComparedArms(
         folder,
         prices,
         saved(folder),
-        found,
+        compared,
         # a judge grades the results alone, so it knows nothing of what was lost on the way
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         worth(folder),
         arm_costs(folder, prices, gains),
-        gated_arms(folder, prices, comparison),
+        gated_arms(folder, prices, compared.lists),
     )
 
 
-def write_pages(found: ComparedArms, out: str | None = None, *, texts: bool) -> None:
+def write_pages(ablation: ComparedArms, out: str | None = None, *, texts: bool) -> None:
     """Writes the report to `out`, or into the ablation's folder, and there, where arms were measured, per_query.parquet."""
-    storage = found.folder.storage
-    write_page(out or storage.url(REPORT), ablation_report(found, texts=texts))
-    measured = [one.frame for one in found.comparisons.every if one.differences]
+    storage = ablation.folder.storage
+    write_page(out or storage.url(REPORT), ablation_report(ablation, texts=texts))
+    measured = [frame for frame in ablation.comparisons.frames if frame.keys]
     if measured and out is None:
         write_tables(storage.url(PER_QUERY), LONG, long_tables(*measured))
 
 
-def closing_page(found: ComparedArms) -> RenderableType:
+def closing_page(ablation: ComparedArms) -> RenderableType:
     """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
-    table = facts(_rows(found), found.folder.record["run_id"])
+    table = facts(_rows(ablation), ablation.folder.record["run_id"])
     parts: list[RenderableType] = [table, Text("")]
-    if found.comparison is None:
+    if ablation.comparison is None:
         parts = [table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set")]
-    if found.comparisons.every:
-        parts.append(found.comparisons.page())
+    if ablation.comparisons.every:
+        parts.append(ablation.comparisons.page())
     return Group(*parts)
 
 
-def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
-    folder = found.folder
+def _rows(ablation: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
+    folder = ablation.folder
     arms = folder.record["ablation"]["arms"]
     over = f"over {folder.plan.counts['queries']:,} distinct queries"
     if not folder.finished:
         over += f"; {folder.counts['queries']:,} committed{covered_words(folder.plan, folder.counts)}"
     yield "arms", f"{len(arms):,} of {len(arms):,}, {over}"
     for kind in QUANTITIES:
-        naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
+        naive, executed, reused = (of[kind] for of in (ablation.saving.naive, ablation.saving.executed, ablation.saving.reused))
         if naive:
             again = f", {reused:,} of them from the store" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
@@ -149,110 +152,108 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
-    for one in [one for one in found.gates if one.without is not None] or found.gates:
-        yield "gate", f"{one.arm}: {one.words}"
-    yield from spending_rows(folder, found.prices)
+    for gate in [gate for gate in ablation.gates if gate.without is not None] or ablation.gates:
+        yield "gate", f"{gate.arm}: {gate.words}"
+    yield from spending_rows(folder, ablation.prices)
     if folder.storage.get(REPORT) is not None:
         yield "report", Text(folder.storage.url(REPORT), overflow="fold")
 
 
-def closing_values(found: ComparedArms) -> dict[str, Any]:
+def closing_values(ablation: ComparedArms) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
     values = {
-        "run_id": found.folder.record["run_id"],
-        "folder": found.folder.storage.root,
-        "arms": found.folder.record["ablation"]["arms"],
-        "work": found.saving.values(),
-        "guards": arm_guards(found.folder),
-        "costs": found.costs,
-        "gates": found.gates,
-        "worth": found.worth,
-        "comparison": None if found.comparison is None else comparison_values(found.comparison),
+        "run_id": ablation.folder.record["run_id"],
+        "folder": ablation.folder.storage.root,
+        "arms": ablation.folder.record["ablation"]["arms"],
+        "work": ablation.saving.values(),
+        "guards": arm_guards(ablation.folder),
+        "costs": ablation.costs,
+        "gates": ablation.gates,
+        "worth": ablation.worth,
+        "comparison": None if ablation.comparison is None else comparison_values(ablation.comparison),
     }
-    values |= {"answers": None, "judged_answers": {}, "judged_results": None} | found.comparisons.values_beside()
+    values |= {"answers": None, "judged_answers": {}, "judged_results": None} | ablation.comparisons.values_beside()
     return cast(dict[str, Any], known(values))
 
 
 def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
     """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
-    arms = [one["name"] for one in folder.record["ablation"]["arms"]]
-    flags = {arm: {one.name: one.total for one in found_by_guards(own)} for arm, own in by_arm(folder.counts, arms).items()}
-    return {arm: named for arm, named in flags.items() if named}
+    arms = [arm["name"] for arm in folder.record["ablation"]["arms"]]
+    guards = {arm: found_by_guards(own) for arm, own in by_arm(folder.counts, arms).items()}
+    return {arm: {guard.name: guard.total for guard in own} for arm, own in guards.items() if own}
 
 
-def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
+def ablation_report(ablation: ComparedArms, *, texts: bool = True) -> str:
     """Returns the report of an ablation as one HTML page; without `texts` it has no query."""
-    return run_page(found.folder, "Report of an ablation", _sections(found, texts), texts=texts)
+    return run_page(ablation.folder, "Report of an ablation", _sections(ablation, texts), texts=texts)
 
 
-def _sections(found: ComparedArms, texts: bool) -> Iterator[Section | None]:
-    compared = found.comparison
-    stand = compared if compared is not None and compared.frame.keys else None
-    yield _verdict(found, stand)
-    if stand is not None:
-        yield _arms(stand, "arms", "Arms")
-        yield _left_out(stand)
-    for one in found.comparisons.beside:
-        if one.frame.keys:
-            yield _arms(one, one.frame.kind, TITLES[one.frame.kind], EXPLAINED[one.frame.kind])
+def _sections(ablation: ComparedArms, texts: bool) -> Iterator[Section | None]:
+    lists = ablation.known
+    yield _verdict(ablation)
+    if lists is not None:
+        yield _arms(lists, "arms", "Arms")
+        yield _left_out(lists)
+    for comparison in ablation.comparisons.beside:
+        kind = comparison.frame.kind
+        if comparison.frame.keys:
+            yield _arms(comparison, kind, TITLES[kind], EXPLAINED[kind])
         else:
-            yield Section(one.frame.kind, TITLES[one.frame.kind], sentence("; ".join(one.notes)))
-    yield _strategies(found)
-    yield _cost(found, stand)
-    if stand is not None:
-        yield _queries(stand, texts)
-        if stand.slices:
-            words = f"{stand.first}, part by part of the judged queries."
-            yield Section("slices", "Slices", words, [slices_table(stand)])
-    yield time_section(found.folder)
-    if stand is not None:
-        families = [f"{name}: {words}" for name, words in FAMILIES.items() if name in stand.families.values()]
-        yield Section("method", "Method", parts=[Notes([*stand.notes, *families])], folded=True)
-    yield configuration(found.folder)
+            yield Section(kind, TITLES[kind], sentence("; ".join(comparison.notes)))
+    yield _strategies(ablation)
+    yield _cost(ablation)
+    if lists is not None:
+        yield _queries(lists, texts)
+        if lists.slices:
+            yield Section("slices", "Slices", f"{lists.first}, part by part of the judged queries.", [slices_table(lists)])
+    yield time_section(ablation.folder)
+    if lists is not None:
+        families = [f"{name}: {meaning}" for name, meaning in FAMILIES.items() if name in lists.families.values()]
+        yield Section("method", "Method", parts=[Notes([*lists.notes, *families])], folded=True)
+    yield configuration(ablation.folder)
 
 
-def _verdict(found: ComparedArms, stand: Comparison | None) -> Section:
-    arms, run = found.folder.record["ablation"]["arms"], found.folder
+def _verdict(ablation: ComparedArms) -> Section:
+    arms, run, lists = ablation.folder.record["ablation"]["arms"], ablation.folder, ablation.known
     tiles = [Tile("arms", count(len(arms)), f"over {count(run.counts['queries'])} queries")]
-    if found.usd is not None:
-        tiles.append(Tile("cost of all arms together", money(found.usd)))
-    naive, executed = found.saving.naive, found.saving.executed
+    if ablation.usd is not None:
+        tiles.append(Tile("cost of all arms together", money(ablation.usd)))
+    naive, executed = ablation.saving.naive, ablation.saving.executed
     for name, alone in naive.items():
         if alone and name in executed:
             title = f"{name.replace('_', ' ')} that were made"
             tiles.append(Tile(title, count(executed[name]), f"arms on their own: {count(alone)}"))
-    words = "Nothing is measured." if stand is None else f"There is no arm to compare with {stand.baseline}."
-    if stand is not None and (best := stand.leader) is not None:
-        one, base, first = stand.by_arm[best, stand.first], stand.baseline, stand.first
-        ends = "" if isnan(one.low) else f"95 % interval {figure(one.low, '+')} to {figure(one.high, '+')}"
-        state = {"better": "good", "worse": "bad"}.get(one.verdict, "")
-        tiles.insert(0, Tile(f"{first} of {best} over {base}", figure(one.difference, "+"), ends, state))
+    text = "Nothing is measured." if lists is None else f"There is no arm to compare with {lists.baseline}."
+    if lists is not None and (best := lists.leader) is not None:
+        leader, base, first = lists.by_arm[best, lists.first], lists.baseline, lists.first
+        ends = "" if isnan(leader.low) else f"95 % interval {figure(leader.low, '+')} to {figure(leader.high, '+')}"
+        state = {"better": "good", "worse": "bad"}.get(leader.verdict, "")
+        tiles.insert(0, Tile(f"{first} of {best} over {base}", figure(leader.difference, "+"), ends, state))
         # no more than the figures hold
         known = {"better": f"is better than {base}", "worse": f"is worse than {base}", "equivalent": f"is equivalent to {base}"}
-        named = known.get(one.verdict, f"does not clearly differ from {base}")
-        limit = one.verdict_within(stand.margin).removeprefix(one.verdict)
-        p = one.corrected
+        named = known.get(leader.verdict, f"does not clearly differ from {base}")
+        limit, p = leader.verdict_within(lists.margin).removeprefix(leader.verdict), leader.corrected
         corrected = "" if p is None else ", corrected p " + ("below .001" if p < 0.001 else f"{p:.3f}")
-        words = f"The best arm, {best}, {named}{limit}: "
-        words += f"{first} {figure(stand.by_arm[base, first].mean)} → {figure(one.mean)}{corrected}."
-    return Section("verdict", "", words, [Notes(_notices(found, stand), warns=True), Tiles(tiles)])
+        text = f"The best arm, {best}, {named}{limit}: "
+        text += f"{first} {figure(lists.by_arm[base, first].mean)} → {figure(leader.mean)}{corrected}."
+    return Section("verdict", "", text, [Notes(_notices(ablation), warns=True), Tiles(tiles)])
 
 
-def _notices(found: ComparedArms, stand: Comparison | None) -> list[str]:
+def _notices(ablation: ComparedArms) -> list[str]:
     """Returns what a reader must know before trusting the figures, a sentence each."""
-    run, compared = found.folder, found.comparison
+    run, compared = ablation.folder, ablation.comparison
     notices = []
     if not run.finished:
         notices.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
-    notices += [sentence(one) for one in noted_changes(run.starts)]
-    if stand is None:
+    notices += [sentence(change) for change in noted_changes(run.starts)]
+    if ablation.known is None:
         why = compared.notes if compared else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
         return [*notices, sentence("; ".join(why).removeprefix("warning: "))]
-    frame = stand.frame
+    frame = ablation.known.frame
     if frame.judge is not None:
         notices.append(f"Judged by {frame.judge.model}, an LLM, and LLMs over-rate: differences tell more than means.")
     notices += [sentence(note) for note in frame.left_out]
-    names = [one["name"] for one in run.record["ablation"]["arms"]]
+    names = [arm["name"] for arm in run.record["ablation"]["arms"]]
     if lacking := [name for name in names if name not in frame.arms]:
         notices.append(f"{len(lacking):,} of {len(names):,} arms were not measured: {', '.join(lacking[:5])}.")
     if frame.not_committed:
@@ -264,106 +265,98 @@ def _notices(found: ComparedArms, stand: Comparison | None) -> list[str]:
     return notices
 
 
-def _arms(stand: Comparison, name: str, title: str, explained: str = "") -> Section:
+def _arms(comparison: Comparison, name: str, title: str, explained: str = "") -> Section:
     """Returns the arms by the first measure, and by all measures."""
-    frame = stand.frame
+    frame = comparison.frame
     what = "queries with gold answers" if frame.gold else "judged queries"
-    arms = stand.main_arms(MOST_ARMS)
+    arms = comparison.main_arms(MOST_ARMS)
     more = f" The best {len(arms):,} are shown; --json and per_query.parquet have all." if len(arms) < len(frame.arms) else ""
-    words = f"{len(frame.arms):,} arms over {len(frame.keys):,} {what}, {HEADINGS[frame.kind]}.{more}"
-    tables = [arms_table(stand, arms, wide=True)]
-    tables += [means_table(stand, arms)] if len(frame.measures) > 1 else []
-    tables += [slices_table(stand)] if stand.slices and frame.answers else []
-    notes = [explained, signs_note(stand), "seen from: the smallest true difference that the test finds with 80 % power"]
-    return Section(name, title, words, [*tables, Notes([one for one in notes if one])])
+    text = f"{len(frame.arms):,} arms over {len(frame.keys):,} {what}, {HEADINGS[frame.kind]}.{more}"
+    tables = [arms_table(comparison, arms, wide=True)]
+    tables += [means_table(comparison, arms)] if len(frame.measures) > 1 else []
+    tables += [slices_table(comparison)] if comparison.slices and frame.answers else []
+    notes = [explained, signs_note(comparison), "seen from: the smallest true difference that the test finds with 80 % power"]
+    return Section(name, title, text, [*tables, Notes([note for note in notes if note])])
 
 
-def _left_out(stand: Comparison) -> Section | None:
-    losses, measures = stand.left_out(), stand.frame.measures
+def _left_out(comparison: Comparison) -> Section | None:
+    losses, measures = comparison.left_out(), comparison.frame.measures
     if not losses:
         return None
     labels = [*(f"loss of {name}" for name in measures), "mean loss"]
     columns = [Head("left out"), *(Head(label, difference) for label in labels)]
-    table = Table(columns, [[name, *of, fmean(of)] for name, of in losses])
-    words = f"What {FULL} loses without a strategy; most without {losses[0][0]}: {figure(losses[0][1][0], '+')} {stand.first}."
-    return Section("left-out", "Leave one out", words, [table])
+    table = Table(columns, [[name, *means, fmean(means)] for name, means in losses])
+    most = f"most without {losses[0][0]}: {figure(losses[0][1][0], '+')} {comparison.first}"
+    text = f"What {FULL} loses without a strategy; {most}."
+    return Section("left-out", "Leave one out", text, [table])
 
 
-def _strategies(found: ComparedArms) -> Section | None:
+def _strategies(ablation: ComparedArms) -> Section | None:
     """Returns what each strategy found: with judgements its relevant documents on their way, and its share of the results."""
-    if not found.worth:
+    if not ablation.worth:
         return None
-    funnel, columns, words = found.funnel, [Head("strategy")], "What each strategy's lists bring beside those of the original."
-    if funnel:
+    columns, text = [Head("strategy")], "What each strategy's lists bring beside those of the original."
+    if funnel := ablation.funnel:
         steps = ("after fusion", "after the reranker", f"in the first {TOP}")
         labels = ["relevant documents found", "found by it alone", *(f"of these {step}" for step in steps)]
         columns += [Head(label, count) for label in labels]
-        words = f"{funnel.judged_queries:,} queries have {funnel.relevant:,} relevant documents; "
-        words += f"lists hold {funnel.found:,} of them."
+        text = f"{funnel.judged_queries:,} queries have {funnel.relevant:,} relevant documents; "
+        text += f"lists hold {funnel.found:,} of them."
     columns += [Head("results that the original has not, per query", lambda value: f"{value:.2f}")]
     columns += [Head("their share of all results", percent), Head("best reranker score over the original's", difference)]
-    rows = [
-        [
-            one.strategy,
-            *(funnel.strategies[one.strategy] if funnel else ()),
-            one.increment,
-            one.increment_share,
-            one.reranker_gain,
-        ]
-        for one in found.worth
-    ]
-    return Section("strategies", "Strategies", words, [Table(columns, rows)])
+    rows = []
+    for own in ablation.worth:
+        counts = funnel.strategies[own.strategy] if funnel else ()
+        rows.append([own.strategy, *counts, own.increment, own.increment_share, own.reranker_gain])
+    return Section("strategies", "Strategies", text, [Table(columns, rows)])
 
 
-def _cost(found: ComparedArms, stand: Comparison | None) -> Section | None:
-    if not found.costs:
+def _cost(ablation: ComparedArms) -> Section | None:
+    costs, lists = ablation.costs, ablation.known
+    if not costs:
         return None
-    priced = any(one["standalone_usd"] is not None for one in found.costs)
-    shown = set(stand.main_arms(MOST_ARMS)) if stand is not None else {one["arm"] for one in found.costs[:MOST_ARMS]}
+    priced = any(cost["standalone_usd"] is not None for cost in costs)
+    shown = lists.main_arms(MOST_ARMS) if lists is not None else [cost["arm"] for cost in costs[:MOST_ARMS]]
     further = ("rounds", "grades", "web_searches", "answers", "judgements")
-    more = [name for name in further if any(one[name] for one in found.costs)]
-    columns = [Head("arm")]
-    columns += [Head("alone, USD", money), Head("saved without it, USD", money)] if priced else []
-    names = ["requests", "searches", "pairs", *more]
+    names = ["requests", "searches", "pairs", *(name for name in further if any(cost[name] for cost in costs))]
+    usd = {"standalone_usd": "alone, USD", "marginal_usd": "saved without it, USD"} if priced else {}
+    columns = [Head("arm"), *(Head(label, money) for label in usd.values())]
     columns += [*(Head(name.replace("_", " "), count) for name in names), Head("work of workers", duration)]
-    rows = [
-        [one["arm"], *([one["standalone_usd"], one["marginal_usd"]] * priced), *(one[name] for name in names), one["seconds"]]
-        for one in found.costs
-        if one["arm"] in shown
-    ]
+    rows = [[cost[name] for name in ("arm", *usd, *names, "seconds")] for cost in costs if cost["arm"] in shown]
     note = "alone: as if only this arm were run; saved without it: what no other arm needs. " * priced
     note += "Fusing and start-up are no part."
-    naive, executed = found.saving.naive, found.saving.executed
-    saved = ", ".join(f"{executed[name]:,} {name.replace('_', ' ')} in place of {of:,}" for name, of in naive.items() if of)
-    words = f"Arms share what they need: {saved}." if saved else ""
-    gates = Notes([sentence(f"gate of {one.arm}: {one.words}") for one in found.gates])
-    return Section("cost", "Cost", words, [*_cost_chart(found, stand), Table(columns, rows, note=note), gates])
+    naive, executed = ablation.saving.naive, ablation.saving.executed
+    saved = ", ".join(f"{executed[name]:,} {name.replace('_', ' ')} in place of {n:,}" for name, n in naive.items() if n)
+    text = f"Arms share what they need: {saved}." if saved else ""
+    gates = Notes([sentence(f"gate of {gate.arm}: {gate.words}") for gate in ablation.gates])
+    return Section("cost", "Cost", text, [*_cost_chart(ablation), Table(columns, rows, note=note), gates])
 
 
-def _cost_chart(found: ComparedArms, stand: Comparison | None) -> list[Chart]:
+def _cost_chart(ablation: ComparedArms) -> list[Chart]:
     """Returns quality against cost, in USD, or in seconds of workers without prices; nothing with fewer than two arms."""
-    if stand is None:
+    lists = ablation.known
+    if lists is None:
         return []
-    able = [one for one in found.costs if one["arm"] in stand.frame.arms and stand.contends(one["arm"])]
-    usd = {one["arm"]: one["standalone_usd"] for one in able if one["standalone_usd"] is not None}
-    spent = usd if len(usd) > 1 else {one["arm"]: one["seconds"] for one in able if one["seconds"] is not None}
+    able = [cost for cost in ablation.costs if cost["arm"] in lists.frame.arms and lists.contends(cost["arm"])]
+    units = ("standalone_usd", "seconds")
+    usd, seconds = ({cost["arm"]: cost[unit] for cost in able if cost[unit] is not None} for unit in units)
+    spent = usd if len(usd) > 1 else seconds
     if len(spent) < 2 or max(spent.values()) <= 0:
         return []
-    words, across = (money, "USD of the arm alone") if spent is usd else (duration, "work of the arm alone")
-    quality = {arm: stand.by_arm[arm, stand.first].mean for arm in spent}
-    front, baselines = pareto_front(spent, quality), {stand.baseline}
-    order = sorted(spent, key=lambda arm: (arm not in baselines, arm not in front, -quality[arm]))
-    named = {*baselines, *front, FULL}
+    show, across = (money, "USD of the arm alone") if spent is usd else (duration, "work of the arm alone")
+    quality = {arm: lists.by_arm[arm, lists.first].mean for arm in spent}
+    front, base = pareto_front(spent, quality), lists.baseline
+    order = sorted(spent, key=lambda arm: (arm != base, arm not in front, -quality[arm]))
 
     def point(arm: str) -> Point:
-        kind = "baseline" if arm in baselines else stand.families.get(arm, "")
-        told = f"{arm}: {words(spent[arm])}, {figure(quality[arm])}"
-        return Point(spent[arm], quality[arm], told, kind, arm if arm in named else "")
+        kind = "baseline" if arm == base else lists.families.get(arm, "")
+        text = f"{arm}: {show(spent[arm])}, {figure(quality[arm])}"
+        return Point(spent[arm], quality[arm], text, kind, arm if arm in {base, FULL, *front} else "")
 
-    families = [name for name in dict.fromkeys(stand.families.values()) if name != "samples"]
+    families = [name for name in dict.fromkeys(lists.families.values()) if name != "samples"]
     legend = [("front", "no arm is cheaper and as good"), ("baseline", "baseline")]
-    drawn = scatter([*map(point, order)], across, stand.first, words, [*map(point, front)])
-    return [Chart("Quality against cost", drawn, [*legend, *((name, FAMILIES[name]) for name in families)])]
+    svg = scatter([*map(point, order)], across, lists.first, show, [*map(point, front)])
+    return [Chart("Quality against cost", svg, [*legend, *((name, FAMILIES[name]) for name in families)])]
 
 
 def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str]:
@@ -375,12 +368,12 @@ def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str
     return front
 
 
-def _queries(stand: Comparison, texts: bool) -> Section | None:
+def _queries(comparison: Comparison, texts: bool) -> Section | None:
     """Returns how many queries carry the best arm's mean and how many pay for it, and which those are."""
-    frame, best = stand.frame, stand.leader
+    frame, best = comparison.frame, comparison.leader
     if best is None:
         return None
-    base = stand.baseline
+    base = comparison.baseline
     before, after = (frame.values[frame.arms.index(arm), 0] for arm in (base, best))
     moved = np.where(np.abs(after - before) > TIE, after - before, 0.0)
     order = np.argsort(-moved, kind="stable")
@@ -390,8 +383,9 @@ def _queries(stand: Comparison, texts: bool) -> Section | None:
     rows = [[names[n], float(before[n]), float(after[n]), Marked(float(moved[n]))] for n in listed]
     columns = [Head("query"), Head(base, figure), Head(best, figure), Head("difference", difference)]
     gained, lost = int((moved > 0).sum()), int((moved < 0).sum())
-    words = f"{best} against {base}: {gained:,} queries gain {stand.first}, {lost:,} lose, {len(moved) - gained - lost:,} stay."
+    stay = len(moved) - gained - lost
+    text = f"{best} against {base}: {gained:,} queries gain {comparison.first}, {lost:,} lose, {stay:,} stay."
     ordered = sorted(moved.tolist(), reverse=True)
     bars = [ordered[n * len(ordered) // MOST_BARS] for n in range(MOST_BARS)] if len(ordered) > MOST_BARS else ordered
-    chart = Chart("Each query's difference", gains(bars, f"difference in {stand.first}"))
-    return Section("queries", "Queries", words, [chart, Table(columns, rows, "Those that gained and lost most")])
+    chart = Chart("Each query's difference", gains(bars, f"difference in {comparison.first}"))
+    return Section("queries", "Queries", text, [chart, Table(columns, rows, "Those that gained and lost most")])
