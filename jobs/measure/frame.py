@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.clusters import query_clusters
-from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, asked_queries, counted_keys, database
+from jobs.measure.judged_rows import ARM_LISTS, NOT_ASKED, AskedQuery, asked_queries, counted_keys, database
 from jobs.measure.measures import MeasuredCells, reached
 from jobs.measure.notes import nothing_measured
 from jobs.measure.significance import (
@@ -241,15 +242,17 @@ def measure(
     """
     names = check_measures(measures or judgements.measures(run.config.evaluate.measures))
     check_grades(names, judgements)
-    alone = (
-        alone and judgements.judge is None and not run.is_ablation and run.config.retrieve.keep_runs and not run.config.joining
-    )
-    arms = arms_of(run) if run.is_ablation else _own_arms(run)[: 1 + alone]
+    kept_alone = run.config.retrieve.keep_runs and not run.config.joining and judgements.judge is None
+    alone = alone and kept_alone and not run.is_ablation
+    cuts = {RUN: judged_rows.own_cuts(run)} | ({ORIGINAL: {}} if alone else {})
+    ends = {name: min(run.config.results, cut_from(run.config, own)) for name, own in cuts.items()}
+    own: list[dict[str, Any]] = [{"name": name, "cut_from": end} for name, end in ends.items()]
+    arms = arms_of(run) if run.is_ablation else own
     with database(run) as connection:
         cells = MeasuredCells(names, arms, counted_keys(connection, run, judgements), deepest_rank(names))
-        for rows in judged_rows.arm_lists(connection, run, min(run.config.results, cells.depth)):
-            cells.measure(rows, judgements.grades)
-        for rows in judged_rows.originals(connection, run, run.config.results) if alone else ():
+        lists = judged_rows.wanted_rows(connection, run, ARM_LISTS, ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
+        originals = judged_rows.originals(connection, run, run.config.results)
+        for rows in chain.from_iterable([lists, originals][: 1 + alone]):
             cells.measure(rows, judgements.grades)
         asked = asked_queries(connection, run)
     arm_names = tuple(cells.arms)
@@ -294,9 +297,3 @@ def frame_of(
         judge=judgements.judge,
         **fields,
     )
-
-
-def _own_arms(run: RunFolder) -> list[dict[str, Any]]:
-    """Returns the arms of a run, as those of an ablation are recorded: its results, and the original alone."""
-    cuts = {RUN: judged_rows.own_cuts(run), ORIGINAL: {}}
-    return [{"name": name, "cut_from": min(run.config.results, cut_from(run.config, of))} for name, of in cuts.items()]

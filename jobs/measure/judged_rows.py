@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from cluster.storage.sql import text_literal
-from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.runs.folder import RunFolder
@@ -180,19 +179,6 @@ def table_rows(
         result = connection.execute(f"SELECT {columns} FROM rows_of(?) WHERE {condition}", [files])
         while rows := result.fetchmany(10_000):
             yield from rows
-
-
-def arm_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int) -> Iterator[pa.Table]:
-    """Yields tables of `query_id`, `arm` and `doc_id`: the lists of some wanted queries, by query, arm and rank.
-
-    Of a run the first `depth` results; of an ablation all that its arms have: behind the results the documents that measures
-    read beyond them.
-    """
-    if run.is_ablation:
-        yield from wanted_rows(connection, run, ARM_LISTS, ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
-    else:
-        columns = (f"'{RUN}' AS arm", "doc_id")
-        yield from wanted_rows(connection, run, ("results",), columns, f"rank <= {depth} ORDER BY query_id, rank")
 
 
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[pa.Table]:
