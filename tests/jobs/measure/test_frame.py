@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
-import ir_measures
 import numpy as np
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.log.judgements import Judgements, read_qrels
+from jobs.log.judgements import Judgements
 from jobs.measure import judged_rows
 from jobs.measure.comparison import compare
 from jobs.measure.frame import measure
@@ -27,40 +25,6 @@ LISTS = {
     "not an arm": {"q0": ["a"]},
 }
 MORE = ["nDCG@10", "RR(rel=2)@3", "AP", "P@5", "Judged@2", "nDCG(dcg='exp-log2')@5"]
-
-
-def test_values_are_those_of_ir_measures_on_exported_files(tmp_path: Path) -> None:
-    made = random.Random(1)
-    queries = [ask(f"q{n:02d}", f"text{n}") for n in range(40)]
-    docs = [f"doc-{n}" for n in range(60)]
-    qrels = tmp_path / "qrels.txt"
-    qrels.write_text(
-        "".join(f"{row['query_id'].upper()} 0 {doc_id} {made.choice([0, 1, 1, 2])}\n"
-                for row in queries for doc_id in made.sample(docs, 9))
-    )  # fmt: skip
-    arms = [arm("full"), arm("original"), arm("keyword")]
-    lists = {
-        one["name"]: {row["query_id"]: made.sample(docs, made.choice([1, 5, 25])) for row in queries if made.random() > 0.1}
-        for one in arms
-    }
-    run = ablation(tmp_path, arms, lists, queries, shard_size=7)
-    names = [*MEASURES, "AP", "Rprec", "nDCG@20", "P(rel=2)@10", "Success@1"]
-    frame = measure(run, read_qrels(str(qrels)), names)
-    assert frame.depth == 1000
-    for place, one in enumerate(arms):
-        path = tmp_path / f"{one['name']}.trec"
-        path.write_text(
-            "".join(f"{query_id.upper()} Q0 {doc_id} {rank} {1 / rank} {one['name']}\n"
-                    for query_id, doc_ids in lists[one["name"]].items() for rank, doc_id in enumerate(doc_ids, 1))
-        )  # fmt: skip
-        measures = {ir_measures.parse_measure(name): n for n, name in enumerate(names)}
-        values = np.zeros((len(names), len(queries)))
-        for metric in ir_measures.iter_calc(
-            list(measures), list(ir_measures.read_trec_qrels(str(qrels))), ir_measures.read_trec_run(str(path))
-        ):
-            values[measures[metric.measure], frame.keys.index(metric.query_id)] = metric.value
-        assert (frame.values[place] == values).all()
-        assert frame.failed[place] == len(queries) - len(lists[one["name"]])
 
 
 def test_condensed_lists_have_no_unjudged_documents(tmp_path: Path) -> None:

@@ -89,14 +89,6 @@ def test_clusters_of_any_sizes_are_the_linearisation_by_its_definition() -> None
     assert found.freedom < count - 1
 
 
-def test_copies_of_a_query_make_no_interval_narrower() -> None:
-    arm, base = two_arms(60, 4)
-    once = paired_test((arm - base)[None], alone(60))
-    copied = paired_test(np.repeat(arm - base, 5)[None], np.repeat(alone(60), 5))
-    assert copied.p[0] == pytest.approx(once.p[0], rel=CLOSE)
-    assert (copied.low[0], copied.high[0]) == pytest.approx((once.low[0], once.high[0]), rel=CLOSE)
-
-
 def test_holm_and_false_discovery_rates_are_statsmodels() -> None:
     multitest = pytest.importorskip("statsmodels.stats.multitest", exc_type=ImportError)
     for size in (1, 2, 15, 500):

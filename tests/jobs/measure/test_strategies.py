@@ -234,13 +234,3 @@ def test_a_plain_run(tmp_path: Path) -> None:
     tables = {"runs": LISTED, "scores": [row for row in SCORES if row["reranker"] == "own"], "results": results}
     found = worths(write_folder(tmp_path, tables, queries=3, rerank=BI))
     assert [found["general"].reranker_gain, found["general"].increment] == pytest.approx([0.5, 1.0])
-
-
-def test_hits_below_a_floor_are_not_the_original_s(tmp_path: Path) -> None:
-    results = ranked(A, ["d3", "d1", "d4", "d2"], arm="full") + ranked(B, ["d9"], arm="full")
-    scores = scored(A, d1=0.5, d2=1.5, d3=1.0)
-    tables = {"runs": LISTED, "scores": scores, "results": results}
-    run = write_folder(tmp_path, tables, queries=3, arms=RANKED_ARMS, rerank=BI, fuse={"original_floor": 98.5})
-    found = worths(run)
-    assert found["general"].increment == pytest.approx(4 / 3)  # d2, too: the original has it second, below its floor
-    assert found["general"].reranker_gain == pytest.approx(1.5 - 0.5)

@@ -93,16 +93,6 @@ def test_who_gained_and_who_lost_most(two: tuple[RunFolder, RunFolder]) -> None:
     assert "judged in both: 5 distinct queries; left out: 1 not in the log of A, 1 not in the log of B" in words
 
 
-@pytest.mark.slow
-def test_equal_runs_have_neither(two: tuple[RunFolder, RunFolder]) -> None:
-    found = quality(two[0], two[0], of_queries(), 2)
-    assert (found.gained, found.lost) == ([], [])
-    assert found.measures["RR@10"].interval == (0, 0)
-    assert (found.measures["RR@10"].detectable, found.measures["RR@10"].verdict) == (None, "equivalent")
-    assert "equivalent (=) within 0.01 by two one-sided t-tests" in page(two[0], two[0], of_queries())
-    assert "smallest difference" not in page(two[0], two[0], of_queries())
-
-
 def test_what_only_one_run_counts_is_left_out(side: Side) -> None:
     a = side("a", ranked(fone=1, ftwo=1, fthree=1), commit=2, finished=False)
     b = side("b", ranked(fone=1, stwo=1, fthree=1, ffour=1))
