@@ -22,7 +22,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from cluster.storage.s3_duckdb import open_duckdb
 from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import RUN
 from jobs.chain.arms.tasks import ACCURACY, CRITERIA
@@ -33,7 +32,7 @@ from jobs.job.measure_checks import ANSWER_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
 from jobs.measure.frame import ANSWERS, Frame, arms_of, frame_of
 from jobs.measure.judged import judge_asked
-from jobs.measure.judged_rows import asked_queries, counted_keys, database, query_of, table_rows, wanted_rows
+from jobs.measure.judged_rows import asked_queries, counted_keys, database, table_rows, wanted_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
 from rewriters.guards.words import has_answer
@@ -197,19 +196,22 @@ def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str) ->
     return measures, values, {model for _, _, model, *_ in graded}
 
 
-def answer_share(run: RunFolder, path: str, key: Key) -> tuple[int, int]:
+def golds_by_query(run: RunFolder, gold: GoldAnswers) -> dict[str, list[str]]:
+    """Returns committed query_id -> the gold answers of all its keys, each once."""
+    with database(run) as connection:
+        keys_of = counted_keys(connection, run, gold.judged).of_query
+    return {
+        query_id: list(dict.fromkeys(text for key in keys for text in gold.answers[key])) for query_id, keys in keys_of.items()
+    }
+
+
+def answer_share(run: RunFolder, gold: GoldAnswers) -> tuple[int, int]:
     """Returns how many pseudo-answers of committed queries have a gold answer, and how many could, whose query has one."""
-    answers = read_answers(path, key)
-    files = [run.storage.url(file.key) for one in run.manifests for file in one.files.get("rewrites", ())]
-    found: dict[str, list[str]] = {}
-    with open_duckdb() as connection:
-        for name, query_id in query_of(connection, run, Judgements(path, {name: {} for name in answers}, key)).items():
-            if query_id is not None:
-                found.setdefault(query_id, []).extend(answers[name])
-        if not files or not found:
-            return 0, 0
-        connection.register("answered", pa.table({"query_id": list(found)}))
-        passages = "search_as = 'passage' OR list_contains(?, strategy)"
+    golds, passages = golds_by_query(run, gold), "search_as = 'passage' OR list_contains(?, strategy)"
+    if not golds or "rewrites" not in run.tables:
+        return 0, 0
+    with database(run) as connection:
+        connection.register("answered", pa.table({"query_id": list(golds)}))
         query = f"SELECT query_id, text FROM rows_of(?) SEMI JOIN answered USING (query_id) WHERE {passages}"
-        rows = connection.execute(query, [files, run.passage_strategies]).fetchall()
-    return sum(any(has_answer(text, one) for one in found[query_id]) for query_id, text in rows), len(rows)
+        rows = connection.execute(query, [run.tables["rewrites"], run.passage_strategies]).fetchall()
+    return sum(any(has_answer(text, answer) for answer in golds[query_id]) for query_id, text in rows), len(rows)

@@ -22,9 +22,9 @@ from cluster.storage.whole_file import written
 from jobs.chain.arms.arms import FULL, RUN
 from jobs.chain.steps.contexts import without_citations
 from jobs.log.judgements import Key
-from jobs.measure.answers import GoldAnswers, answering, best_overlap
+from jobs.measure.answers import GoldAnswers, answering, best_overlap, golds_by_query
 from jobs.measure.frame import JUDGED_LISTS, Frame
-from jobs.measure.judged_rows import ARM_LISTS, contexts_of, counted_keys, database
+from jobs.measure.judged_rows import ARM_LISTS, contexts_of, database
 from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import create_view, searched_rewrites
@@ -232,11 +232,7 @@ class WrittenAnswers(NamedTuple):
 def write_answers(path: str, run: RunFolder, arm: str | None, gold: GoldAnswers | None) -> WrittenAnswers:
     """Writes a line per answered query: query, answer, contexts, citations, rewrites, gold answers, judgements."""
     chosen, seen = _arm(run, arm), Counter[str]()
-    golds: dict[str, list[str]] = {}  # query_id -> its gold answers, of all rows of the log that are the query, each once
-    if gold is not None:
-        with database(run) as connection:
-            for query_id, keys in counted_keys(connection, run, gold.judged).of_query.items():
-                golds[query_id] = list(dict.fromkeys(text for key in keys for text in gold.answers[key]))
+    golds = {} if gold is None else golds_by_query(run, gold)
     try:
         documents = RunDocuments(run)
     except OSError as error:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from cluster.errors import ConfigError
-from jobs.measure.answers import answer_share
+from jobs.measure.answers import answer_share, gold_answers
 from jobs.measure.judged_rows import above_cuts
 from jobs.measure.strategies import listed_strategies
 from jobs.runs.documents import texts_of
@@ -127,10 +127,9 @@ def leakage_words(run: RunFolder) -> list[str]:
         copied = sum(any(copies(text, texts[doc_id]) for doc_id in doc_ids) for text, doc_ids in pairs)
         known = f"{copied:,} of {len(passages):,} pseudo-answers (a sample) copy one of the first {TOP} results of their query."
         words.append(known if without is None else sentence(f"whether pseudo-answers copy results is not known: {without}"))
-    if passages and run.config.evaluate.answers is not None:
-        try:
-            have, of = answer_share(run, run.config.evaluate.answers, run.config.evaluate.key)
-            words.append(f"{have:,} of {of:,} pseudo-answers of queries with a gold answer have it.")
-        except ConfigError as error:
-            words.append(sentence(f"gold answers cannot be read: {error}"))
+    try:
+        if passages and (gold := gold_answers(run.config.evaluate)) is not None:
+            words.append("{:,} of {:,} pseudo-answers of queries with a gold answer have it.".format(*answer_share(run, gold)))
+    except ConfigError as error:
+        words.append(sentence(f"gold answers cannot be read: {error}"))
     return words
