@@ -16,7 +16,7 @@ from cluster.storage import Storage
 from jobs.config.config import Config
 from jobs.log.judgements import Judgements
 from jobs.measure.frame import Frame, Pair, measure
-from jobs.measure.notes import interval_notes, interval_words, judge_notes, judged_note, zero_notes
+from jobs.measure.notes import INTERVAL, interval_notes, judge_notes, judged_note, zero_notes
 from jobs.measure.significance import FEW_QUERIES
 from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
@@ -83,7 +83,7 @@ class Evaluation:
         notes += frame.left_out
         if self.has_original:
             untested = [name for name, pair in self.pairs.items() if pair.interval is None]
-            notes += interval_notes(f"to the original alone; {interval_words()}", frame, untested)
+            notes += interval_notes(f"to the original alone; {INTERVAL}", frame, untested)
         return notes
 
     def values(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def answer_notes(frame: Frame) -> list[str]:
     notes += zero_notes((int(frame.failed[0]), "without an answer"), (frame.rejected, "rejected"))
     if any(interval for _, interval in frame.means.values()):
         rough = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)
-        notes.append(f"{interval_words()}: of the mean, Student's t over clusters of near-duplicates{rough}")
+        notes.append(f"{INTERVAL}: of the mean, Student's t over clusters of near-duplicates{rough}")
     return notes
 
 

@@ -44,28 +44,12 @@ class CountedKeys(NamedTuple):
 
     query_of: dict[str, str | None]  # judged key in the log -> its query_id, None for a rejected row
     of_query: dict[str, list[str]]  # committed query_id -> its judged keys, in order
+    keys: list[str]  # those that count, in order of their queries, rejected log rows last
+    rejected: list[str]  # the judged log rows that were rejected; they count zero
     judged: int
+    missing: int  # judged keys that are not in the log
+    not_committed: int  # judged keys whose query is not committed yet
     unmatched: tuple[str, str] | None
-
-    @property
-    def rejected(self) -> list[str]:
-        """Returns the judged log rows that were rejected; they count zero."""
-        return sorted(key for key, query_id in self.query_of.items() if query_id is None)
-
-    @property
-    def keys(self) -> list[str]:
-        """Returns the keys that count, in order of their queries, rejected log rows last."""
-        return [key for keys in self.of_query.values() for key in keys] + self.rejected
-
-    @property
-    def missing(self) -> int:
-        """Returns the number of judged keys that are not in the log."""
-        return self.judged - len(self.query_of)
-
-    @property
-    def not_committed(self) -> int:
-        """Returns the number of judged keys whose query is not committed yet."""
-        return len(self.query_of) - len(self.keys)
 
 
 @contextmanager
@@ -100,7 +84,10 @@ def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgemen
     if not query_ids and judgements.grades:
         logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchall()
         example = (next(iter(judgements.grades)), str(logged[0][0])) if logged else None
-    return CountedKeys(query_ids, of_query, len(judgements.grades), example)
+    rejected = sorted(key for key, query_id in query_ids.items() if query_id is None)
+    keys, judged = [key for keys in of_query.values() for key in keys] + rejected, len(judgements.grades)
+    missing, waiting = judged - len(query_ids), len(query_ids) - len(keys)
+    return CountedKeys(query_ids, of_query, keys, rejected, judged, missing, waiting, example)
 
 
 class AskedQuery(NamedTuple):

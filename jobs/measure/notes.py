@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jobs.measure.comparison import Comparison
     from jobs.measure.frame import Frame, Pair
 
+INTERVAL = f"{100 * LEVEL:.0f} % interval"
 PART = "§"  # after the name of an arm that reads a part of a joint answer
 
 _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key to look at where none is in the log
@@ -120,11 +121,6 @@ def table_notes(pairs: Mapping[str, Pair], margin: float) -> list[str]:
     return notes + [verdicts] * any(one.verdict in SIGNS for one in pairs.values())
 
 
-def interval_words() -> str:
-    """Returns the interval as it is named: 95 % interval."""
-    return f"{100 * LEVEL:.0f} % interval"
-
-
 def ends_in_words(interval: tuple[float, float] | None) -> str:
     """Returns an interval like '+.0012 to +.0345', or "-" for none."""
     return "-" if interval is None else " to ".join(figure(end, "+") for end in interval)
@@ -148,7 +144,7 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
     yield from zero_notes((frame.rejected, "rejected"), more=[by_arm] if frame.failed.any() else [])
     left_out = comparison.oracles | comparison.untested | {comparison.baseline}
     alike = [f"{one.arm} by {one.measure}" for one in differences if one.arm not in left_out and math.isnan(one.p)]
-    yield from interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame, alike)
+    yield from interval_notes(f"to {comparison.baseline}; {INTERVAL} and p", frame, alike)
     if frame.drawn > 1:
         holm, q = (sum(getattr(one, p) is not None for one in differences) // len(frame.measures) for p in ("p_holm", "q"))
         own = "each measure a family of its own"

@@ -17,7 +17,7 @@ from jobs.measure.evaluate import Evaluation, answer_notes, answers_values, eval
 from jobs.measure.frame import ANSWERS, JUDGED_LISTS, LISTS, Frame, Pair
 from jobs.measure.join import Joined, JoinedArm
 from jobs.measure.measures import title
-from jobs.measure.notes import EXPLAINED, HEADINGS, interval_words, table_notes
+from jobs.measure.notes import EXPLAINED, HEADINGS, INTERVAL, table_notes
 from jobs.measure.significance import ALPHA, SIGNS
 from jobs.pages.render import Head, Interval, Marked, Table, difference, interval, probability
 from jobs.runs.folder import RunFolder
@@ -76,7 +76,7 @@ class MeasuredRun:
         first = Head("measure" if wide else "")
         if self.lists is not None:
             columns = [first, Head("results", figure), Head(self.lists.alone.replace(", ", ",\n", 1), figure)]
-            columns += [Head("difference", difference), Head(interval_words(), interval), Head("verdict" if wide else "")]
+            columns += [Head("difference", difference), Head(INTERVAL, interval), Head("verdict" if wide else "")]
             rows = []
             for name, pair in self.lists.pairs.items():
                 verdict = (pair.verdict or "") if wide else SIGNS.get(pair.verdict, "")
@@ -87,7 +87,7 @@ class MeasuredRun:
             if frame.warning is not None:
                 yield None, [f"warning: {HEADINGS[frame.kind]}: {frame.warning}"]
                 continue
-            columns = [first, Head("answers", figure), Head(interval_words(), str.strip)]
+            columns = [first, Head("answers", figure), Head(INTERVAL, str.strip)]
             rows = [[name, mean, " to ".join(map(figure, ends or ())) or None] for name, (mean, ends) in frame.means.items()]
             yield Table(columns, rows, HEADINGS[frame.kind]), [*[EXPLAINED[frame.kind]] * wide, *answer_notes(frame)]
 
@@ -214,7 +214,7 @@ def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = Fals
     last = [Head("verdict"), Head("queries gained / same / lost", count)] if wide else [Head("")]
     columns = [
         Head("arm" if wide else ""), Head(first, figure), Head("difference", difference),
-        Head(interval_words(), interval), Head("seen from", figure), Head("p or q" if grid else "p", probability), *last,
+        Head(INTERVAL, interval), Head("seen from", figure), Head("p or q" if grid else "p", probability), *last,
     ]  # fmt: skip
     rows = []
     for arm in arms:

@@ -13,7 +13,7 @@ from jobs.measure.diff.changed_queries import MovedQuery, Moves, Share
 from jobs.measure.diff.diff import Cost, Diff
 from jobs.measure.diff.quality import Paired, QueryChange
 from jobs.measure.measures import title
-from jobs.measure.notes import HEADINGS, interval_notes, interval_words, judge_notes, judged_note, table_notes
+from jobs.measure.notes import HEADINGS, INTERVAL, interval_notes, judge_notes, judged_note, table_notes
 from jobs.measure.significance import SIGNS
 from jobs.pages.comparison import drawn
 from jobs.pages.render import Head, Table, difference, interval
@@ -139,7 +139,7 @@ def _quality(paired: Paired) -> Parts:
     for name, one in paired.measures.items():
         sign = SIGNS.get(one.verdict, "")
         rows.append([title(name), one.a, one.b, one.difference, drawn(one), one.p, sign, one.better, one.worse])
-    heads = [Head(""), Head("A", figure), Head("B", figure), Head("difference", difference), Head(interval_words(), interval)]
+    heads = [Head(""), Head("A", figure), Head("B", figure), Head("difference", difference), Head(INTERVAL, interval)]
     heads += [Head("p", p_words), Head(""), Head("better", count), Head("worse", count)]
     parts: Parts = [Table(heads, rows).terminal(), "\n".join(_notes(paired))]
     for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
@@ -175,6 +175,6 @@ def _notes(paired: Paired) -> list[str]:
     notes += [f"not judged, so not relevant: {', '.join(shares)}"] if shares else []
     notes += paired.left_out
     untested = [name for name, one in paired.measures.items() if one.interval is None]
-    notes += interval_notes(f"B - A, paired by query; {interval_words()}", frame, untested)
+    notes += interval_notes(f"B - A, paired by query; {INTERVAL}", frame, untested)
     notes += table_notes(paired.measures, paired.margin)
     return [*notes, "better, worse: queries with a higher or lower value in B"]

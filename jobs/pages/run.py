@@ -19,7 +19,7 @@ from jobs.job.indexes import noted_changes
 from jobs.log.rejections import rejected_words
 from jobs.measure.evaluate import Evaluation, store_evaluation
 from jobs.measure.measures import title
-from jobs.measure.notes import ends_in_words, interval_words
+from jobs.measure.notes import INTERVAL, ends_in_words
 from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
@@ -109,7 +109,7 @@ def verdict(run: RunFolder, measured: Evaluation | None, added: Contributions | 
         why = "it takes two judged queries" if measured is not None and measured.has_original else why
         return f"Whether {what} {helps} is not known: {why}.{_only_by_rewrites(run, added)}"
     moved = figure(pair.difference or 0.0, "+")
-    by = f"{title(first)} {moved} over the {measured.alone}, {interval_words()} {ends_in_words(ends)}"
+    by = f"{title(first)} {moved} over the {measured.alone}, {INTERVAL} {ends_in_words(ends)}"
     if ends[0] > 0:
         return f"{what.capitalize()} {helps}: {by}."
     if ends[1] < 0:

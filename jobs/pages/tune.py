@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from jobs.measure.notes import interval_words
+from jobs.measure.notes import INTERVAL
 from jobs.measure.significance import Gap
 from jobs.pages.render import Head, Interval, Table, difference, interval
 from jobs.terminal.formats import figure, known, p_words
@@ -25,7 +25,7 @@ def tuning_page(tuning: Tuning, written: str) -> RenderableType:
         to_equal = ["", "", ""] if gap is None else [gap.mean, Interval(gap.low, gap.high, gap.mean), gap.p]
         rows.append([f"{step.name} *" if step is tuning.chosen else step.name, step.mean, *to_equal])
     columns = [Head("step"), Head("mean", figure), Head("to equal weights", difference)]
-    table = Table([*columns, Head(interval_words(), interval), Head("p", p_words)], rows, f"{tuning.measure}, held out")
+    table = Table([*columns, Head(INTERVAL, interval), Head("p", p_words)], rows, f"{tuning.measure}, held out")
     words = [*conclusions(tuning), *choices(tuning), *tuning.notes, f"* {conclusion_written(tuning, written)}"]
     return Group(table.terminal(76), Text("\n" + "\n".join(words)))
 

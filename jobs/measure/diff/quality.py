@@ -39,28 +39,15 @@ class Paired(NamedTuple):
     """What judgements say of two runs."""
 
     frame: Frame  # of the keys that both count; its arms are A and B
-    sides: tuple[Frame, Frame]
+    missing: tuple[int, int]  # judged keys that are not in the log of A, of B
+    not_committed: tuple[int, int]  # judged keys whose query is not committed in A, in B
+    left_out: Sequence[str]  # measures that are left out, of which run
     others: int  # judged log_ids that are another query in B than in A; left out
     measures: dict[str, Pair]
     gained: list[QueryChange]
     lost: list[QueryChange]
     first: tuple[int, int]  # results of A, of B, that measures read at most: fewer than they would where the run kept fewer
     margin: float
-
-    @property
-    def missing(self) -> tuple[int, int]:
-        """Returns how many judged keys are not in the log of A, of B."""
-        return self.sides[0].missing, self.sides[1].missing
-
-    @property
-    def not_committed(self) -> tuple[int, int]:
-        """Returns of how many judged keys the query is not committed in A, in B."""
-        return self.sides[0].not_committed, self.sides[1].not_committed
-
-    @property
-    def left_out(self) -> list[str]:
-        """Returns which measures are left out, of which run."""
-        return [f"{name}: {note}" for name, side in zip("AB", self.sides, strict=True) for note in side.left_out]
 
     @property
     def warning(self) -> str | None:
@@ -161,7 +148,9 @@ def paired(of_a: Frame, of_b: Frame, a: RunFolder, b: RunFolder, count: int) -> 
                 changes.append(QueryChange(str(frame.query_ids[place]), text, asked, before[number], after[number]))
     return Paired(
         frame=frame,
-        sides=(of_a, of_b),
+        missing=(of_a.missing, of_b.missing),
+        not_committed=(of_a.not_committed, of_b.not_committed),
+        left_out=[f"{name}: {note}" for name, side in (("A", of_a), ("B", of_b)) for note in side.left_out],
         others=others,
         measures=frame.pairs(1, 0, margin) if frame.keys else {},
         gained=_listed(b, [change for change in changes if change.b - change.a > TIE], count),
