@@ -37,6 +37,7 @@ _PLACES: dict[Key, tuple[str, str]] = {  # the table and column in which a judge
     "query_id": ("queries", "query_id"),
     "query": ("queries", "normalised"),
 }
+TextId = tuple[str, int]  # strategy and position
 
 
 class CountedKeys(NamedTuple):
@@ -260,3 +261,10 @@ def wanted_rows(
             buffer = buffer.slice(last)
     if buffer.num_rows:
         yield buffer
+
+
+def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
+    """Returns (strategy, position) -> its name: the strategy's, with the position where the strategy has several texts."""
+    texts = list(texts)
+    several = {strategy for strategy, position in texts if position > 1}
+    return {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from jobs.measure.judged_rows import contexts_of, fuse_original, of_original
+from jobs.measure.judged_rows import TextId, contexts_of, fuse_original, of_original, text_names
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.contributions import TOP, comparable
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import TextId, create_view, database, files, queries_of, spread, text_names
+from jobs.runs.reading import create_view, database, files, queries_of, spread
 from jobs.tables import NOTES, ORIGINAL
 from rewriters.steps.settings import HIGHEST_GRADES
 

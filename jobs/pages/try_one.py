@@ -10,10 +10,10 @@ from rich.text import Text
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
+from jobs.measure.judged_rows import TextId, text_names
 from jobs.pages.render import Head, Table
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.pages.summary import counted
-from jobs.runs.reading import TextId, text_names
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.outcome import Trial

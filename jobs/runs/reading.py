@@ -20,7 +20,6 @@ from jobs.tables import STORED
 MEMORY = "512MB"
 _REWRITES = "SELECT query_id, strategy, text FROM rows_by_name($files) WHERE query_id IN (SELECT unnest($ids))"
 Item = TypeVar("Item")
-TextId = tuple[str, int]  # strategy and position
 
 
 def database() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
@@ -74,13 +73,6 @@ def queries_table(run: RunFolder, numbers: Iterable[int], columns: Sequence[str]
         if name not in table.column_names:
             table = table.append_column(name, pa.nulls(len(table), pa.string()))
     return table.select(columns)
-
-
-def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
-    """Returns (strategy, position) -> its name: the strategy's, with the position where the strategy has several texts."""
-    texts = list(texts)
-    several = {strategy for strategy, position in texts if position > 1}
-    return {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
 
 
 def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: str, paths: Sequence[str]) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.run.shards import Shard
-from jobs.measure.judged_rows import contexts_of, database
+from jobs.measure.judged_rows import contexts_of, database, text_names
 from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, files, queries_table, text_names
+from jobs.runs.reading import create_view, files, queries_table
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results", "selections")

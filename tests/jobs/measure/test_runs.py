@@ -14,10 +14,10 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
-from jobs.measure.evaluate import EVALUATION, store_evaluation
+from jobs.measure.evaluate import EVALUATION, Evaluation, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs, measured
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.run_folders import PRICES, RunMaker, evaluation_of
+from tests.support.jobs.run_folders import PRICES, RunMaker, frame_of
 
 FINGERPRINT = "0123456789ab"
 COSTS = {"rewrite": {"dmqr@writer": {"seconds": 10.0, "prompt_tokens": 1000.0, "completion_tokens": 100.0}}}
@@ -48,7 +48,7 @@ class Nights:
         if record["status"] == "finished":
             storage.put(SUCCESS, b"{}")
         if (results := more.get("results")) is not None:
-            store_evaluation(storage, evaluation_of([[results] * 3, [0.5] * 3]).values())
+            store_evaluation(storage, Evaluation(frame_of([[results] * 3, [0.5] * 3]), config).values())
         return storage
 
     def listed(self, name: str | None = "night") -> list[ListedRun]:

@@ -31,7 +31,7 @@ from tests.support.jobs.run_folders import (
     Query,
     Row,
     RunMaker,
-    evaluation_of,
+    frame_of,
     page,
     query_id,
     stored,
@@ -137,29 +137,31 @@ def test_spreading_and_portions() -> None:
 # ---------------------------------------------------------------- the verdict
 
 
-def evaluation(difference: float, half: float) -> Evaluation:
+def evaluation(run: RunFolder, difference: float, half: float) -> Evaluation:
     """Of results that are better than the original alone by a difference, with half the width of its interval."""
     spread = half * np.sqrt(19) / stats.t.ppf(0.975, 19) * np.resize([1, -1], 20)
-    return evaluation_of([0.5 + difference + spread, [0.5] * 20])
+    return Evaluation(frame_of([0.5 + difference + spread, [0.5] * 20]), run.config)
 
 
 @pytest.mark.parametrize(
-    ("measured", "words"),
+    ("moved", "words"),
     [
-        (evaluation(0.2, 0.1), "Rewriting helps: nDCG@10 +0.2000 over the original alone, 95 % interval +0.1000 to +0.3000."),
-        (evaluation(0.2, 0.25), "It is not clear whether rewriting helps: nDCG@10 +0.2000"),
-        (evaluation(-0.2, 0.1), "Rewriting does harm: nDCG@10 -0.2000"),
+        ((0.2, 0.1), "Rewriting helps: nDCG@10 +0.2000 over the original alone, 95 % interval +0.1000 to +0.3000."),
+        ((0.2, 0.25), "It is not clear whether rewriting helps: nDCG@10 +0.2000"),
+        ((-0.2, 0.1), "Rewriting does harm: nDCG@10 -0.2000"),
         (None, "Whether rewriting helps is not known: nothing is measured. Of the first 10 results of a query "),
     ],
 )
-def test_the_verdict_claims_no_more_than_the_figures_hold(make: Make, measured: Evaluation | None, words: str) -> None:
+def test_the_verdict_claims_no_more_than_the_figures_hold(make: Make, moved: tuple[float, float] | None, words: str) -> None:
     run = make()
+    measured = None if moved is None else evaluation(run, *moved)
     assert verdict(run, measured, contributions(run)).startswith(words)
     assert Page(report(run, None, MeasuredRun(measured))).sections["verdict"].strip().startswith(words)
 
 
 def test_quality_is_a_row_for_each_measure(make: Make) -> None:
-    found = page(make(), measured=MeasuredRun(evaluation(0.2, 0.1)))
+    run = make()
+    found = page(run, measured=MeasuredRun(evaluation(run, 0.2, 0.1)))
     assert found.row("quality", "nDCG@10") == ["0.7000", "0.5000", "+0.2000", "+0.1000 to +0.3000", "better"]
 
 
@@ -221,7 +223,8 @@ def test_the_slowest_stage_works_more_than_half_of_its_time(make: Make, tmp_path
 
 
 def test_the_page_is_whole_in_itself(make: Make) -> None:
-    html = report(make(), PRICES, MeasuredRun(evaluation(0.2, 0.1)))
+    run = make()
+    html = report(run, PRICES, MeasuredRun(evaluation(run, 0.2, 0.1)))
     found = Page(html)
     assert not {tag for tag, _ in found.tags} & {"link", "img", "iframe", "object", "embed", "base", "form", "script"}
     for tag, attributes in found.tags:

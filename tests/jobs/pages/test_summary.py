@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.prices import Prices
+from jobs.measure.evaluate import Evaluation
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from jobs.terminal.tables import page_text
-from tests.support.jobs.run_folders import Make, Query, RunMaker, evaluation_of
+from tests.support.jobs.run_folders import Make, Query, RunMaker, frame_of
 from tests.support.jobs.terminals import printed
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
@@ -38,16 +39,17 @@ def test_cores_longer_than_the_keywords_are_counted_where_both_were_asked_for(ma
 
 @pytest.mark.parametrize(("reranked", "alone"), [(True, "original alone, fused, not reranked"), (False, "original alone")])
 def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: str) -> None:
-    rerank = {"kind": "bi_encoder", "encoder": {"model": "models/small"}, "keep": 10} if reranked else None
-    evaluation = evaluation_of([[0.5] * 5, [0.4] * 5], rerank)
-    shown = lines(make(), MeasuredRun(evaluation))
+    run = make()
+    rerank = run.config.rerank.model_copy(update={"kind": "bi_encoder" if reranked else "none"})
+    evaluation = Evaluation(frame_of([[0.5] * 5, [0.4] * 5]), run.config.model_copy(update={"rerank": rerank}))
+    shown = lines(run, MeasuredRun(evaluation))
     assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
     assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown
 
 
 def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Make) -> None:
-    nothing = evaluation_of([[], []], judged=7, missing=7, unmatched=("q1", "log.parquet#0"))
-    shown = lines(make(), MeasuredRun(nothing))
+    run, nothing = make(), frame_of([[], []], judged=7, missing=7, unmatched=("q1", "log.parquet#0"))
+    shown = lines(run, MeasuredRun(Evaluation(nothing, run.config)))
     assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
     assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
 

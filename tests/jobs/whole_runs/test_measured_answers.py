@@ -19,7 +19,6 @@ from jobs.__main__ import main
 from jobs.measure.answers import answer_frame, answer_frames, gold_answers
 from jobs.measure.comparison import comparisons
 from jobs.measure.evaluate import answer_notes
-from jobs.measure.frame import Frame
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.run import report
 from jobs.pages.summary import closing_table, closing_values
@@ -108,11 +107,6 @@ def measured(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
     }
 
 
-def of_gold(run: RunFolder) -> Frame:
-    (found,) = answer_frames(run, gold_answers(run.config.evaluate))
-    return found
-
-
 def command(*words: str) -> int:
     return main(list(words))
 
@@ -125,7 +119,7 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
     assert measured(run) == wanted
     assert wanted["run", QUERIES[0]] == (1.0, 1.0)
     assert wanted["run", REFUSED] == (0.0, 0.0)
-    quality = of_gold(run)
+    (quality,) = answer_frames(run, gold_answers(run.config.evaluate))
     assert quality.means["F1"][0] == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
     assert "gold answers: 5 distinct queries; left out: 1 not in the log" in answer_notes(quality)
     assert "counted as zero: 1 without an answer" in answer_notes(quality)

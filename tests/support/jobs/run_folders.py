@@ -25,7 +25,6 @@ from jobs.chain.stages.fuse import SearchLists, fusion_notes
 from jobs.chain.stages.write import Write
 from jobs.chain.worker import WorkerJob
 from jobs.config.config import Config
-from jobs.measure.evaluate import Evaluation
 from jobs.measure.frame import Frame
 from jobs.measure.measures import MEASURES
 from jobs.pages.run import report
@@ -511,16 +510,6 @@ def frame_of(values: Any, **more: Any) -> Frame:
         "clusters": np.arange(keys), "depth": 10, "key": "log_id", "unmatched": None,
     }  # fmt: skip
     return Frame(**fields | more)
-
-
-def evaluation_of(values: Any, rerank: Row | None = None, **more: Any) -> Evaluation:
-    """Returns the measures of a run of the original alone with the frame of `frame_of`."""
-    config = {
-        "name": "small", "output": "runs", "log": {"path": "log.parquet", "query_column": "query"},
-        "rewrite": {"engine": {"kind": "recorded", "path": "r.jsonl"}},
-        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "nowhere"}}}, "rerank": rerank or {"kind": "none"},
-    }  # fmt: skip
-    return Evaluation(frame_of(values, **more), Config.model_validate(config))
 
 
 def page(run: RunFolder, prices: Prices | None = PRICES, **options: Any) -> Page:
