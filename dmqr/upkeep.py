@@ -61,7 +61,7 @@ def submit(
     face = caller()
     verb: Literal["run", "ablate"] = "ablate" if as_ablation else "run"
     if render:
-        for name, value in (("detach", detach), ("json", face.as_json), ("pip", pip), ("uv", uv)):
+        for name, value in (("detach", detach), ("--json", face.as_json), ("pip", pip), ("uv", uv)):
             if value:
                 raise ConfigError("argument", f"{name}: is not rendered; leave it out, or submit with --address")
         return rendered(*configured(config, settings, date, label), verb)
