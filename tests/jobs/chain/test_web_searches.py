@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from jobs.chain.web.searches import WebSearches
 from retrievers.retriever import SearchText
 from retrievers.web.hits import WebHit
 from retrievers.web.retriever import FailedSearch, PartialAnswer, WebAnswer
+from tests.support.jobs.in_process_runs import finished, prepared_job, rows
+from tests.support.retrievers.web_server import WebServer
 
 
 class Web:
@@ -46,3 +49,10 @@ def test_partial_lists_and_failed_searches_are_asked_again_and_counted_as_lost(t
         keeper.close()
         assert (list(searches.silent.values()), searches.sends.total(), searches.lost) == (["google"], 2, lost)
     assert not list(tmp_path.glob("store/**/*.parquet"))
+
+
+def test_a_failed_search_of_an_original_that_stands_in_is_noted(small_job: Callable[..., str]) -> None:
+    with WebServer("searxng", pages={}) as web:
+        web.fail("moon and tides", "400")
+        run = finished(prepared_job(small_job(), f"retrieve.retrievers.web={json.dumps(web.block(together=True))}"))
+    assert "refused" in {row["reason"] for row in rows(run, "errors")}

@@ -27,6 +27,11 @@ def with_web(
     """Returns a block with the errors of its searches of the web, and the rows that it has for the table web/."""
     for key, one in searches.items():
         texts = [text for of in routed for _, text in of.of(key)]
+        # and the originals that stand in for texts that were searched together in vain
+        texts += [
+            text for of, lists in zip(routed, found, strict=True) for name, used in of.search.retrievers.items()
+            if used == key for text in lists[name].texts
+        ]  # fmt: skip
         table = with_appended(table, "errors", web_errors(table.num_rows, texts, one))
     return table, {"web": _stored_pages(table.column("query_id").combine_chunks(), routed, found, searches)} if searches else {}
 
