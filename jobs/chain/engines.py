@@ -7,7 +7,7 @@ is made, and put into the store when its shard is done.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -262,19 +262,20 @@ class ShardAnswers:
         """Returns whether an answer was taken from the store."""
         return self.made[key].start == REUSED
 
-    def costs(self, requests: Mapping[Key, Request], paid: Collection[str] = ()) -> list[dict[str, Any]]:
+    def costs(self, requests: Mapping[Key, Request], paid: Mapping[str, bool]) -> list[dict[str, Any]]:
         """Returns the cost entries of requests, with what earlier attempts have lost of them.
 
         Args:
             requests: Of one query.
-            paid: What `asked_key` returns of requests whose answers an earlier stage has: they are costs of that one.
+            paid: What `asked_key` returns of those of earlier stages, and whether they were answered: then they are costs of
+                that stage, and so is what was lost of them in any case.
         """
         entries, lost = [], []
         for key, request in requests.items():
-            if asked_key(key) in paid:
+            if paid.get(asked_key(key)):
                 continue
             entries.append(self._engines.cost(request, self.made[key]))
-            if sends := self._own.lost[key]:
+            if (sends := self._own.lost[key]) and asked_key(key) not in paid:
                 lost.append(self._engines.lost(request, sends))
         return entries + lost
 

@@ -42,24 +42,22 @@ class PaidRequest:
 
 
 class PaidBefore:
-    """The requests of a block that earlier stages have had answered."""
+    """The requests of a block that earlier stages have made."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._rows: list[set[str]] = [set() for _ in range(table.num_rows)]
+        self._rows: list[dict[str, bool]] = [{} for _ in range(table.num_rows)]
         self._known: dict[str, PaidRequest] = {}
         for column in (name for name in ASKED_COLUMNS if name in table.column_names):
             for row, of_row in enumerate(table.column(column).to_pylist()):
                 for one in of_row:
-                    key, arms = one["key"], frozenset(one["arms"])
-                    known = self._known.get(key)
-                    if known is None:
-                        self._known[key] = PaidRequest(one["quantity"], one["component"], arms)
-                    else:
+                    key, arms, answered = one["key"], frozenset(one["arms"]), one["component"] is not None
+                    self._rows[row][key] = self._rows[row].get(key, False) or answered
+                    if answered:
+                        known = self._known.setdefault(key, PaidRequest(one["quantity"], one["component"], arms))
                         self._known[key] = replace(known, arms=known.arms | arms)
-                    self._rows[row].add(key)
 
-    def of_row(self, row: int) -> Collection[str]:
-        """Returns the requests of a query, as `asked_key` has them."""
+    def of_row(self, row: int) -> Mapping[str, bool]:
+        """Returns the requests of a query, as `asked_key` has them, and whether each was answered."""
         return self._rows[row]
 
     def counts(self, quantity: str, needed: Needed, is_reused: Callable[[Key], bool]) -> Counter[str]:
@@ -88,7 +86,7 @@ class PaidBefore:
 
 
 def paid_requests(query_ids: Sequence[str], quantity: str, needed: Needed, made: Mapping[Key, CompletionRecord]) -> pa.Array:
-    """Returns the column of requests that a stage has had answered, for those after it; failed ones are asked again there.
+    """Returns the column of requests that a stage has made, for those after it; failed ones have no component.
 
     Args:
         query_ids: Of the block.
@@ -100,7 +98,7 @@ def paid_requests(query_ids: Sequence[str], quantity: str, needed: Needed, made:
     found: list[list[dict[str, Any]]] = [[] for _ in query_ids]
     for component, requests in needed.items():
         for key, arms in requests.items():
-            if made[key].completion.error_reason is None:
-                asked = {"key": asked_key(key), "quantity": quantity, "component": component, "arms": sorted(arms)}
-                found[row_of[key.query_id]].append(asked)
+            paid_as = component if made[key].completion.error_reason is None else None
+            asked = {"key": asked_key(key), "quantity": quantity, "component": paid_as, "arms": sorted(arms)}
+            found[row_of[key.query_id]].append(asked)
     return pa.array(found, pa.list_(ASKED))

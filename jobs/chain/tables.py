@@ -33,7 +33,7 @@ BEST = pa.struct([("search", pa.int16()), ("retriever", pa.string()), ("score", 
 ARM_ROUND = pa.struct([("answer", pa.int16()), *ROUND])
 ARM_GRADE = pa.struct([("answer", pa.int16()), *GRADE])
 ARM_CORRECTION = pa.struct([("answer", pa.int16()), *CORRECTION, ("pages", pa.list_(WEB_PAGE))])  # `pages`: the hits
-# A request that a stage has had answered: its key, the work that it was, what it was paid for as, the arms that needed it.
+# A request that a stage has made: its key, the work that it was, what it was paid for as, the arms that needed it.
 ASKED = pa.struct(
     [("key", pa.string()), ("quantity", pa.string()), ("component", pa.string()), ("arms", pa.list_(pa.string()))]
 )

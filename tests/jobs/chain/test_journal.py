@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from jobs.chain.journal import OF_MODELS, Journal, JournalKeeper, Key, read_jour
 from jobs.tables import COMPLETIONS, LOST
 from rewriters.engines import Completion
 from tests.support.cluster.s3_server import S3Server
-from tests.support.rewriters.fake_server import FakeServer
+from tests.support.jobs.corrective_llm import prompt_of, said
+from tests.support.jobs.in_process_runs import finished, prepared_job, rows
+from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 ROOT = Path(__file__).parents[3]
 A, B, C = (Key(query_id, "dmqr", "h") for query_id in "abc")
@@ -142,6 +145,31 @@ def test_a_request_that_is_never_answered_is_kept_as_lost(tmp_path: Path) -> Non
     third = Completions(storage, 3, 3, 0.0)
     assert third.get([A]) == {}
     assert third.lost == {A: 1}
+
+
+def test_a_request_that_fails_in_one_stage_is_no_loss_of_the_next(
+    small_job: Callable[..., str], values: dict[str, Any]
+) -> None:
+    refused: list[str] = []
+    refined = json.dumps(dict.fromkeys(("reinforce", "missing", "leave_out"), "") | {"query": "full moon"})
+
+    def answer(body: dict[str, Any]) -> Reply | None:
+        if "\n\nDocument:\n" not in prompt_of(body) or refused:
+            return None
+        refused.append(prompt_of(body))
+        return refusal(400, "not this one")
+
+    said_to = lambda body: refined if "Tried before" in prompt_of(body) else said(body)  # noqa: E731
+    with FakeServer(["m"], text=said_to, answer=answer) as server:
+        engine = {"kind": "openai", "model": "m", "base_url": server.address}
+        rounds = {"by": "bm25", "below": 9, "prompt": "refine", "labels": {"by": "llm", "grades": {"engine": engine}}}
+        values |= {"iterate": rounds | {"engine": engine}, "answer": {"documents": 2, "engine": engine}}
+        values["grade"] = {"documents": 2, "against": "query", "engine": engine}
+        run = finished(prepared_job(small_job()))
+    spent = [row for row in rows(run, "costs") if row["stage"] in ("iterate", "grade", "answer")]
+    assert refused
+    assert sum(row["requests"] for row in spent) == len(server.bodies)
+    assert LOST not in {row["error"] for row in spent}
 
 
 def test_a_journal_that_a_kill_left_has_the_tier_that_is_to_be_billed(tmp_path: Path) -> None:
