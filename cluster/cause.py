@@ -10,7 +10,7 @@ _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 
 
 def cause(error: BaseException) -> str:
-    """Returns what went wrong in one line: an error of ours that a worker raised (Ray wraps it), else the innermost cause."""
+    """Returns a failure's cause in one line: an error of ours that a worker raised (Ray wraps it), else the innermost cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
     ours = [line.split(": ", 1)[-1] for line in causes if line.startswith(_PACKAGES)]

@@ -27,7 +27,7 @@ def embedded() -> Iterator[None]:
 
 
 def is_embedded() -> bool:
-    """Returns whether this thread is inside `embedded`."""
+    """Returns True if this thread is inside `embedded`."""
     return _EMBEDDED.get()
 
 

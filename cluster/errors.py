@@ -41,12 +41,12 @@ class DmqrError(Exception):
 
     @property
     def what(self) -> str:
-        """Returns what is wrong there."""
+        """Returns the problem there."""
         return self._parts[1]
 
     @property
     def remedy(self) -> str:
-        """Returns what to do: the end of the line, else what `CODES` says of its code."""
+        """Returns the remedy: the end of the line, else that of its code in `CODES`."""
         return self._parts[2]
 
     @property

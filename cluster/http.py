@@ -75,7 +75,7 @@ class ApiKey:
 
     @property
     def sent(self) -> list[str]:
-        """Returns what messages must not hold."""
+        """Returns the texts that messages must not hold."""
         return [self.value] if self.value else []
 
 
@@ -110,7 +110,7 @@ def _encodable(value: Any) -> Any:
 
 
 def may_repeat(attempts: int) -> bool:
-    """Returns whether a request is sent again that timed out or was answered badly in so many attempts."""
+    """Returns True if a request is sent again that timed out or was answered badly in so many attempts."""
     return attempts < ATTEMPTS
 
 
@@ -138,7 +138,7 @@ class Refusals:
         return status in OF_ONE and self.others_answered()
 
     def others_answered(self) -> bool:
-        """Returns whether other requests were answered well, and not too long ago."""
+        """Returns True if other requests were answered well, and not too long ago."""
         return self.accepted and self._in_a_row < _IN_A_ROW
 
 

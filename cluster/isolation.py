@@ -29,7 +29,7 @@ class Isolation(NamedTuple):
     left_out: tuple[int, ...] = ()
 
     def after_death(self, part: tuple[int, int], alone: bool) -> Isolation:
-        """Returns what is known after another death; `part`: the rows in hand; `alone`: the worker had no other block."""
+        """Returns the state after another death; `part`: the rows in hand; `alone`: the worker had no other block."""
         if not alone:
             return self
         first, end = part
@@ -63,11 +63,11 @@ class Isolations:
         self._next: dict[tuple[int, str], tuple[int, float]] = {}  # (stage, worker) -> the shard that waits to be alone, when
 
     def of(self, block: Block) -> Isolation | None:
-        """Returns what is known of a block; None: no worker has died with it."""
+        """Returns the state of a block; None: no worker has died with it."""
         return self._suspected.get(block)
 
     def may_start(self, block: Block, worker: str, in_flight: list[int], now: float) -> bool:
-        """Returns whether a worker, with the shards `in_flight` in this stage, may start a block now; else it asks again.
+        """Returns True if a worker, with the shards `in_flight` in this stage, may start a block now; else it asks again.
 
         Who has not asked for `PATIENCE` seconds waits no more.
         """
@@ -87,7 +87,7 @@ class Isolations:
         self._parts[block] = part
 
     def in_parts(self, block: Block) -> bool:
-        """Returns whether a block is run in parts: what its worker says of its progress is of the part."""
+        """Returns True if a block is run in parts: what its worker says of its progress is of the part."""
         return block in self._parts
 
     def died(self, blocks: list[Block], rows: Mapping[int, int]) -> None:

@@ -34,7 +34,7 @@ class PluginError(Exception):
 
 
 def is_reference(name: str) -> bool:
-    """Returns whether a name is meant as `module:Class`."""
+    """Returns True if a name is meant as `module:Class`."""
     return ":" in name
 
 
@@ -80,12 +80,12 @@ def imported(name: str) -> ModuleType:
 
 
 def is_plugin(loaded: type) -> bool:
-    """Returns whether a class is no part of this project."""
+    """Returns True if a class is no part of this project."""
     return loaded.__module__.partition(".")[0] not in OURS
 
 
 def identity_of(loaded: type) -> dict[str, str]:
-    """Returns what a class of a plug-in is known by: its name, its module's, and the version of that; {}: it is none's."""
+    """Returns the identity of a plug-in's class: its name, its module, and the version of that; {}: it is no plug-in's."""
     if not is_plugin(loaded):
         return {}
     return {"class": loaded.__qualname__, "module": loaded.__module__, "code": version_of(loaded.__module__)}

@@ -77,7 +77,7 @@ class Settings(BaseModel):
     they are read by these."""
 
     def names(self) -> dict[str, Names]:
-        """Returns what its own fields name: field -> what; without those that mean nothing beside its other fields."""
+        """Returns field -> the file or server that it names, without fields that its other fields switch off."""
         return field_names(type(self))
 
     def with_names(self, what: Names, change: Callable[[str], str]) -> Self:
@@ -122,7 +122,7 @@ class Settings(BaseModel):
 
 
 def field_names(model: type[BaseModel]) -> dict[str, Names]:
-    """Returns what the fields of a model name: field -> what."""
+    """Returns field -> the files and servers that it names."""
     fields = model.model_fields.items()
     return {name: what for name, field in fields for what in field.metadata if isinstance(what, Names)}
 

@@ -56,7 +56,7 @@ def packed_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
 
 
 def made_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
-    """Yields what `make` gives for each item, in order; a thread makes the next one while the caller uses one.
+    """Yields the result of `make` for each item, in order; a thread makes the next one while the caller uses one.
 
     One thread, and not several as in `cluster/storage/prefetch.py`: a tokenizer serves one call at a time.
     """
@@ -74,7 +74,7 @@ def made_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[
 def in_threads(
     work: Callable[[Item, threading.Event], Made], items: Sequence[Item], most: int, alive: Callable[[], object] = lambda: None
 ) -> list[Made]:
-    """Returns what `work` gives for each item, in order, at most so many at a time; calls `alive` now and then.
+    """Returns the result of `work` for each item, in order, at most so many at a time; calls `alive` now and then.
 
     Once one fails, the event that all are given is set, those that wait are dropped, and the error is raised.
     """
@@ -107,7 +107,7 @@ def in_threads(
 
 
 def in_order(batches: Iterable[np.ndarray], compute: Callable[[np.ndarray], Any]) -> np.ndarray:
-    """Returns what `compute` gives for each text, in the order of the texts, shape (n, ...).
+    """Returns the result of `compute` for each text, in the order of the texts, shape (n, ...).
 
     `compute` returns a tensor with a row for each text of a batch, and there is one batch at least. The results are copied from
     the device together at the end, so that it need not wait between batches.

@@ -143,7 +143,7 @@ def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, def
 
 
 def takes_part(settings: FuseSettings, strategy: str, retriever: str, default: float, position_weight: float = 1.0) -> bool:
-    """Returns whether a list has a weight above 0; arguments as of `list_weight`, and the weight of its position."""
+    """Returns True if a list has a weight above 0; arguments as of `list_weight`, and the weight of its position."""
     weight = list_weight(settings.weights, strategy, retriever, default) * position_weight
     return weight > 0 and settings.retriever_weights.get(retriever, 1.0) > 0
 
@@ -173,7 +173,7 @@ def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
 
 
 def _bounds(hit_list: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where each list begins among hits in order of lists, and how many it has."""
+    """Returns the first hit and the number of hits of each list, among hits in order of lists."""
     begins = np.flatnonzero(np.diff(hit_list, prepend=-1))
     return begins, np.diff(begins, append=len(hit_list))
 

@@ -20,7 +20,7 @@ _REWRITES_TO_ORIGINAL = 5  # words of the rewrites for each word of an original
 
 
 def repetitions(text: JoinedText) -> int:
-    """Returns how often the original stands in the joined text."""
+    """Returns the number of times that the original stands in the joined text."""
     if text.original is None:
         return 0
     own = max(1, len(words(text.original.text)))

@@ -61,12 +61,12 @@ class RetrieverSettings(Settings):
 
     @property
     def is_lexical(self) -> bool:
-        """Returns whether it searches a local index by BM25, in less time than stored lists are read."""
+        """Returns True if it searches a local index by BM25, in less time than stored lists are read."""
         return self.folder is not None and self.encoder is None
 
     @property
     def is_approximate(self) -> bool:
-        """Returns whether a deeper search may find other documents, too."""
+        """Returns True if a deeper search may find other documents, too."""
         return False
 
     @property

@@ -53,7 +53,7 @@ def order_by_score(query: np.ndarray, scores: np.ndarray, document: np.ndarray |
 
 
 def among_best(query: np.ndarray, scores: np.ndarray, keep: int) -> np.ndarray:
-    """Returns which entries may be among the best `keep` of their query, in any order of equal scores: ascending indexes.
+    """Returns the entries that may be among the best `keep` of their query, in any order of equal scores: ascending indexes.
 
     Cost: one partition, without a sort; so sorting the best of many takes a third of the time. `query` is ascending; the
     scores are not yet `rounded`; both have shape (n,).

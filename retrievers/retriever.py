@@ -93,10 +93,10 @@ class DocumentStore(Protocol):
         """Returns the indexed text of each document, `title. text`; raises RetrieverError if one is not in the store."""
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns where each document is from, as an answer cites it: source and page of its columns; "" where it has none."""
+        """Returns the source of each document, as an answer cites it: source and page of its columns; "" where it has none."""
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns whether each document is in the store."""
+        """Returns True if each document is in the store."""
 
     def some(self, count: int) -> list[str]:
         """Returns the indexed texts of some documents, at most so many, by which the lengths of all may be judged."""

@@ -113,7 +113,7 @@ def in_prompt_order(pool: Sequence[Strategy]) -> tuple[Strategy, ...]:
 
 
 def asked_engines(pool: Sequence[Strategy], select: SelectionOfStrategies) -> list[str]:
-    """Returns whose engines answer requests, as `Request.engine` has it: "" of the common one, which then comes first.
+    """Returns the engines that answer requests, as `Request.engine` has them: "" of the common one, which then comes first.
 
     Where all strategies have engines of their own, nothing may be left for the common one.
     """

@@ -25,7 +25,7 @@ _FOLDER = Path(__file__).parent / "rules"
 
 
 class Rule(Settings):
-    """When a query is of a type; a rule without conditions always matches."""
+    """Conditions of a type of query; a rule without conditions always matches."""
 
     type: str
     """Name of the type."""
@@ -43,7 +43,7 @@ class Rule(Settings):
     """A regular expression that is found in the normalised query."""
 
     def matches(self, query: str) -> bool:
-        """Returns whether a query in normal form is of the type."""
+        """Returns True if a query in normal form is of the type."""
         return (
             (not self.contains or len(any_of(self.contains).findall(query)) >= self.at_least)
             and (not self.starts or any_of(self.starts).match(query) is not None)

@@ -24,14 +24,14 @@ class GateSettings(Settings):
 
 
 class Gated(NamedTuple):
-    """What the gate says of a query."""
+    """Verdict of the gate on a query."""
 
     sure: bool  # whether the retriever is sure of it, so that it is not rewritten
     reason: str  # why, in words
 
 
 def decide(by: str, scores: Sequence[float], below: float) -> Gated:
-    """Returns what the gate says of a query by the scores, best first, of a retriever's list of the original."""
+    """Returns the gate's verdict on a query by the scores, best first, of a retriever's list of the original."""
     if not len(scores):
         return Gated(False, f"{PREFIX}{by} finds nothing")
     sure = scores[0] >= below

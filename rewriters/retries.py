@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     choice: Choice  # the strategies that rewrite it
 
     def read(self, pair: Pair) -> list[Answers]:
-        """Returns what each strategy has of one answer."""
+        """Returns the texts of each strategy in one answer."""
         name = pair[0].name
         return list(read_call(self.calls[name], [pair], self.query, self.choice)[0].values()) if name in self.calls else []
 
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 
 
 def tries_so_far(request: Request) -> int:
-    """Returns which try a request is: 0 for the first one."""
+    """Returns the number of a request's try: 0 for the first one."""
     return request.sample // FIRST_TRY
 
 

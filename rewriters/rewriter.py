@@ -50,7 +50,7 @@ class Rewriting:
 
     @property
     def selects(self) -> bool:
-        """Returns whether queries differ in the strategies that rewrite them."""
+        """Returns True if queries differ in the strategies that rewrite them."""
         return bool(self.pool) and self.select.kind != "all"
 
     @property

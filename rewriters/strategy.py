@@ -275,12 +275,12 @@ def searched_as_one(pool: Iterable[Strategy]) -> dict[str, str]:
 
 
 def plain_name(name: str) -> bool:
-    """Returns whether a strategy may have this name: PLAIN_NAME, and not RESERVED."""
+    """Returns True if a strategy may have this name: PLAIN_NAME, and not RESERVED."""
     return re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in RESERVED
 
 
 def one_line(text: str) -> bool:
-    """Returns whether a text is one line that is not blank and has no placeholder."""
+    """Returns True if a text is one line that is not blank and has no placeholder."""
     return bool(text.strip()) and "\n" not in text and not ANY_PLACEHOLDER.search(text)
 
 
@@ -295,7 +295,7 @@ def render(template: str, values: Mapping[str, str]) -> str:
 
 
 def shared_prefix(template: str, own: Collection[str], values: Mapping[str, str]) -> int:
-    """Returns how many characters a rendered template begins with that do not depend on the variables `own`."""
+    """Returns the number of first characters of a rendered template that do not depend on the variables `own`."""
     first = next((found.start() for found in ANY_PLACEHOLDER.finditer(template) if found.group().strip("{} ") in own), None)
     return 0 if first is None else len(render(template[:first], values))
 
@@ -306,7 +306,7 @@ def template_hash(template: str) -> str:
 
 
 def told_hash(values: Mapping[str, str], masked: Iterable[str] = ()) -> str:
-    """Returns what tells a request from others of its query: the hash of the values of its variables; "" without any.
+    """Returns the part of a request's key that its variables decide: the hash of the values of its variables; "" without any.
 
     `masked`: the kinds of personal data that the prompt shows placeholders of; another prompt, so another completion.
     """

@@ -65,5 +65,5 @@ def worker_groups(pools: Mapping[str, Pool]) -> list[WorkerGroup]:
 
 
 def _sharing_gpus(pool: Pool) -> int:
-    """Returns how many workers the GPUs of one pod serve; 0: they have none."""
+    """Returns the number of workers that the GPUs of one pod serve; 0: they have none."""
     return int(math.ceil(pool.gpus) / pool.gpus + _ROUNDING) if pool.gpus else 0

@@ -37,7 +37,7 @@ class SubmittedJob(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Returns whether the job works no more."""
+        """Returns True if the job works no more."""
         return self.status not in _WORKING
 
     @property
@@ -111,7 +111,7 @@ class JobServer:
             self._client.stop_job(job_id)
 
     def log(self, job_id: str) -> str:
-        """Returns what a job has printed so far."""
+        """Returns the output of a job so far."""
         with self._told():
             return str(self._client.get_job_logs(job_id))
 
@@ -166,14 +166,14 @@ def _missing(error: BaseException) -> ConfigError:
 
 
 def _token_problem(line: str) -> str:
-    """Returns what Ray's client says of a token, which it looks for here before it asks the server."""
+    """Returns the message of Ray's client on a token, which it looks for here before it asks the server."""
     if "couldn't find" in line or "cannot be opened" in line:
         return "RAY_AUTH_MODE is token, and no token is found here"
     return f"the job server {'asks for a token' if 'required' in line else 'refuses the token'}"
 
 
 def _reason(error: BaseException) -> str:
-    """Returns why Ray's client failed, in one line: the innermost cause for TLS, else its own words."""
+    """Returns the reason why Ray's client failed, in one line: the innermost cause for TLS, else its own message."""
     cause: BaseException | None = error
     while cause is not None:
         if "SSL" in type(cause).__name__ or "certificate" in str(cause).lower():

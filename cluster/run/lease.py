@@ -67,11 +67,11 @@ class Lease:
         return cls(storage, number, body)
 
     def taken_over(self) -> bool:
-        """Returns whether a lease with a higher number was found."""
+        """Returns True if a lease with a higher number was found."""
         return self._taken_over.is_set()
 
     def lost(self) -> bool:
-        """Returns whether another driver has taken over, or may have: the last stored heartbeat is `STALE_SECONDS` old.
+        """Returns True if another driver has taken over, or may have: the last stored heartbeat is `STALE_SECONDS` old.
 
         The monotonic clock counts, so the age grows while the heartbeat thread waits for storage.
         """
@@ -167,7 +167,7 @@ def _watch(storage: Storage, seen: Watched, seconds: float) -> None:
 
 
 def _elsewhere(body: dict[str, Any] | None) -> bool:
-    """Returns whether a lease's driver has not released it, and this machine does not know its process."""
+    """Returns True if a lease's driver has not released it, and this machine does not know its process."""
     return body is not None and not body["released"] and not _here(body)
 
 
@@ -176,7 +176,7 @@ def _here(body: dict[str, Any]) -> bool:
 
 
 def first_began(storage: Storage) -> float | None:
-    """Returns when the first driver of a run began, in seconds since the epoch by its clock; None: none has."""
+    """Returns the time at which the first driver of a run began, in seconds since the epoch by its clock; None: none has."""
     body = json.loads(storage.get(_key(1)) or b"null")
     return None if body is None else float(body["began"])
 

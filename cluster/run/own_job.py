@@ -28,6 +28,6 @@ def submitting_command() -> str | None:
 
 
 def working_folder_has(modules: Sequence[str]) -> bool:
-    """Returns whether the `working_dir` of this job's submission has these packages (folders, as this process imports them)."""
+    """Returns True if the `working_dir` of this job's submission has these packages (folders, as this process imports them)."""
     shipped = bool(((submission() or {}).get("runtime_env") or {}).get("working_dir"))
     return shipped and {Path(module).resolve().parent for module in modules} == {Path.cwd().resolve()}

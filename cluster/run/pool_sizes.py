@@ -35,7 +35,7 @@ class NodeGroup(NamedTuple):
         return f"{number} ({self.cpus:g} CPU, {self.gpus:g} GPU)"
 
     def workers(self, pool: Pool) -> int:
-        """Returns how many workers of a pool the nodes hold beside nothing else; a part of a GPU lies within one GPU."""
+        """Returns the number of workers of a pool that the empty nodes hold; a part of a GPU lies within one GPU."""
         whole = int(self.cpus / pool.cpus + _ROUNDING)
         if pool.gpus >= 1:
             whole = min(whole, int(self.gpus // pool.gpus))

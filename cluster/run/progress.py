@@ -89,7 +89,7 @@ class ProgressTracker:
             self._condition.notify_all()
 
     def closed(self) -> bool:
-        """Returns whether the gate is closed: the run stops."""
+        """Returns True if the gate is closed: the run stops."""
         with self._condition:
             return self._closed
 
@@ -201,7 +201,7 @@ class ProgressTracker:
             return attempt
 
     def isolation(self, stage: str, shard: int) -> Isolation | None:
-        """Returns what is known of a block with which workers have died; None: none has."""
+        """Returns the state of a block with which workers have died; None: none has."""
         with self._condition:
             return self._isolations.of((self._index[stage], shard))
 
@@ -247,7 +247,7 @@ class ProgressTracker:
                 self._metrics.finished(stage, shard, state.rows, self._clock() - state.began, totals)
 
     def progress(self) -> Snapshot:
-        """Returns what is going on."""
+        """Returns a snapshot of the work."""
         with self._condition:
             stages = {name: self._progress_of(index, name, n) for index, (name, n) in enumerate(self._stages.items())}
             waiting = merged([outage for found in self._outages.values() for outage in found])

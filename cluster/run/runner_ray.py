@@ -121,7 +121,7 @@ def tracker_options(node: str) -> dict[str, Any]:
 
 
 def node_alive(node: str) -> bool:
-    """Returns whether a node of the cluster is there."""
+    """Returns True if a node of the cluster is there."""
     import ray
 
     return all(one["Alive"] for one in ray.nodes() if one["NodeID"] == node)
@@ -155,7 +155,7 @@ class RemoteTracker:
         return int(self._call("block_started", stage, shard, rows, worker, self._node))
 
     def progress(self) -> Snapshot:
-        """Returns what is going on; the last reply if the tracker is slow."""
+        """Returns a snapshot of the work; the last one if the tracker is slow."""
         import ray
 
         try:

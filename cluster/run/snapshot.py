@@ -64,7 +64,7 @@ class Retry(NamedTuple):
 
 @dataclass
 class ShardState:
-    """Where a shard in flight is; `worker` is None while it waits for a worker."""
+    """Position of a shard in flight; `worker` is None while it waits for a worker."""
 
     stage: int = 0
     rows: int = 0

@@ -70,7 +70,7 @@ class Storage(Protocol):
 
 
 def remote(url: str) -> bool:
-    """Returns whether this names an object or folder of S3."""
+    """Returns True if this names an object or folder of S3."""
     return url.startswith("s3://")
 
 
@@ -130,12 +130,12 @@ def _found(path: str, name: str) -> FoundFile:
 
 
 def is_hidden(name: str) -> bool:
-    """Returns whether a file, or a folder that it is in, begins with `.` or `_`, by its name from the folder searched."""
+    """Returns True if a file, or a folder that it is in, begins with `.` or `_`, by its name from the folder searched."""
     return any(part[:1] in "._" for part in name.split("/"))
 
 
 def is_there(url: str) -> bool:
-    """Returns whether something lies at a path, or an object at a URL."""
+    """Returns True if something lies at a path, or an object at a URL."""
     return object_at(url) is not None if remote(url) else os.path.exists(url)
 
 

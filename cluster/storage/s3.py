@@ -216,7 +216,7 @@ class S3Storage:
                 raise
 
     def _ours(self, key: str, token: str, data: bytes | None) -> bool | None:
-        """Returns whether the object was made by the put with this token; None if there is no object.
+        """Returns True if the object was made by the put with this token; None if there is no object.
 
         For a store that keeps no metadata the content decides: two drivers' manifests are never the same.
         """

@@ -70,7 +70,7 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return {"name": name, "size": self._opened[name][0], "type": "file"}
 
     def modified(self, path: str) -> datetime:
-        """Returns when an opened object was put; DuckDB invalidates its cache by it."""
+        """Returns the time at which an opened object was put; DuckDB invalidates its cache by it."""
         return self._opened[f"s3://{self._strip_protocol(path)}"][1]
 
     def glob(self, path: str, **_: Any) -> list[str]:
@@ -144,7 +144,7 @@ def no_room(what: str, error: duckdb.Error, memory: str, remedy: str) -> LogErro
 
 
 def reason(error: Exception) -> str:
-    """Returns why DuckDB failed, in one line (it passes an exception of our file system on as a traceback).
+    """Returns the reason why DuckDB failed, in one line (it passes an exception of our file system on as a traceback).
 
     Raises UnavailableError where the storage did not answer: nothing is wrong with the tables.
     """

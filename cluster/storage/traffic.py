@@ -1,4 +1,4 @@
-"""What this process has sent to S3: requests by kind, as stores charge for them, and bytes.
+"""Counts the traffic of this process with S3: requests by kind, as stores charge for them, and bytes.
 
 Every request goes through the client of `cluster/storage/s3_client.py` (Parquet and DuckDB read through it, too), which counts
 here whatever is put on the wire: each attempt of a retried request is one. Not counted: requests for credentials, and what
@@ -22,7 +22,7 @@ def add_traffic(more: Mapping[str, float]) -> None:
 
 
 def take_traffic() -> dict[str, float]:
-    """Returns what was counted since the last call; all of it is given out once."""
+    """Returns the counts since the last call, each once."""
     with _lock:
         taken: dict[str, float] = {name: value for name, value in _counted.items() if value}
         _counted.clear()

@@ -64,7 +64,7 @@ def words(text: str, *, every: bool = False, turkish: bool = False) -> list[str]
 
 
 def unspaced_letters(text: str) -> int:
-    """Returns how many characters of a text are of scripts without spaces between words, or Hangul."""
+    """Returns the number of characters of a text in scripts without spaces between words, or Hangul."""
     return 0 if text.isascii() else sum(len(run) for run in _patterns().unspaced.findall(text))
 
 

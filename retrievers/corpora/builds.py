@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BuildInputs(NamedTuple):
-    """What a build is given."""
+    """Arguments of a build."""
 
     sources: Sequence[str | Path | Source]  # the Parquet files of the corpus
     columns: CorpusSettings = COLUMNS
@@ -40,7 +40,7 @@ class BuildInputs(NamedTuple):
 
 
 class CorpusNote(NamedTuple):
-    """What an index notes of the corpus that it was built of."""
+    """Facts about the corpus that an index was built of."""
 
     content: str  # the hash of all rows
     documents: int
@@ -98,11 +98,11 @@ class ReadCorpus:
             yield batch.column("doc_id").to_pylist(), joined(batch)
 
     def built(self, *, replaced: int | None = None, notes: Sequence[str] = ()) -> Built:
-        """Returns what `build_index` returns when it has built an index; `replaced` and `notes` as in `Built`."""
+        """Returns the result of `build_index` for an index that it has built; `replaced` and `notes` as in `Built`."""
         return Built(True, self.documents, self.written.without_text, replaced, notes)
 
     def there(self) -> Built:
-        """Returns what `build_index` returns where the same index was there already."""
+        """Returns the result of `build_index` for an index that was there already."""
         return Built(False, self.documents, self.written.without_text)
 
 

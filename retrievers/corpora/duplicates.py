@@ -52,5 +52,5 @@ def _joined(hits: Hits, twin_of: np.ndarray, depth: int) -> tuple[Hits, np.ndarr
 
 
 def as_compared(text: str, chars: int | None) -> str:
-    """Returns what two texts have in common that are duplicates; `chars`: of their beginnings, None: of them whole."""
+    """Returns the key that duplicate texts share; `chars`: of their beginnings, None: of them whole."""
     return " ".join(text.casefold().split())[:chars]

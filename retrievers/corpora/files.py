@@ -39,7 +39,7 @@ Paths = str | Path | Source | Sequence[str | Path | Source]
 
 
 def is_corpus_file(name: str) -> bool:
-    """Returns whether a file of a folder is one of a corpus's Parquet files, by its path."""
+    """Returns True if a file of a folder is one of a corpus's Parquet files, by its path."""
     return name.lower().endswith((".parquet", ".pq")) and not name.rpartition("/")[2].startswith((".", "_"))
 
 

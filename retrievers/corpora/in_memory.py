@@ -29,7 +29,7 @@ class DocumentsInMemory:
         return [""] * len(doc_ids)
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns whether each document is there."""
+        """Returns True if each document is there."""
         return [one in self._texts for one in doc_ids]
 
     def some(self, count: int) -> list[str]:

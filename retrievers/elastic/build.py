@@ -136,7 +136,7 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[AliasBuild
 
 
 def noted_corpus(name: str, settings: ElasticSettings) -> CorpusNote | None:
-    """Returns what an index notes of its corpus; None: it was not built here."""
+    """Returns the facts that an index keeps about its corpus; None: it was not built here."""
     connection, index, _ = connect(name, settings, settings.index)
     connection.close()
     note = index.note
@@ -204,7 +204,7 @@ class ElasticBuild:
         self._connection.close()
 
     def find_complete(self) -> bool:
-        """Returns whether an earlier build has finished the index; applies the final settings, and notes its files of now."""
+        """Returns True if an earlier build has finished the index; applies the final settings, and notes its files of now."""
         if self._existing is None or not (self._existing.note or {}).get("complete"):
             return False
         self._apply_final_settings()

@@ -36,7 +36,7 @@ class ServerUnavailable(Transient):
     """The server was not reached, was too busy, or broke off: the same request may succeed later."""
 
     def __init__(self, message: str, *, overloaded: bool = False, of_item: bool = False) -> None:
-        """Notes whether the server lacked resources, so that less may succeed, and whether one search may be the cause."""
+        """Tells servers that lack resources, where less may succeed, from searches that may be the cause themselves."""
         super().__init__(message, PRODUCT)
         self.overloaded, self.of_item = overloaded, of_item
 
@@ -149,7 +149,7 @@ class Connection:
         return self.request("POST", f"/{index}/_search", asked, params=params, patience=patience) or {}
 
     def retry(self, send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
-        """Returns what `send` returns; sends again while the server is unavailable, for `patience` seconds."""
+        """Returns the result of `send`, which is called again while the server is unavailable, for `patience` seconds."""
 
         def attempt() -> T:
             try:

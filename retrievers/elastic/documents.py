@@ -55,13 +55,13 @@ class ElasticDocuments:
         return [_text(fields[doc_id], self._field) for doc_id in doc_ids]
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns where each document is from, as `DocumentStore.places`; raises as `fetch`."""
+        """Returns the source of each document, as `DocumentStore.places`; raises as `fetch`."""
         fields = self._found(doc_ids, *(["columns"] if self._index.note else [SOURCE, PAGE]))
         sources = [fields.get(doc_id, {}) for doc_id in doc_ids]
         return [place_of(source.get("columns") or {} if self._index.note else source) for source in sources]
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
+        """Returns True if each document is in the index, and left by the filter; raises as `fetch`."""
         return list(map(self._found(doc_ids).__contains__, doc_ids))
 
     def some(self, count: int) -> list[str]:
@@ -71,7 +71,7 @@ class ElasticDocuments:
         return [_text(hit.get("_source") or {}, self._field) for hit in hits_of(answer)]
 
     def _found(self, doc_ids: Sequence[str], *fields: str, alive: Alive = no_heartbeat) -> dict[str, Any]:
-        """Returns what `fetch` returns, some documents at a time, in several requests."""
+        """Returns the result of `fetch`, some documents at a time, in several requests."""
         unique = list(dict.fromkeys(doc_ids))
         parts = [unique[start : start + self._batch] for start in range(0, len(unique), self._batch)]
 

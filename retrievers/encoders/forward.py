@@ -103,7 +103,7 @@ class Unpadded:
         return packed_batches(lengths, self._tokens)
 
     def logits(self, encoded: Encoded, part: np.ndarray) -> Any:
-        """Returns what the network's head makes of the state of each text's first token."""
+        """Returns the output of the network's head for the state of each text's first token."""
         states, bounds = self._states(encoded, part)
         first, pooler = states[bounds[:-1]].unsqueeze(1), getattr(self._network.base_model, "pooler", None)
         return self._network.classifier(first if pooler is None else pooler(first)).view(-1).float()

@@ -1,4 +1,4 @@
-"""How an encoder makes its vectors: by its own files, as sentence-transformers writes them, or by what the config says.
+"""The recipe of an encoder's vectors: its own files, as sentence-transformers writes them, or the config.
 
 `modules.json` lists what follows the network: pooling (`1_Pooling/config.json`), layers (`2_Dense/`), scaling to length 1;
 `config_sentence_transformers.json` has the prompts. They are read as sentence-transformers 6 reads them.
@@ -40,7 +40,7 @@ CAUSAL_TYPES = frozenset(
 
 
 def is_causal(config: Mapping[str, Any]) -> bool:
-    """Returns whether transformers makes a causal network of a model's config.json.
+    """Returns True if transformers makes a causal network of a model's config.json.
 
     Decoders that were trained with attention in both directions say so there (`is_causal`, `use_bidirectional_attention`).
     """
@@ -52,7 +52,7 @@ def is_causal(config: Mapping[str, Any]) -> bool:
 
 
 def behaves_causally(network: Any, device: str) -> bool:
-    """Returns whether the state of a loaded network's first token is the same whatever follows it. Cost: one small pass.
+    """Returns True if the state of a loaded network's first token is the same whatever follows it. Cost: one small pass.
 
     It also finds what config.json does not tell: code beside the weights, and types that are not in `CAUSAL_TYPES`.
     """
@@ -97,7 +97,7 @@ def encoder_error(model: str, problem: str) -> RetrieverError:
 
 
 def read_recipe(settings: EncoderSettings) -> Recipe:
-    """Returns how the config and the model's files want its vectors made; reads JSON files only."""
+    """Returns the recipe that the config and the model's files give; reads JSON files only."""
     model = settings.model
     folder = description(model)
     own, layers, whole_text = _modules(model, folder, settings.pooling is None)

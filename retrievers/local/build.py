@@ -244,7 +244,7 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
 
 
 def is_being_built(path: Path) -> bool:
-    """Returns whether a process builds the index in this folder; one that was killed does not."""
+    """Returns True if a process builds the index in this folder; one that was killed does not."""
     try:
         with open(path / _LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -29,7 +29,7 @@ class TextFile(NamedTuple):
 
 
 class Passages(NamedTuple):
-    """What was written."""
+    """Counts of the passages that were written."""
 
     documents: int
     passages: int
@@ -158,7 +158,7 @@ def split(text: str, size: int, overlap: int) -> Iterator[tuple[int, int]]:
 
 
 def _end(text: str, least: int, full: int) -> int:
-    """Returns where a passage that is full at `full` ends, behind `least`."""
+    """Returns the end of a passage that is full at `full`, behind `least`."""
     for kind in _BREAKS:
         ends = [found.end() for found in kind.finditer(text, least, full + 1) if least < found.end() <= full]
         if ends:

@@ -87,7 +87,7 @@ def _architecture(model: str, config: Mapping[str, Any]) -> str:
 
 
 def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
-    """Returns whether a model's name or files say that it is a Qwen3-Reranker, and not another model of that architecture."""
+    """Returns True if a model's name or files say that it is a Qwen3-Reranker, and not another model of that architecture."""
     if config.get("model_type") != "qwen3":
         return False
     names = (Path(model.partition("@")[0]).name, str(config.get("_name_or_path") or ""))
@@ -139,7 +139,7 @@ class LoadedReranker:
         return rounded_scores(scores[inverse])
 
     def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Any:
-        """Returns what `_forward` takes for the pairs; in a thread, while the device works on those before."""
+        """Returns the input of `_forward` for the pairs; in a thread, while the device works on those before."""
         raise NotImplementedError
 
     def _forward(self, encoded: Any) -> np.ndarray:

@@ -98,7 +98,7 @@ class ModelServer(Server):
         return ServedFacts("tei", identity, _count(info.get("max_client_batch_size")), _count(info.get("max_input_length")))
 
     def probe(self, url: str, body: Any, read: Callable[[Any], Result], gives: str, does: str) -> Result:
-        """Returns what `read` makes of the answer to a first request, which shows what the model is for.
+        """Returns the result of `read` for the answer to a first request, which shows the model's purpose.
 
         `gives` and `does` say what the model must give, and what the server must do with it, for messages: vectors, embeds.
         """
@@ -115,7 +115,7 @@ class ModelServer(Server):
             raise self.error("model", problem) from None
 
     def answers_others(self) -> bool:
-        """Returns whether the server still answers the first request."""
+        """Returns True if the server still answers the first request."""
         try:
             return self._probe is not None and self._probe() is not None
         except TextRefused:

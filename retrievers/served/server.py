@@ -123,7 +123,7 @@ class Server:
 
     @property
     def keyless(self) -> bool:
-        """Returns whether no key is sent."""
+        """Returns True if no key is sent."""
         return self._key.source is None
 
     def ask(
@@ -137,7 +137,7 @@ class Server:
         sending: Callable[[], object] = lambda: None,
         fatal: bool = True,
     ) -> Result:
-        """Returns what `read` makes of the JSON that the server answers; sends the request until it is answered well.
+        """Returns the result of `read` for the JSON that the server answers; sends the request until it is answered well.
 
         With a body of JSON values it is posted, else gotten. `read` raises ValueError, with the problem, for an invalid answer;
         None: the JSON itself. `stop` ends the wait for the next attempt; `sending` is called before each. `fatal=False` tries
@@ -167,7 +167,7 @@ class Server:
                     raise TextRefused(self.what, "stopped, since another request failed", reason="stopped") from None
 
     def answers_others(self) -> bool:
-        """Returns whether it answers another request well, asked where many in a row were refused; False: none is known."""
+        """Returns True if it answers another request well, asked where many in a row were refused; False: none is known."""
         return False
 
     def error(self, code: str, problem: str) -> RetrieverError:
@@ -260,7 +260,7 @@ def _connections(base: str, in_flight: int) -> urllib3.PoolManager:
 
 
 def reason(error: BaseException) -> str:
-    """Returns why there was no answer, in the system's words; `error` is of urllib3, or of a client that uses it."""
+    """Returns the reason for a missing answer, as the system gives it; `error` is of urllib3, or of a client that uses it."""
     inner, seen = next(iter(getattr(error, "errors", ())), error), {id(error)}
     while (cause := inner.__cause__ or next((arg for arg in inner.args if isinstance(arg, Exception)), None)) is not None:
         if id(cause) in seen:

@@ -39,11 +39,11 @@ class UnionDocuments:
         return self._read(doc_ids, lambda store, own: store.texts(own, alive))
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns where each document is from, as its index has it."""
+        """Returns the source of each document, as its index has it."""
         return self._read(doc_ids, lambda store, own: store.places(own))
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns whether each document is in its index; of an id without a known index False."""
+        """Returns True if each document is in its index; of an id without a known index False."""
         named = [doc_id for doc_id in doc_ids if id_parts(doc_id)[0] in self._stores]
         known = dict(zip(named, self._read(named, lambda store, own: store.known(own)), strict=True))
         return [known.get(doc_id, False) for doc_id in doc_ids]

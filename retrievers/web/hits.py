@@ -1,4 +1,4 @@
-"""What is found in the web: pages as a provider tells them, and hits, whose ids are those of their addresses."""
+"""Pages of the web as a provider gives them, and hits, whose ids are those of their addresses."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def document_id(url: str) -> str | None:
 
 
 def is_page(doc_id: str) -> bool:
-    """Returns whether a document is a page of the web."""
+    """Returns True if a document is a page of the web."""
     return doc_id.startswith(PREFIX)
 
 

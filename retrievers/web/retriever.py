@@ -193,7 +193,7 @@ class Web:
         return cut(" ".join(part.text for part in parts), CHARACTERS, self._provider.words)
 
     def is_cut(self, text: Search) -> bool:
-        """Returns whether a text is longer than what is sent of it."""
+        """Returns True if a text is longer than what is sent of it."""
         parts = (text,) if isinstance(text, SearchText) else text.texts
         return self.sent(text) != " ".join(" ".join(part.text for part in parts).split())
 

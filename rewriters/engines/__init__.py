@@ -60,7 +60,7 @@ class Request:
 
     @property
     def form(self) -> dict[str, Any]:
-        """Returns what decides the answer beside prompt, decoding and schema; empty of messages whose answers have no marks."""
+        """Returns the identity beside prompt, decoding and schema; empty of messages whose answers have no marks."""
         return ({"as_text": True} if self.as_text else {}) | ({"marks": list(self.marks)} if self.marks else {})
 
 
@@ -94,7 +94,7 @@ class SendGate(Protocol):
     """Decides which requests are sent, and hears of each send; called on the engine's event loop."""
 
     async def admit(self, request: Request) -> bool:
-        """Returns whether the request may be sent; waits as long as that is not known.
+        """Returns True if the request may be sent; waits as long as that is not known.
 
         An engine asks once for each request, and before it takes one of its places in flight: the answer may have to wait
         for requests that wait for a place.

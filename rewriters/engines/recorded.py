@@ -36,7 +36,7 @@ _USAGE = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 class _Line(NamedTuple):
-    """Where a line lies: its number from 1, its first byte, and how many."""
+    """Position of a line: its number from 1, its first byte, and its length in bytes."""
 
     number: int
     start: int

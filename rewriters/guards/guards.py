@@ -45,7 +45,7 @@ def compared(text: str, search_as: str) -> Compared:
 
 
 def near_duplicates(first: Compared, other: Compared) -> bool:
-    """Returns whether two texts of one query are near-duplicates; symmetric."""
+    """Returns True if two texts of one query are near-duplicates; symmetric."""
     if first.search_as != other.search_as:
         return first.words == other.words
     if not (first.listed or other.listed) and _order(first, other.known) != _order(other, first.known):

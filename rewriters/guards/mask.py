@@ -98,7 +98,7 @@ def _card_in(digits: str) -> str:
 
 
 def has_check_digit(number: str) -> bool:
-    """Returns whether the digits of a number pass the Luhn test, and are not all the same."""
+    """Returns True if the digits of a number pass the Luhn test, and are not all the same."""
     digits = [int(char) for char in number if char.isdigit()]
     doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
     return len(set(digits)) > 1 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0

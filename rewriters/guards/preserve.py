@@ -174,7 +174,7 @@ def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
 
 
 def _has_names(query: str) -> bool:
-    """Returns whether capital letters tell names: the query has small letters, too, and most longer words begin with one."""
+    """Returns True if capital letters tell names: the query has small letters, too, and most longer words begin with one."""
     heads = [word[0] for word in re.findall(r"[^\W\d_]{4,}", query)] or [word[0] for word in re.findall(r"[^\W\d_]+", query)]
     capitals = sum(map(str.isupper, heads))
     return any(map(str.islower, query)) and capitals * 2 <= len(heads) + 1

@@ -51,7 +51,7 @@ COPIED_WORDS, COPIED_CHARS = 12, 50
 
 
 def copies(text: str, passage: str) -> bool:
-    """Returns whether a run of 12 or more words of the text stands in the passage.
+    """Returns True if a run of 12 or more words of the text stands in the passage.
 
     In scripts without spaces between words: 50 characters.
     """
@@ -61,7 +61,7 @@ def copies(text: str, passage: str) -> bool:
 
 
 def has_answer(text: str, answer: str) -> bool:
-    """Returns whether an answer stands in the text as whole words; False for one without letters and digits."""
+    """Returns True if an answer stands in the text as whole words; False for one without letters and digits."""
     wanted, tokens = words(answer), words(text)
     return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(tokens)} "
 

@@ -129,7 +129,7 @@ def _unreadable(request: Request, completion: Completion) -> Answers | None:
 
 
 def _ended(completion: Completion) -> Reason | None:
-    """Returns why there is nothing to read in a completion, by how it ended; None if it ended well."""
+    """Returns the reason why a completion has nothing to read, by its end; None if it ended well."""
     if completion.finish_reason == "content_filter":
         return "content_filter"
     if completion.finish_reason == "refusal":

@@ -28,7 +28,7 @@ _RATIO_MIN_BYTES, _LOOP_COMPRESSION = 400, 5.0
 
 
 def is_repetitive(text: str) -> bool:
-    """Returns whether one repeated unit is 40 % of a text (and 30 bytes), or zlib compresses the text to a fifth."""
+    """Returns True if one repeated unit is 40 % of a text (and 30 bytes), or zlib compresses the text to a fifth."""
     tail = " ".join(text[-_TAIL_CHARS:].split())
     data = tail.encode("utf-8", "replace")
     if len(data) < _MIN_BYTES:
@@ -139,12 +139,12 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
 
 
 def is_in_wrong_language(text: str, query: str) -> bool:
-    """Returns whether a rewrite is in another script and does not respell its query, or surely in another language."""
+    """Returns True if a rewrite is in another script and does not respell its query, or surely in another language."""
     return not is_respelled(query, text) if is_foreign(query, text) else translated(query, text)
 
 
 def is_respelled(query: str, text: str) -> bool:
-    """Returns whether a rewrite in another script than its query may be the query in the letters of its language."""
+    """Returns True if a rewrite in another script than its query may be the query in the letters of its language."""
     mine, new = language_scripts(query), " ".join(new_words(query, text))
     if mine == {"latin"}:
         return is_romanised(query, text, scripts(text) - mine)

@@ -46,7 +46,7 @@ def whole(text: str, first: str) -> Any:
 
 
 def is_error(text: str) -> bool:
-    """Returns whether the whole text is one JSON object with an error, as servers and gateways write it."""
+    """Returns True if the whole text is one JSON object with an error, as servers and gateways write it."""
     content = whole(text.strip(" `\n"), "{") or []
     keys = {label_key(key) for key, _ in content}
     return any(label_key(key) in _ERRORS and part for key, part in content) or (

@@ -23,23 +23,23 @@ _SHORT_LABEL = re.compile(r"[\s>*_#`\-•]{0,12}[^\W\d_][\w-]{0,40}(?: [\w-]{1,4
 
 
 def is_fence(line: str) -> bool:
-    """Returns whether a line opens or closes a fenced block."""
+    """Returns True if a line opens or closes a fenced block."""
     return bool(_FENCE.fullmatch(line))
 
 
 def has_text(line: str) -> bool:
-    """Returns whether a line has text and is no fence."""
+    """Returns True if a line has text and is no fence."""
     return bool(line.strip()) and not is_fence(line)
 
 
 def opens_with(query: str, opening: str) -> bool:
-    """Returns whether the query itself begins with these words; an answer may then begin with them, too."""
+    """Returns True if the query itself begins with these words; an answer may then begin with them, too."""
     prefix = normalise(opening).rstrip(" :：.!*_")
     return bool(prefix) and normalise(query).startswith(prefix)
 
 
 def is_chatter(line: str, query: str) -> bool:
-    """Returns whether a line comments on the answer."""
+    """Returns True if a line comments on the answer."""
     match = _CHATTER.match(line)
     return match is not None and not opens_with(query, match.group())
 

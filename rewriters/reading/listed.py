@@ -65,7 +65,7 @@ def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
 
 
 def _is_lead(lead: str, query: str, most: int) -> bool:
-    """Returns whether words before a colon are said about what follows: few, and none of them the query's."""
+    """Returns True if words before a colon are said about what follows: few, and none of them the query's."""
     tokens = {word for word in normalise(lead).split() if len(word) > 2 or not word.isascii()} or {normalise(lead)}
     return length(lead) <= most and not tokens & set(normalise(query).split()) and normalise(lead) not in normalise(query)
 
@@ -141,7 +141,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> tuple[list[tuple[in
 
 
 def _refuses(begins: str, told: str, query: str) -> bool:
-    """Returns whether an answer refuses and announces no texts, or its lines are questions to the asker.
+    """Returns True if an answer refuses and announces no texts, or its lines are questions to the asker.
 
     It `begins` with its first paragraph, of which `told` stands above lines with marks.
     """
@@ -205,7 +205,7 @@ def _blocks(numbered: list[MarkedLine]) -> list[list[MarkedLine]]:
 
 
 def _are_heads(numbered: list[MarkedLine], lines: list[str], query: str) -> bool:
-    """Returns whether numbered lines, bold as a whole, are headings: below each is a line that has more of the query."""
+    """Returns True if numbered lines, bold as a whole, are headings: below each is a line that has more of the query."""
     if not all(talk.is_heading(lines[one.at]) and "".join(lines[one.at + 1 : one.at + 2]).strip() for one in numbered):
         return False
     known = set(normalise(query).split())

@@ -32,7 +32,7 @@ class Element(NamedTuple):
 
 
 def has_tags(text: str, query: str) -> bool:
-    """Returns whether a text has tags, and the query has none."""
+    """Returns True if a text has tags, and the query has none."""
     return _TAG.search(text) is not None and _TAG.search(query) is None
 
 
@@ -56,7 +56,7 @@ def without_wrapper(text: str) -> str:
 
 
 def is_page(text: str, query: str) -> bool:
-    """Returns whether a text is a page of HTML, such as a server's message of an error; a query about HTML may get one."""
+    """Returns True if a text is a page of HTML, such as a server's message of an error; a query about HTML may get one."""
     return _PAGE.match(text) is not None and "html" not in query.casefold()
 
 
@@ -67,7 +67,7 @@ def final_box(text: str, query: str) -> str:
 
 
 def is_table_row(line: str) -> bool:
-    """Returns whether a line is a row of a Markdown table."""
+    """Returns True if a line is a row of a Markdown table."""
     return _ROW.match(line) is not None
 
 

@@ -67,7 +67,7 @@ def _half_json(answer: LlmAnswer) -> Found:
 
 
 def _is_closed(after: str, truncated: bool) -> bool:
-    """Returns whether valid JSON follows a string, so that its last quotation mark is its end.
+    """Returns True if valid JSON follows a string, so that its last quotation mark is its end.
 
     After a quotation mark that the model did not escape comes other text; at the cut of a truncated answer the two cannot be
     told apart.
@@ -220,7 +220,7 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
 
 
 def _answers(text: str, strategy: Strategy, query: str) -> bool:
-    """Returns whether a text answers its query: several sentences that are longer than it, or one in place of a list."""
+    """Returns True if a text answers its query: several sentences that are longer than it, or one in place of a list."""
     word_count = length(text)
     if strategy.list_separator is not None and not re.search(r"[,;，、；،]", text):
         return talk.ends_as_sentence(text) and word_count > _MOST_TERM
@@ -228,7 +228,7 @@ def _answers(text: str, strategy: Strategy, query: str) -> bool:
 
 
 def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
-    """Returns whether the line `after` comments on the text at `at`; what stands behind a comment is one, too."""
+    """Returns True if the line `after` comments on the text at `at`; what stands behind a comment is one, too."""
     line, apart = lines[after], after > at + 1
     if talk.is_comment(line, query):
         return True
@@ -260,7 +260,7 @@ def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
 
 
 def _is_title(lines: list[str], at: int, following: int) -> bool:
-    """Returns whether a line is a heading without marks: short, no sentence, and a paragraph of sentences behind it."""
+    """Returns True if a line is a heading without marks: short, no sentence, and a paragraph of sentences behind it."""
     line, after = lines[at].strip(), _paragraph(lines, following)
     if talk.ends_as_sentence(line) or line[-1:] in "?？,，;；" or talk.ends_in_colon(line) or not talk.ends_as_sentence(after):
         return False

@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 
 
 class StepResult(NamedTuple):
-    """What one completion says."""
+    """Values read from one completion."""
 
     text: str | None  # the answer without reasoning; None: there is none
     grade: int | None = None  # of output `grade`
@@ -54,7 +54,7 @@ def read_step(step: LlmStep, completion: Completion, query: str) -> StepResult:
 
 
 def _read(step: LlmStep, text: str) -> StepResult | None:
-    """Returns what an answer of a form says; None: it has not the form."""
+    """Returns the values of an answer in a form; None: it has not the form."""
     if step.output == "grade":
         grade = _grade(step, text)
         return None if grade is None else StepResult(text, grade)

@@ -50,7 +50,7 @@ _MAX_MESSAGE = 300  # characters of an error message
 
 @dataclass
 class _RequestState:
-    """What happened to one request so far."""
+    """State of one request so far."""
 
     tier: str | None  # that the latest answer was billed by
     first_sent: float = 0.0  # by `time.monotonic`: the patience begins there
@@ -186,7 +186,7 @@ class OpenaiEngine:
             await asyncio.sleep(delay)
 
     async def _refused_alone(self, failure: RequestFailure) -> bool:
-        """Returns whether the server refuses this request, and not all of them; where that is open, another one is sent."""
+        """Returns True if the server refuses this request, and not all of them; where that is open, another one is sent."""
         if self._refusals.refused(failure.status):
             return True
         if failure.status not in OF_ONE:

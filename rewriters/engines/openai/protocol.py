@@ -104,7 +104,7 @@ def _key(name: str, body: Mapping[str, Any]) -> str:
 
 
 def details_of(body: Any, depth: int = 2) -> ErrorDetails:
-    """Returns what an error says, whatever its form: OpenAI's, Anthropic's, Mistral's, FastAPI's, or text.
+    """Returns the details of an error, whatever its form: OpenAI's, Anthropic's, Mistral's, FastAPI's, or text.
 
     OpenRouter wraps the error of the provider, as a text, in one of its own; `depth` such errors are opened.
     """
@@ -172,7 +172,7 @@ class ChatResponse:
 
 @dataclass(frozen=True)
 class RequestFailure:
-    """Why one send of a request brought no completion."""
+    """Reason why one send of a request brought no completion."""
 
     reason: str  # the error's name in the tables
     message: str  # the server's or the system's words
@@ -186,7 +186,7 @@ class RequestFailure:
 
     @property
     def is_fatal(self) -> bool:
-        """Returns whether no request can succeed: the key, the account or the address is wrong."""
+        """Returns True if no request can succeed: the key, the account or the address is wrong."""
         return self.status in FATAL or 300 <= self.status < 400
 
 
@@ -328,7 +328,7 @@ def error_text(details: ErrorDetails) -> str:
 
 
 def _failure(status: int, headers: Mapping[str, str], content: bytes) -> RequestFailure:
-    """Returns why a response without a completion has none."""
+    """Returns the reason why a response has no completion."""
     details = error_details(content)
     message = f"HTTP {status}: {error_text(details) or responses.get(status, 'nothing more')}"
     is_final, uses_attempt = False, True

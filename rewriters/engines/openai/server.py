@@ -208,7 +208,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns why a connection or a response failed, in the system's words, without addresses of objects or headers."""
+    """Returns the system's reason for a failed connection or response, without addresses of objects or headers."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         error = error.certificate_error
         return str(getattr(error, "verify_message", "") or error)

@@ -1,4 +1,4 @@
-"""How a model is spoken to and read: the tokens of its prompt, and its answer without reasoning.
+"""Speaks a model's chat format: the tokens of its prompt, and its answer without reasoning.
 
 Special tokens that mark reasoning (Cohere, Magistral, gpt-oss, ...) stay in a text, so that `rewriters/reading` finds the end
 of the reasoning, and so do the marks of a request; all others are left out. With a reasoning parser of vLLM the text is what
@@ -51,7 +51,7 @@ class Chat:
         self._left_out: dict[frozenset[str], tuple[list[str], frozenset[int]]] = {}
 
     def keeps_special_tokens(self, marks: Collection[str] = ()) -> bool:
-        """Returns whether vLLM, where it makes the text itself, is to leave special tokens in it.
+        """Returns True if vLLM, where it makes the text itself, is to leave special tokens in it.
 
         `marks` are those of the request.
         """
@@ -125,7 +125,7 @@ class Chat:
 
 
 def has_template(tokenizer: Any) -> bool:
-    """Returns whether a tokenizer writes chats: by a template, or in a way of its own (Mistral's, DeepSeek's)."""
+    """Returns True if a tokenizer writes chats: by a template, or in a way of its own (Mistral's, DeepSeek's)."""
     from transformers import PreTrainedTokenizerBase
 
     write = getattr(type(tokenizer), "apply_chat_template", None)

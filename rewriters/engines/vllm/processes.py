@@ -81,7 +81,7 @@ _lock = threading.Lock()  # the environment is the process's: one engine starts 
 
 
 class Cores:
-    """Which cores this process and its children may use; without `sched_setaffinity` (macOS) nothing is moved."""
+    """Cores that this process and its children may use; without `sched_setaffinity` (macOS) nothing is moved."""
 
     def __init__(self) -> None:
         """Remembers the cores that this process may use now."""

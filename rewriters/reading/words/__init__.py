@@ -1,4 +1,4 @@
-"""What words and letters tell, in many languages: talk about the answer, refusals, scripts, languages, sentences."""
+"""Tells from words and letters, in many languages: talk about the answer, refusals, scripts, languages, sentences."""
 
 from __future__ import annotations
 

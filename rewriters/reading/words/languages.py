@@ -50,7 +50,7 @@ def language_of(text: str, least: int = _SURE) -> str | None:
 
 
 def translated(query: str, rewrite: str) -> bool:
-    """Returns whether two texts are surely in different languages; a text that quotes the query is in neither."""
+    """Returns True if two texts are surely in different languages; a text that quotes the query is in neither."""
     mine, theirs = language_of(query), language_of(rewrite, _SURE_TITLE)
     return mine is not None and theirs is not None and mine != theirs
 
@@ -105,7 +105,7 @@ def new_words(query: str, rewrite: str) -> list[str]:
 
 
 def is_foreign(query: str, rewrite: str) -> bool:
-    """Returns whether a rewrite has words that the query does not have, and none in the scripts of the query's language.
+    """Returns True if a rewrite has words that the query does not have, and none in the scripts of the query's language.
 
     False for a query of one letter (a symbol: π, µ), unless it is Han or kana.
     """

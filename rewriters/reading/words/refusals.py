@@ -26,7 +26,7 @@ _OPENING = " \t\n\"'“”‘„«「*_#>-"
 
 
 def is_refusal(text: str, query: str) -> bool:
-    """Returns whether a text begins with a refusal that the query does not contain ("sorry, but i can't ... lyrics")."""
+    """Returns True if a text begins with a refusal that the query does not contain ("sorry, but i can't ... lyrics")."""
     begins = text.lstrip(_OPENING)
     for known in (_SAYS_A_MODEL, _ASKS):
         match = known.match(begins)
@@ -45,7 +45,7 @@ def _is_of(match: re.Match[str], query: str) -> bool:
 
 
 def _speaks_of_itself(begins: str, query: str) -> bool:
-    """Returns whether a model speaks of itself, or asks for a query, behind the first clause of a text."""
+    """Returns True if a model speaks of itself, or asks for a query, behind the first clause of a text."""
     for match in _OF_ITSELF.finditer(begins):
         before = begins[: match.start()]
         is_quoted = before.count('"') % 2 or before.count("“") > before.count("”")

@@ -30,7 +30,7 @@ _HINDI_SCRIPTS = {"devanagari", "arabic"}
 
 
 def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6) -> bool:
-    """Returns whether a text in Latin letters may say what a text in another script says.
+    """Returns True if a text in Latin letters may say what a text in another script says.
 
     `scripts` are the other scripts of `native`, as `scripts.scripts` names them; `share` is of the Latin words with two
     consonants or more: how many must sound like a word of the other text.
@@ -54,7 +54,7 @@ def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6)
 
 
 def _sound_alike(latin_words: list[str], native: list[str], share: float) -> bool:
-    """Returns whether so many of the words with two consonants or more sound like another word each, or a part of one."""
+    """Returns True if so many of the words with two consonants or more sound like another word each, or a part of one."""
     mine = [sounds for word in latin_words if len(sounds := _of_latin(word)) > 1]
     theirs = [sounds for word in native if len(sounds := _of_native(word)) > 1]
     whole = "".join(map(_of_native, native))

@@ -1,4 +1,4 @@
-"""What a model says beside its texts: introductions, headings, comments, and thoughts without marks.
+"""Finds a model's talk beside its texts: introductions, headings, comments, and thoughts without marks.
 
 Structure decides where it can: a line that ends in a colon while text follows introduces it, whatever its language. Words
 decide where structure cannot: a few openings per language, and the words for what was asked for and given (`_GIVEN`). What
@@ -44,32 +44,32 @@ _SENTENCE_END = re.compile(r"[.!。！][\"'”’)\]）」*_]{0,3}\s*$")
 
 @lru_cache(maxsize=1024)  # several checks ask it of the same line
 def given_in(text: str) -> bool:
-    """Returns whether a text names what was asked for or given, such as a query, a rewrite or a passage."""
+    """Returns True if a text names what was asked for or given, such as a query, a rewrite or a passage."""
     return _GIVEN.search(text[:_MOST_TALK]) is not None
 
 
 def ends_in_colon(text: str) -> bool:
-    """Returns whether a text introduces what follows."""
+    """Returns True if a text introduces what follows."""
     return _COLON.search(text) is not None
 
 
 def ends_as_sentence(text: str) -> bool:
-    """Returns whether a text ends with a full stop or an exclamation mark."""
+    """Returns True if a text ends with a full stop or an exclamation mark."""
     return _SENTENCE_END.search(text) is not None
 
 
 def is_rule(line: str) -> bool:
-    """Returns whether a line is only drawn."""
+    """Returns True if a line is only drawn."""
     return _RULE.match(line) is not None
 
 
 def is_heading(line: str) -> bool:
-    """Returns whether a line is a Markdown heading, or bold from its beginning to its end."""
+    """Returns True if a line is a Markdown heading, or bold from its beginning to its end."""
     return _HEADING.match(line) is not None
 
 
 def is_introduction(line: str, query: str) -> bool:
-    """Returns whether a line introduces the text that follows; without one, it introduces nothing."""
+    """Returns True if a line introduces the text that follows; without one, it introduces nothing."""
     stripped = line.strip()
     if not stripped:
         return False
@@ -83,13 +83,13 @@ def is_introduction(line: str, query: str) -> bool:
 
 
 def announces_texts(paragraph: str) -> bool:
-    """Returns whether a paragraph ends in a colon, or has a sentence that says what follows ("Here are the queries.")."""
+    """Returns True if a paragraph ends in a colon, or has a sentence that says what follows ("Here are the queries.")."""
     sentences = re.split(r"(?<=[.!。！])\s*", paragraph)
     return ends_in_colon(paragraph) or any(map(_announces, sentences))
 
 
 def is_only_talk(line: str, query: str) -> bool:
-    """Returns whether a line is no text even where nothing follows: it was cut, or the model gave no text."""
+    """Returns True if a line is no text even where nothing follows: it was cut, or the model gave no text."""
     if is_label(line, query) or _says_nothing(line, query):
         return True
     if (rest := without_label(line, query)) != line:
@@ -99,7 +99,7 @@ def is_only_talk(line: str, query: str) -> bool:
 
 
 def _says_nothing(line: str, query: str) -> bool:
-    """Returns whether a model says that it will help, or a program that it failed; a query may ask for such a message."""
+    """Returns True if a model says that it will help, or a program that it failed; a query may ask for such a message."""
     match = _NO_TEXT.match(line)
     if match is not None and not _shares_words(_IN_QUOTES.sub("", match.group()), query, _TELLING):
         return True
@@ -107,7 +107,7 @@ def _says_nothing(line: str, query: str) -> bool:
 
 
 def is_label(line: str, query: str) -> bool:
-    """Returns whether a line says only what was asked for, such as "Rewritten query" or "[Passage 1]"."""
+    """Returns True if a line says only what was asked for, such as "Rewritten query" or "[Passage 1]"."""
     label = line.strip(" *_#:：`[]【】")
     given = list(_GIVEN.finditer(label)) or _NOUN.match(label)
     if not given or len(label) > 60 or label_key(label) in label_key(query):
@@ -121,7 +121,7 @@ def is_label(line: str, query: str) -> bool:
 
 
 def repeats_query(line: str, query: str) -> bool:
-    """Returns whether a line is the query, with or without a label of whatever words."""
+    """Returns True if a line is the query, with or without a label of whatever words."""
     rest = re.split(r"[:：]", line, maxsplit=1)[-1]
     return normalise(query) in (normalise(one.strip(_AROUND)) for one in (line, without_label(line, query), rest))
 
@@ -152,18 +152,18 @@ def without_label(line: str, query: str) -> str:
 
 
 def _announces(text: str) -> bool:
-    """Returns whether a text begins with words that show something, and names what was asked for."""
+    """Returns True if a text begins with words that show something, and names what was asked for."""
     return _HERE.match(text) is not None and given_in(text) and not _SHOWN.match(text)
 
 
 def _shares_words(text: str, query: str, least: int = 1) -> bool:
-    """Returns whether two texts have a word in common, of so many characters."""
+    """Returns True if two texts have a word in common, of so many characters."""
     known = set(_WORD.findall(normalise(query)))
     return any(word in known and (len(word) >= least or not word.isascii()) for word in _WORD.findall(normalise(text)))
 
 
 def is_comment(line: str, query: str) -> bool:
-    """Returns whether a line behind a text comments on it."""
+    """Returns True if a line behind a text comments on it."""
     if is_chatter(line, query) or is_rule(line) or (is_heading(line) and given_in(line)):
         return True
     stripped = line.strip()
@@ -180,7 +180,7 @@ WORKING = pattern("working")
 
 
 def is_thought(text: str, query: str) -> bool:
-    """Returns whether a line or paragraph is the model's reasoning about its task; the query does not begin so itself."""
+    """Returns True if a line or paragraph is the model's reasoning about its task; the query does not begin so itself."""
     match = _THOUGHT.match(text)
     if match is None or _THOUGHT.match(query) or opens_with(query, text[:40]):
         return False
@@ -189,5 +189,5 @@ def is_thought(text: str, query: str) -> bool:
 
 
 def is_more_thought(text: str, query: str) -> bool:
-    """Returns whether a paragraph behind a thought is one, too."""
+    """Returns True if a paragraph behind a thought is one, too."""
     return is_thought(text, query) or _FIRST_PERSON.search(text) is not None or (given_in(text) and ends_as_sentence(text))
