@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import pytest
 from cluster.errors import RetrieverError
 from dmqr.testing import RerankerContract
 from retrievers.encoder import Encoder
-from retrievers.reranker import Reranker, open_reranker, reranker_identity
+from retrievers.reranker import OfPlugin, Reranker, open_reranker, reranker_identity
 from retrievers.rerankers.cross_encoder import CrossEncoder
+from retrievers.rerankers.settings import RerankerSettings
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
 from tests.support.params import rest_slow
@@ -218,3 +219,12 @@ def test_no_such_device(tiny_xlmr: str) -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(RetrieverError, match="no device cuda:0 here"):
         open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}), device="cuda:0")
+
+
+def test_a_plug_in_gives_a_score_for_each_pair() -> None:
+    class Short(RerankerSettings):
+        def score(self, queries: Sequence[str], passages: Sequence[str]) -> list[float]:
+            return [1.0] * (len(queries) + 1)
+
+    with pytest.raises(ValueError, match=r"Short\.score gives scores of the shape \(3,\) for 2 pairs"):
+        OfPlugin(Short(kind="own:Short")).score(QUERIES[:2], PASSAGES[:2])

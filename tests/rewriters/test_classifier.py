@@ -45,8 +45,6 @@ GOOD: dict[str, Any] = {
     "strategies": {"vergleich": ["keyword", "general"], "kurz": None, "frage": 2},
 }
 
-ONE_TYPE = {"vergleich": "wägt ab", "frage": "sonst"}
-
 
 def own(**changes: Any) -> Rules:
     return load_rules("./r.yaml", lambda _: yaml.safe_dump(GOOD | changes))

@@ -76,7 +76,6 @@ def test_the_provider_is_the_host_without_credentials() -> None:
     assert OpenaiSettings.model_validate(settings).provider == "api.example.org:8443"
 
 
-Opened = Callable[..., OpenaiEngine]
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 ANSWER = json.dumps({"general": "knots that hold a loop", "keyword": "knot loop rope"})
 

@@ -14,7 +14,7 @@ from rewriters.query import Query
 from rewriters.results import RewriteResult
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive, SelectColumn, SelectRandom
-from tests.support.rewriters.pools import DECODING, FOUR, answered, asked, cut, rewriter, said
+from tests.support.rewriters.pools import DECODING, FOUR, answered, asked, rewriter, said
 
 TEXTS = {
     "general": "green tea caffeine",
@@ -128,11 +128,6 @@ class TestRead:
         assert len(made.rewrites) == 3
         assert [(f.strategy, f.reason) for f in made.failures] == [("keyword", "missing")]
         assert [(f.strategy, f.reason) for f in one.read(query, []).failures] == [(name, "missing") for name in FOUR]
-
-    def test_a_cut_answer_keeps_what_was_whole(self) -> None:
-        made = answered(rewriter(FOUR), QUERY, cut(json.dumps(TEXTS)[:-8]))
-        assert [r.text for r in made.rewrites] == [TEXTS[name] for name in FOUR[:3]]
-        assert [(f.strategy, f.reason) for f in made.failures] == [("core_content", "truncated")]
 
 
 @pytest.mark.parametrize("file", ["cranfield_a", "musique_a", "scifact_a"])

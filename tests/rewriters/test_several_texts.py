@@ -42,57 +42,12 @@ def test_an_array_has_no_schema_since_not_every_server_takes_one_whose_root_is_a
     assert texts(strategy, NUMBERED) == all_as("numbered")
 
 
-def test_the_keys_of_an_array_of_objects_are_one_text() -> None:
-    strategy = a_file(output="array", n=3, keys=["query", "interpretation"])
-    parts = [{"query": text, "interpretation": f"about {text}", "note": "no"} for text in TEXTS]
-    assert texts(strategy, json.dumps(parts)) == [(i, f"{text} about {text}", "json") for i, text in enumerate(TEXTS, 1)]
-    missing = [{"Query": TEXTS[0]}, {"interpretation": None, "query": TEXTS[1]}]
-    assert texts(strategy, json.dumps(missing)) == all_as("json")[:2]
-    assert texts(strategy, '[{"query": "tea", "interpretation": "about t') == "unparsable"
-
-
-def test_the_keys_of_an_object_are_positions() -> None:
-    strategy = a_file(output="object", n=3, keys=["terms", "business", "analysis"])
-    values = dict(zip(strategy.keys, TEXTS, strict=True))
-    assert texts(strategy, json.dumps(values)) == all_as("json")
-    assert texts(strategy, json.dumps({key.upper(): values[key] for key in reversed(values)})) == all_as("json")
-    assert texts(strategy, json.dumps(values | {"business": ""})) == [all_as("json")[0], all_as("json")[2]]
-    assert texts(strategy, json.dumps({"analysis": TEXTS[2]})) == [all_as("json")[2]]
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (json.dumps(TEXTS)[:-1], 3),
-        (json.dumps(TEXTS)[:-2], 2),
-        (json.dumps(TEXTS).replace('",', '"'), 1),  # no commas: which marks close a string is not sure
-        ('{"queries": ["' + '", "'.join(TEXTS[:2]) + '", "half', 2),
-    ],
-)
-def test_of_broken_json_closed_strings_count(answer: str, expected: int) -> None:
-    found = texts("multi_query", answer)
-    assert isinstance(found, list)
-    assert {text for _, text, _ in found} <= set(TEXTS)
-    assert len(found) == expected
-    assert {parsed_as for _, _, parsed_as in found} == {"salvage"}
-
-
 def test_a_cut_text_is_left_out_with_a_note() -> None:
     made = answered(rewriter(["multi_query"]), QUERY, cut(NUMBERED[:-4]))
     assert [one.text for one in made.rewrites] == TEXTS[:2]
     assert [(one.strategy, one.reason, one.message) for one in made.failures] == [
         ("multi_query", "texts_dropped", "1 of 3 texts are left out: truncated")
     ]
-
-
-def test_more_texts_than_were_asked_for_are_left_out() -> None:
-    assert texts("multi_query", f"{NUMBERED}\n4. and one more of them") == all_as("numbered")
-
-
-def test_lines_that_are_too_short_are_no_texts() -> None:
-    strategy = a_file(output="lines", n=3, min_chars=10)
-    assert texts(strategy, f"1. Tea\n2. {TEXTS[0]}\n3. ok") == [(1, TEXTS[0], "numbered")]
-    assert texts(strategy, "1. Tea\n2. ok") == "unparsable"
 
 
 def test_words_and_banned_phrases_leave_single_texts_out() -> None:
@@ -136,12 +91,6 @@ def test_many_fallbacks_are_warned_of() -> None:
 def test_an_engine_s_failure_is_one_also_where_the_original_stands_in() -> None:
     broken = Completion(None, None, "m", error_reason="timed_out", error_message="no answer in 60 s")
     assert texts(a_file(output="lines", n=3, fallback="original"), broken) == "timed_out"
-
-
-def test_the_original_before_a_text_stands_there_once() -> None:
-    twice = a_file(include_original=2)
-    assert texts(twice, "camellia sinensis") == [(1, f"{QUERY} {QUERY} camellia sinensis", "salvage")]
-    assert texts(twice, f"{QUERY} camellia") == [(1, f"{QUERY} {QUERY} camellia", "salvage")]
 
 
 def test_weights_by_position_stand_with_the_texts() -> None:

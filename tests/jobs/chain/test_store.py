@@ -68,10 +68,7 @@ def test_try_takes_what_a_night_was_answered(nights: Nights) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "fault",
-    [refusal(400, "no"), Reply(content=json.dumps(completion("")).encode(), headers={"Content-Type": "application/json"})],
-)
+@pytest.mark.parametrize("fault", [refusal(400, "no"), EMPTY])
 def test_what_failed_is_asked_again(nights: Nights, llm: FakeServer, fault: Reply) -> None:
     llm.answer = lambda body: fault if QUERIES[0] in json.dumps(body) else None
     first = nights.run("one")[0]

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
 from cluster.run.pool_sizes import NodeGroup, Pool, size_pools
-from cluster.storage.files import FileStorage
-from jobs.chain.pipeline import stages
-from jobs.chain.stages.documents import planned_documents
-from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
-from jobs.job.pools import check_shares, requested_pools, rerankers_of, shared_limits, sharing_workers
-from jobs.job.prepare import Prepared
-from jobs.log.check import LogColumns
-from retrievers.corpora.builds import BuildInputs
-from retrievers.elastic.build import build_elastic_index, elastic_indexes
+from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import OpenaiEncoderSettings
-from tests.support.jobs.one_arm import one_arm
-from tests.support.retrievers.proxy import Proxy
 
 Values = dict[str, Any]
 
@@ -126,34 +108,3 @@ def test_pools_that_are_sized_to_a_large_cluster_share_what_there_is(
     assert (pools["retrieve"].workers, pools["rerank"].workers) == counts
     assert pools["rewrite"].workers == 50
     check_shares(config, pools)
-
-
-@pytest.mark.slow
-def test_never_more_requests_at_once_than_the_job_may_have(
-    elasticsearch: str, new_name: Callable[[], str], values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, ids = new_name(), [f"d{i:05d}" for i in range(4000)]
-    pq.write_table(pa.table({"doc_id": ids, "text": [f"sea {i}" for i in range(4000)]}), tmp_path / "corpus.parquet")
-    with Proxy(elasticsearch, lambda request: time.sleep(0.03)) as proxy:
-        monkeypatch.setenv("PROXY_URL", proxy.url)
-        more = {"index": name, "url_env": "PROXY_URL", "max_in_flight": 2}
-        config = a_config(values, **more)
-        (fields,) = elastic_indexes({"bm25": config.retrieve.retrievers["bm25"]}).values()
-        build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"]))
-        assert proxy.most_at_once == 2
-
-        config, proxy.most_at_once = a_config(values, **(more | {"max_in_flight": 8})), 0
-        prepared = Prepared(
-            config, "c", [], LogColumns("q"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "run"
-        )  # fmt: skip
-        pools = dict.fromkeys(requested_pools(config), Pool(2, 1, 0))
-        of_workers = stages(prepared, one_arm(config), config, pools, rerankers_of(config), 1, NO_STORE)[0].settings["job"].work
-        (searched,), (reranker,) = of_workers.retrievers.values(), of_workers.rerankers
-        work: list[Callable[[], object]] = []
-        for _ in range(2):
-            searching = open_retriever("bm25", searched.settings)
-            reading = planned_documents(of_workers.retrievers[reranker.documents])
-            work += [partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10), partial(reading.texts, ids)]
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda one: one(), work))
-        assert 4 < proxy.most_at_once <= 8

@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.errors import RewriterError
 from jobs.job.prepare import Prepared
+from jobs.pages.ablation import closing_page, compared
 from jobs.plan.plan import plan
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_job, prepared_work, rows
+from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer
 
 
@@ -62,3 +65,12 @@ def test_overlap_in_place_of_cosine_is_said(job: str, bm25: dict[str, Any]) -> N
     only = {"arms": {"bm25 alone": {"retrieve.retrievers": {"bm25": bm25}}}}
     assert f"{words}bm25 alone" in prepared_work(job, [], only).prepared.warnings
     assert not any(one.startswith(words) for one in prepared_work(job, [], {}).prepared.warnings)
+
+
+def test_fallbacks_stand_in_the_closing_table(small_job: Callable[..., str]) -> None:
+    job, views = small_job(), Path(__file__).parents[3] / "configs" / "strategies" / "book_views.yaml"
+    answers = [{"query": query, "completions": {"book_views": "[]"}} for query in QUERIES[1:]]
+    Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    run = finished(prepared_work(job, [f"rewrite.strategies=[{views}]"], {"arms": {"shallow": {"retrieve.depth": 3}}}))
+    text = " ".join(printed(closing_page(compared(run, None, run.config.evaluate, None)), 120).split())
+    assert f"fallbacks the original in place of book_views {len(QUERIES) - 1} queries" in text

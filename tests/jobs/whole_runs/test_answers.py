@@ -7,17 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import dmqr
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder
-from retrievers.local.build import build_local_index
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
-from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 REFUSED = QUERIES[1]
@@ -57,11 +53,6 @@ def job(small_job: Callable[..., str], values: dict[str, Any], engine: dict[str,
     return small_job()
 
 
-def asked(server: FakeServer) -> list[str]:
-    """The prompts that were sent, but those that ask whether the server is there."""
-    return [prompt for body in server.bodies if (prompt := prompt_of(body)).startswith("Documents:")]
-
-
 def lines(run: RunFolder) -> list[dict[str, Any]]:
     """The file of answers."""
     dmqr.evaluate(run.storage.root, rows="answers.jsonl")
@@ -99,18 +90,3 @@ def test_a_line_has_all_that_is_known_of_an_answer(
         assert one["rewrites"] == [{"strategy": each["strategy"], "text": each["text"]} for each in rewrites]
         own = {(each["doc_id"], each["grade"]) for each in judged if each["query_id"] == answer["query_id"]}
         assert {(each["doc_id"], each["grade"]) for each in one["judgements"]} == own
-
-
-def test_a_context_says_its_source_and_page(job: str, corpus: Path, tmp_path: Path) -> None:
-    table = pq.read_table(corpus)
-    pages = pa.array(range(1, table.num_rows + 1), pa.int32())
-    paged = table.append_column("source", pa.array(["bread.pdf"] * table.num_rows)).append_column("page", pages)
-    pq.write_table(paged, tmp_path / "paged.parquet")
-    build_local_index(tmp_path / "paged", tmp_path / "paged.parquet", index_fields("english"))
-    found = lines(finished(prepared_work(job, ["retrieve.retrievers.bm25.index=paged"], None)))
-    page_of = dict(zip(table["doc_id"].to_pylist(), pages.to_pylist(), strict=True))
-    contexts = [context for line in found for context in line["contexts"]]
-    assert contexts
-    assert all(one["place"] == f"bread.pdf, page {page_of[one['doc_id']]}" for one in contexts)
-    cited = {doc_id for line in found for doc_id in line["cited"]}
-    assert set() < cited <= {one["doc_id"] for one in contexts}  # so the page of a citation is that of its context

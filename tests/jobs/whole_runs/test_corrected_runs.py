@@ -213,8 +213,11 @@ def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server:
     pq.write_table(pa.table({"query": [query]}), tmp_path / "log.parquet")
     recorded = {"query": query, "completions": {"dmqr": json.dumps({"general": "tide of 5551234"})}}
     (tmp_path / "recorded.jsonl").write_text(json.dumps(recorded) + "\n")
-    run = finished(prepared_work(job, ["rewrite.guards.mask=[phone]"], None))
+    engine = {"kind": "openai", "model": "grader-8b", "base_url": server.address}
+    judge = {"engine": engine, "relevance": {"prompt": "three_grades", "documents": 2}, "accuracy": {}}
+    run = finished(prepared_work(job, ["rewrite.guards.mask=[phone]", f"judge={json.dumps(judge)}"], None))
     assert [one["question"] for one in rows(run, "corrections")] == [question_of(query, ["tide of 5551234"])]
-    prompts = [prompt for one in server.bodies if kind_of(prompt := prompt_of(one)) != "other"]
+    prompts = [prompt_of(one) for one in server.bodies if "a probe" not in prompt_of(one)]
     assert {kind_of(one) for one in prompts} >= {"question", "grade", "answer"}
+    assert any("Reference answers:" in one for one in prompts), "answers are judged"
     assert not [one for one in prompts if "5551234" in one.rpartition("Question: ")[2]]  # pages say what they were asked

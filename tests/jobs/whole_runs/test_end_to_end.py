@@ -100,24 +100,6 @@ def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
 # ---------------------------------------------------------------- the balances, from the files
 
 
-def test_every_result_was_found_where_it_says(calm: Done, queries: dict[str, list[Row]]) -> None:
-    found = {
-        (row["query_id"], row["strategy"], row["position"], row["retriever"], row["doc_id"]): (row["rank"], row["score"])
-        for row in rows(calm.folder, "runs")
-    }
-    ranks = defaultdict(list)
-    for row in rows(calm.folder, "results"):
-        ranks[row["query_id"]].append(row["rank"])
-        assert row["sources"], row
-        for one in row["sources"]:
-            key = (row["query_id"], one["strategy"], one["position"], one["retriever"], row["doc_id"])
-            assert found[key] == (one["rank"], one["score"])
-    empty = {row["query_id"] for row in rows(calm.folder, "errors") if row["reason"] == "no_hits"}
-    assert ranks.keys() | empty == queries.keys()
-    assert not ranks.keys() & empty
-    assert all(sorted(given) == list(range(1, len(given) + 1)) for given in ranks.values())
-
-
 def test_costs_reconcile_from_the_rows_up_to_the_record(calm: Done, queries: dict[str, list[Row]]) -> None:
     record = json.loads((calm.folder / "run.json").read_text())
     seconds: Counter[str] = Counter()
@@ -150,9 +132,6 @@ def test_success_names_every_file_and_nothing_else_lies_there(calm: Done) -> Non
     shards = json.loads((calm.folder / "shards.json").read_text())["shards"]
     assert len(shards) == SHARDS
     assert [of for *_, of in shards] == [20, 6, *[20] * 7, 10]
-
-
-# ---------------------------------------------------------------- without Ray
 
 
 # ---------------------------------------------------------------- again

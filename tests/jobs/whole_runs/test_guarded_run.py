@@ -1,4 +1,4 @@
-"""Guards in a whole run, in one process: what is searched, sent and counted, and the run's name."""
+"""Guards in a whole run, in one process: what its report counts, what is searched, and the run's name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.config.retrieve import RetrieveSettings
 from jobs.job.prepare import prepare
 from jobs.pages.run import report
 from jobs.pages.summary import guard_words
-from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder
 from jobs.runs.sums import searches_saved
 from tests.support.jobs.in_process_runs import finished, prepared_job
 from tests.support.jobs.whole_runs import rows
@@ -61,29 +60,6 @@ def job(
 
 def run(config: str, *settings: str) -> RunFolder:
     return finished(prepared_job(config, *settings))
-
-
-def test_what_guards_do_is_counted_and_the_balance_holds(job: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", job(**GUARDS)]) == 0
-    assert "near_duplicate 2 left out" in capsys.readouterr().out
-    found = open_run("runs/small")
-    folder = Path(found.storage.root)
-    of = {query: {} for query in ANSWERS}  # type: dict[str, dict[str, str]]
-    names = {row["query_id"]: row["query"] for row in rows(folder, "queries")}
-    for row in rows(folder, "rewrites"):
-        of[names[row["query_id"]]][row["strategy"]] = row["text"]
-    assert list(of["rye bread in a linen bag"]) == ["keyword", "pseudo_answer", "core_content"]
-    assert of["who is keeper@example.org"]["keyword"] == "keeper@example.org, lighthouse"
-    notes = {(names[row["query_id"]], row["component"], row["reason"]) for row in rows(folder, "errors")}
-    assert notes == {
-        ("rye bread in a linen bag", "general", "near_duplicate"), ("who is keeper@example.org", "general", "near_duplicate"),
-        ("who is keeper@example.org", None, "masked"),
-    }  # fmt: skip
-    assert (found.counts["failed_queries"], found.counts["guarded"], found.counts["rewrites"]) == (0, 2, 10)
-    prompts = [row["prompt"] for path in (folder / "completions").rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
-    assert len(prompts) == 3
-    assert not any("keeper@" in prompt for prompt in prompts)
-    assert guard_words(found).endswith("1 search saved")  # the other is the original, letter by letter
 
 
 def test_the_report_has_the_counts_the_copies_and_the_answers(job: Callable[..., str]) -> None:

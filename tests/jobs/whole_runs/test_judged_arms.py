@@ -18,11 +18,11 @@ from jobs.pages.ablation import ablation_report, closing_page, compared
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work
 from tests.support.jobs.terminals import printed
-from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
+from tests.support.rewriters.fake_server import FakeServer
 
 KEYS = ("correctness", "style")
 GOLD = QUERIES[:4]
-REFUSED, UNREADABLE = QUERIES[1], QUERIES[2]  # without an answer from one document; that is not judged where it is from one
+
 OWN_CRITERIA = """
 prompt: |-
   Rate. {documents} Question: {query} Answer: {answer}
@@ -33,28 +33,18 @@ grades: {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
 """
 
 
-def refused(body: dict[str, Any]) -> Reply | None:
-    """No answer to one question from one document."""
-    prompt = prompt_of(body)
-    asks = prompt.startswith("Documents:") and prompt.endswith(f"Question: {REFUSED}")
-    return refusal(400, "no") if asks and "[2]" not in prompt else None
-
-
 def chance(text: str, of: int) -> int:
     return zlib.crc32(text.encode()) % of
 
 
 def said(body: dict[str, Any]) -> str:
-    """Answers by the documents; judges by chance of the answer, and of one answer nothing that can be read."""
+    """Answers by the documents; judges by chance of the answer."""
     prompt = prompt_of(body)
     if prompt.startswith("Rate."):
         answer = prompt.rpartition("Answer: ")[2]
         return json.dumps({name: chance(name + answer, 6) for name in KEYS})
     if "Reference answers:" in prompt:
-        answer = prompt.rpartition("Answer of the system:\n")[2]
-        if f"Question: {UNREADABLE}\n" in prompt and "from 1" in answer:
-            return "hard to say"
-        return "correct" if chance(answer, 2) else "incorrect"
+        return "correct" if chance(prompt, 2) else "incorrect"
     if prompt.startswith("Query: "):
         return json.dumps({"match": 0, "trust": 0, "overall": chance(prompt, 4)})
     question = prompt.rpartition("Question: ")[2]
@@ -63,7 +53,7 @@ def said(body: dict[str, Any]) -> str:
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(["judge-70b", "answerer-8b"], answer=refused, text=said) as one:
+    with FakeServer(["judge-70b", "answerer-8b"], text=said) as one:
         yield one
 
 

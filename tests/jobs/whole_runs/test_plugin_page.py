@@ -85,11 +85,6 @@ def by_hand(passages: dict[str, str], least: int) -> dict[str, list[tuple[str, f
     return {q: sorted((h for h in hits if h[1] >= least), key=lambda h: (-h[1], h[0])) for q, hits in counted.items()}
 
 
-def reused(folder: Path) -> set[str]:
-    """The components whose searches the store has saved."""
-    return {row["component"] for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["reused"]}
-
-
 def test_a_retriever(shown: Callable[[str], list[str]], passages: dict[str, str]) -> None:
     _, tried, first, second = shown("own.yaml")
     assert "overlap" in tried
@@ -139,34 +134,3 @@ def test_the_index_is_built_once_for_a_corpus(place: Path, dmqr: Dmqr) -> None:
     (place / "overlap.py").write_text(page_file("overlap.py").replace("def build_index", "def build_no_index"))
     forget("overlap")
     assert "overlap.py has no build_index, so its index is built elsewhere" in dmqr(*command)
-
-
-@pytest.mark.slow
-def test_other_code_is_another_run_and_takes_no_list_of_before(
-    place: Path, dmqr: Dmqr, capsys: pytest.CaptureFixture[str]
-) -> None:
-    dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
-
-    def run(*more: str) -> Path:
-        return folder_of(dmqr("run", "own.yaml", *more))
-
-    first = run()
-    assert run() == first
-    fused = run("--set", "fuse.method=rrf")
-    assert (reused(first), reused(fused)) == (set(), {"overlap"})  # lists of local BM25 are not kept
-    changed = page_file("overlap.py").replace("float(len(asked & held))", "2.0 * len(asked & held)")
-    (place / "overlap.py").write_text(changed)
-    forget("overlap")
-    second = run()
-    assert second != first
-    assert reused(second) == set()
-    assert own_lists(second)[QUERIES[0]][0][1] == 2 * own_lists(first)[QUERIES[0]][0][1]
-    (place / "overlap.py").write_text(page_file("overlap.py"))
-    forget("overlap")
-    assert run() == first
-    (place / "overlap.py").unlink()  # a finished run is reported and read without the code
-    forget("overlap")
-    dmqr("report", str(first))
-    dmqr("runs", str(first))
-    assert main(["run", "own.yaml"]) == 2
-    assert "there is no module overlap" in capsys.readouterr().err

@@ -14,19 +14,10 @@ from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work,
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels
 from tests.support.rewriters.fake_server import FakeServer
 
-REFINED = {
-    QUERIES[0]: "wild yeast makes sourdough rise", QUERIES[1]: "lens of a small lamp", QUERIES[2]: "spring tides full moon",
-    QUERIES[3]: "moon pulls the sea", "yeast": "beer cousins", "zzz": "a mirror gathers faint light",
-}  # fmt: skip
-BELOW = 1.2
-
 
 def said(body: dict[str, Any]) -> str:
-    """Writes the refined query of a query; in a second round the same with one more word."""
-    prompt = body["messages"][-1]["content"]
-    query = prompt.rpartition("Query: ")[2]
-    again = "" if "Tried before:\n(none)" in prompt else " galaxies"
-    return json.dumps({"query": REFINED[query] + again})
+    """Writes the refined query of a query."""
+    return json.dumps({"query": body["messages"][-1]["content"].rpartition("Query: ")[2] + " of the full moon"})
 
 
 @pytest.fixture
@@ -38,16 +29,15 @@ def server() -> Iterator[FakeServer]:
 @pytest.fixture
 def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
     engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address}
-    values["iterate"] = {"by": "bm25", "below": BELOW, "documents": 2, "merge": "best", "engine": engine}
+    values["iterate"] = {"by": "bm25", "below": 1.2, "documents": 2, "merge": "best", "engine": engine}
     return small_job()
 
 
-def results(run: RunFolder, arm: str = "run") -> dict[str, list[str]]:
+def results(run: RunFolder) -> dict[str, list[str]]:
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
     found: dict[str, list[str]] = {}
     for one in sorted(rows(run, "results"), key=lambda one: one["rank"]):
-        if one["arm"] == arm:
-            found.setdefault(texts[one["query_id"]], []).append(one["doc_id"])
+        found.setdefault(texts[one["query_id"]], []).append(one["doc_id"])
     return found
 
 
@@ -67,16 +57,13 @@ def reranker() -> Iterator[FakeModels]:
         yield one
 
 
-def reranked(server: FakeModels, **more: Any) -> list[str]:
-    return [f"rerank={json.dumps({'kind': 'server', 'model': server.model, 'base_url': server.address} | more)}"]
-
-
 @pytest.mark.slow
 def test_a_query_on_which_the_reranker_failed_stays_as_it_was_fused(job: str, server: FakeServer, reranker: FakeModels) -> None:
     failed = QUERIES[2]
     plain = finished(prepared_work(job, ["iterate=null", "name=plain", "store=null"], None))
     reranker.fail(failed, INFERENCE_FAILED)
-    settings = [*reranked(reranker), "store=null", "iterate.below=1e9"]
+    rerank = {"kind": "server", "model": reranker.model, "base_url": reranker.address}
+    settings = [f"rerank={json.dumps(rerank)}", "store=null", "iterate.below=1e9"]
     run = finished(prepared_work(job, [*settings, "iterate.by=rerank", "name=one"], None))
     assert asked(server) == Counter(set(QUERIES) - {failed})  # its best score is not known
     assert results(run)[failed] == results(plain)[failed]

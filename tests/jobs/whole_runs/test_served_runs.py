@@ -24,7 +24,7 @@ from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import QUERIES, score
 from tests.support.jobs.whole_runs import rows
-from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels, tei_error
+from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels
 
 BAD = "moon and tides"
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -99,25 +99,6 @@ def test_a_run_has_the_scores_of_the_server_and_what_they_cost(
     }  # fmt: skip
     assert record["identity"]["indexes"]["dense"]["encoder"]["revision"] == "fca1"
     assert "127.0.0.1" not in json.dumps(record["identity"])
-
-
-@pytest.mark.slow
-def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, encoder: FakeModels, reranker: FakeModels) -> None:
-    encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"))
-    folder = run_in_process(prepared(path, "name=one"))
-    text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
-    (failed,) = [one for one in rows(folder, "errors") if one["stage"] == "retrieve"]
-    assert (text[failed["query_id"]], "HTTP 422: Tokenization error" in failed["message"]) == (BAD, True)
-    assert {text[one["query_id"]] for one in rows(folder, "results")} == set(QUERIES) - {BAD}
-
-    encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"), 0)
-    reranker.fail(BAD, INFERENCE_FAILED)
-    folder = run_in_process(prepared(path, "name=two"))
-    (failed,) = [one for one in rows(folder, "errors") if one["stage"] == "rerank"]
-    assert (text[failed["query_id"]], "HTTP 424: Inference failed; sent 2 times" in failed["message"]) == (BAD, True)
-    results = rows(folder, "results")
-    assert {one["query_id"] for one in results} == set(text)  # that of the failed query are in fused order
-    assert all((one["rerank_score"] is None) == (one["query_id"] == failed["query_id"]) for one in results)
 
 
 def sent_for_queries(*servers: FakeModels) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,8 @@ from jobs.runs.documents import RunDocuments
 from jobs.runs.folder import open_run
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.jobs.whole_runs import rows
-from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast", "zzz"]
@@ -168,12 +166,3 @@ def test_index_builds_what_it_is_made_of(values: Values, corpus: Path, tmp_path:
     assert (built["index"], built["documents"]) == (words["index"], 8)
     texts = open_documents("both", config.retrieve.retrievers["both"]).texts(["d04"])
     assert texts == ["Bread. Rye bread keeps for a week in a linen bag."]
-
-
-def test_documents_of_two_corpora_are_refused(small_job: Callable[..., str], served_dense: Values) -> None:
-    pq.write_table(pa.table({"doc_id": ["x"], "title": [""], "text": ["another"]}), "other.parquet")
-    build_local_index(Path("other"), Path("other.parquet"), index_fields("english"))
-    of = {"bm25": {"kind": "local", "index": "other"}, "dense": served_dense}
-    path = small_job(retrieve={"retrievers": {"both": {"kind": "hybrid", "of": of}}})
-    with pytest.raises(ConfigError, match=r"both\.of\.bm25, both\.of\.dense search indexes of different corpora"):
-        prepared_job(path, "fuse.duplicates=drop")
