@@ -21,9 +21,7 @@ from cluster.plugins import own_errors
 from cluster.storage import files_at, is_hidden, open_storage, remote
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
-from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
-from jobs.config.settings import AblateSettings
 from jobs.index.sources import corpus_file, passages
 from jobs.job.opening import retriever_identity, stored_index
 from jobs.log.sets import irds
@@ -93,11 +91,6 @@ def check_indexes(corpora: Sequence[NamedCorpus]) -> None:
             if (other := owners.setdefault(place, corpus)) is not corpus:
                 words = f"is of two corpora, {other.shown} and {corpus.shown}, and is built of one"
                 raise RetrieverError("index-other", f"index {place}: {words}; give each an index of its own")
-
-
-def job_configs(config: Config) -> list[Config]:
-    """Returns a config, and those of its arms where it is one of an ablation; raises ConfigError for an invalid arm."""
-    return [config] if config.ablate == AblateSettings() else [config, *(arm.config for arm in arms_of(config))]
 
 
 def own_corpora(config: Config) -> list[NamedCorpus]:
@@ -203,12 +196,12 @@ class ComparedCorpus:
 
     def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
         """Reads names, sizes and versions of the corpus's files."""
-        self._corpus, self._progress, self._source = corpus, progress, source_of(corpus)
+        self.corpus, self.progress, self._source = corpus, progress, source_of(corpus)
         self._content: tuple[int, str] | None = None
 
     def check(self, shown: str, note: CorpusNote) -> str | None:
         """Raises OtherCorpus if an index is of another by its note; returns `source_of` the corpus where the note's differs."""
-        corpus = self._corpus
+        corpus = self.corpus
         if self._source is None:
             words = f"{corpus.key}: {corpus.shown_paths} is not here, so whether {shown} is of it is not known"
             event("warning", words, logging.WARNING)
@@ -221,8 +214,8 @@ class ComparedCorpus:
         return None
 
     def _read(self) -> tuple[int, str]:
-        corpus = self._corpus
-        show = shown_progress(self._progress, f"comparing the corpus {corpus.shown_paths} with its index")
+        corpus = self.corpus
+        show = shown_progress(self.progress, f"comparing the corpus {corpus.shown_paths} with its index")
         with work_folder() as folder:
             files = corpus_files(passages(corpus.paths, corpus.columns, folder, show).sources)
             return content_of(files, corpus_schema(files, corpus.columns), show, corpus.columns)

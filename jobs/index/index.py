@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,9 @@ from cluster.run.lease import Lease, holder
 from cluster.storage import PROBE, check_writable, remote
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
+from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
+from jobs.config.settings import AblateSettings
 from jobs.index.actors import load_on_actors, uses_actors
 from jobs.index.compare import (
     ComparedCorpus,
@@ -29,7 +31,6 @@ from jobs.index.compare import (
     check_indexes,
     configured_corpora,
     index_entry,
-    job_configs,
     keeps_note,
     known_index,
     named_corpus,
@@ -74,7 +75,12 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
             raise _busy(storage)
         with work_folder() as folder:
             work = folder / "index"
-            built = _built(work, url, partial(index.build_in, work, given, existing))
+            try:
+                built = index.build_in(work, given, existing)
+            except RetrieverError as error:  # names the index in place of the folder, where it is none of the local disk
+                if isinstance(error.__cause__, OSError):
+                    raise
+                raise type(error)(error.code, error.line.replace(str(work), url)) from error
             if built.built:
                 # the data of the previous index stays until the next build, since it may be being copied
                 kept = _put(storage, work, lease, show) | ({str(old["data"])} if old else set())
@@ -83,16 +89,6 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
             return built
     finally:
         lease.release()
-
-
-def _built(work: Path, url: str, build: Callable[[], Built]) -> Built:
-    """Runs `build`; its errors name the index instead of the local folder, except errors of the local disk."""
-    try:
-        return build()
-    except RetrieverError as error:
-        if isinstance(error.__cause__, OSError):
-            raise
-        raise type(error)(error.code, error.line.replace(str(work), url)) from error
 
 
 def _busy(storage: S3Storage) -> RetrieverError:
@@ -138,7 +134,8 @@ def index(
     if not every:  # of the web alone
         return []
     index_builds(every)  # refuses contradictions before any work
-    corpora = [named_corpus(config, corpus)] if corpus else configured_corpora(job_configs(config))
+    arms = [] if corpus or config.ablate == AblateSettings() else [arm.config for arm in arms_of(config)]
+    corpora = [named_corpus(config, corpus)] if corpus else configured_corpora([config, *arms])
     if not corpora:
         words = "is missing, and the config names no corpus (corpus.path); give one, or name it there"
         raise ConfigError("argument", f"--corpus: {words}")
@@ -216,12 +213,11 @@ def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     return corpora
 
 
-class _IndexedCorpus:
+class _IndexedCorpus(ComparedCorpus):
     """A corpus, whose rows are read once, and the indexes that are to be of it."""
 
     def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
-        self._corpus, self._progress = corpus, progress
-        self._compared = ComparedCorpus(corpus, progress)
+        super().__init__(corpus, progress)
         self._checked: set[str] = set()  # places of indexes
 
     def build(self, config: Config) -> None:
@@ -229,10 +225,10 @@ class _IndexedCorpus:
         while missing := self.missing():
             folders = local_indexes(missing)
             for folder in folders:
-                words = f"index {folder}: there is none yet; it is built from {self._corpus.shown}"
-                event("index", words, index=folder, corpus=self._corpus.paths)
+                words = f"index {folder}: there is none yet; it is built from {self.corpus.shown}"
+                event("index", words, index=folder, corpus=self.corpus.paths)
             try:
-                built = built_of(config, self._corpus._replace(retrievers=missing), self._progress, replace=False)
+                built = built_of(config, self.corpus._replace(retrievers=missing), self.progress, replace=False)
             except RetrieverError as error:
                 if error.code != "run-held":
                     raise
@@ -245,7 +241,7 @@ class _IndexedCorpus:
     def missing(self) -> dict[str, RetrieverSettings]:
         """Returns the retrievers of indexes that are not there; checks the other indexes."""
         missing = {}
-        for name, settings in self._corpus.retrievers.items():
+        for name, settings in self.corpus.retrievers.items():
             (build,) = index_builds({name: settings}).builds
             if build.place in self._checked:
                 continue
@@ -254,9 +250,9 @@ class _IndexedCorpus:
                 continue
             self._checked.add(build.place)
             if known.note is None:
-                words = f"was not built by dmqr index, so whether it is of {self._corpus.shown} is not known"
+                words = f"was not built by dmqr index, so whether it is of {self.corpus.shown} is not known"
                 event("warning", f"{known.shown}: {words}", logging.WARNING)
-            elif (source := self._compared.check(known.shown, known.note)) is not None:
+            elif (source := self.check(known.shown, known.note)) is not None:
                 known.put_source(source)
         return missing
 
@@ -264,7 +260,7 @@ class _IndexedCorpus:
         """Waits while another process builds one of the indexes."""
         for folder in folders:
             while index_entry(folder) is None and _is_being_built(folder):
-                self._progress.phase(f"index {folder}: another process builds it; waiting")
+                self.progress.phase(f"index {folder}: another process builds it; waiting")
                 time.sleep(WAIT_SECONDS)
 
 

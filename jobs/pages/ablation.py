@@ -165,7 +165,7 @@ def closing_values(ablation: ComparedArms) -> dict[str, Any]:
         "run_id": ablation.folder.record["run_id"],
         "folder": ablation.folder.storage.root,
         "arms": ablation.folder.record["ablation"]["arms"],
-        "work": ablation.saving.values(),
+        "work": ablation.saving._asdict(),
         "guards": arm_guards(ablation.folder),
         "costs": ablation.costs,
         "gates": ablation.gates,

@@ -22,8 +22,8 @@ from jobs.measure.judged import judge_models
 from jobs.measure.measures import title
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.runs.folder import REPORT, RunFolder
-from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
+from jobs.runs.saving import saving_of_run
 from jobs.runs.sums import (
     Selected,
     by_reason,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -45,10 +46,7 @@ def exactly(value: float) -> Amount:
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """Returns the sum."""
-    result = NOTHING
-    for amount in amounts:
-        result = result.plus(amount)
-    return result
+    return reduce(Amount.plus, amounts, NOTHING)
 
 
 def of_others(sample: Sequence[float], count: float, most: float) -> Amount:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
 from cluster.storage import open_storage
 from jobs.chain.store.files import Space, StoreFiles, read_range
-from jobs.store.contents import abouts, stored_spaces
+from jobs.store.contents import StoredSpace, abouts, stored_spaces
 
 NEW, NO_STORE = "new queries", "there is no store"
 PROMPT, REQUEST, DECODING, MODEL = "another prompt", "another strategy", "other decoding or values", "another model"
@@ -25,39 +26,30 @@ _IDS = pa.schema([("query_id", pa.string())])
 _REQUESTS = pa.schema([("query_id", pa.string()), ("request", pa.string()), ("prompt_hash", pa.string())])
 
 
-class _Known(NamedTuple):
-    """A space that the store holds, with what made its rows, and the files that are read."""
-
-    space: Space
-    about: Mapping[str, Any]
-    names: Sequence[str]
-
-
 class StoredQueries:
     """What the store holds of queries."""
 
     def __init__(self, files: StoreFiles, own: Mapping[Space, Mapping[str, Any]]) -> None:
         """Reads nothing yet; `files` are those of the job, `own` its spaces with what they are about."""
         self._files, self._own = files, own
-        self._known: dict[str, list[_Known]] = {}
 
     def keeps(self, kind: str) -> bool:
         """Returns whether the job keeps spaces of a kind."""
         return bool(self._files.root) and any(space.kind == kind for space in self._own)
 
-    def spaces(self, kind: str) -> list[_Known]:
-        """Returns the spaces of a kind, those of the job first."""
-        if not self._known and self._files.root:
-            storage = open_storage(self._files.root)
-            stored = sorted(stored_spaces(storage), key=lambda stored: stored.space not in self._own)
-            about = abouts(storage, [one.space for one in stored])
-            for one in stored:
-                self._known.setdefault(one.space.kind, []).append(_Known(one.space, about[one.space], one.read))
-        return self._known.get(kind, [])
+    @cached_property
+    def spaces(self) -> list[StoredSpace]:
+        """The spaces of the store, those of the job first."""
+        spaces = stored_spaces(open_storage(self._files.root)) if self._files.root else []
+        return sorted(spaces, key=lambda stored: stored.space not in self._own)
 
-    def of_file(self, known: _Known, name: str, schema: pa.Schema) -> pa.Table:
+    @cached_property
+    def _abouts(self) -> dict[Space, dict[str, Any]]:
+        return abouts(open_storage(self._files.root), [stored.space for stored in self.spaces])
+
+    def of_file(self, space: Space, name: str, schema: pa.Schema) -> pa.Table:
         """Returns columns of one file of a space."""
-        return read_range(open_storage(self._files.root), f"{known.space.folder}/{name}", schema=schema)
+        return read_range(open_storage(self._files.root), f"{space.folder}/{name}", schema=schema)
 
     def why(self, kind: str, ids: Collection[str], prompts: Collection[tuple[str, str]] = ()) -> Counter[str]:
         """Returns why queries miss something of a kind of space; of completions, requests of these `prompts`."""
@@ -78,13 +70,13 @@ class StoredQueries:
         """Returns query_id -> why something is missing, of those of which the store has something that counts."""
         found: dict[str, str] = {}
         names = {name for name, _ in prompts}
-        for known in self.spaces(kind):
+        for stored in (stored for stored in self.spaces if stored.space.kind == kind):
             if not (left := sorted(set(ids) - found.keys())):
                 break
-            is_own = known.space in self._own
+            is_own = stored.space in self._own
             schema = _REQUESTS if is_own and kind == "completions" else _IDS
-            for row in replace(files, names={known.space: known.names}).rows(known.space, schema, left).to_pylist():
-                reason = self._other(known)
+            for row in replace(files, names={stored.space: stored.read}).rows(stored.space, schema, left).to_pylist():
+                reason = self._other(stored.space)
                 if is_own and kind == "completions":
                     same = (row["request"], row["prompt_hash"]) in prompts
                     reason = DECODING if same else PROMPT if row["request"] in names else REQUEST
@@ -94,12 +86,12 @@ class StoredQueries:
                 found[row["query_id"]] = reason
         return found
 
-    def _other(self, known: _Known) -> str:
+    def _other(self, space: Space) -> str:
         """Returns how a space that is not the job's differs from its own."""
-        if known.space.kind != "lists":
-            return MODEL if known.space.kind == "completions" else RERANKER
-        own = [about for space, about in self._own.items() if space.kind == "lists"]
-        same = [about for about in own if about.get("retriever") == known.about.get("retriever")]
+        if space.kind != "lists":
+            return MODEL if space.kind == "completions" else RERANKER
+        own = [about for known, about in self._own.items() if known.kind == "lists"]
+        same = [about for about in own if about.get("retriever") == self._abouts[space].get("retriever")]
         if not same:
             return RETRIEVER
-        return DEPTH if any(about.get("index") == known.about.get("index") for about in same) else INDEX
+        return DEPTH if any(about.get("index") == self._abouts[space].get("index") for about in same) else INDEX

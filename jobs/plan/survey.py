@@ -42,6 +42,7 @@ from jobs.plan.work import COUNTED, Component, WorkPart, component_of
 from jobs.plan.workers import LookingGate, LookingRetrieve, LookingScore, Seen, StoredAnswers, is_here
 from jobs.run.job import Job
 from jobs.run.planning.sample import PlannedQueries
+from jobs.runs.reading import spread
 from jobs.tables import SHARD, unnested
 
 LOOKED = 100_000  # queries of a job: of more, some are looked at, of shards that are evenly chosen
@@ -98,12 +99,12 @@ class Survey:
         self._shards, self._looked = len(pending), list[_Looked]()
         self._joins = any(search.together for search in job.compiled.work.searches)
         most = LOOKED_WITHOUT_STORE if self.store is NO_STORE and not done else LOOKED
-        chosen = pending if self.left <= most else [pending[place] for place in _evenly(len(pending), SHARDS)]
+        chosen = pending if self.left <= most else spread(pending, SHARDS)
         with ExitStack() as stack:
             meters = self._meters(job, queries, pools, stack)
             for number, shard in enumerate(chosen, start=1):
                 phase(f"looking for what is missing: shard {number:,} of {len(chosen):,}")
-                self._look(meters, shard, most if chosen is pending else most // len(chosen), -(-FOLLOWED // len(chosen)))
+                self._look(meters, shard, most if self.left <= most else most // len(chosen), -(-FOLLOWED // len(chosen)))
 
     def looked(self, stage: str) -> int:
         """Returns how many queries were looked at in a stage."""
@@ -182,9 +183,9 @@ class Survey:
         seen, (_, read), *others = self.seen, *meters
         row = {"shard": [shard.number], "key": [shard.key], "row_group": [shard.row_group]}
         table = read(pa.table(row, schema=SHARD))
-        table = table.take(pa.array(_evenly(table.num_rows, most), pa.int64()))
+        table = table.take(pa.array(spread(range(table.num_rows), most), pa.int64()))
         ids: list[str] = table.column("query_id").to_pylist()
-        followed = {ids[place] for place in _evenly(len(ids), follow)}
+        followed = set(spread(ids, follow))
         known, ends = dict.fromkeys(ids, self.unseen[0]), list[pa.Table]()
         for at, meter in others:
             if at == _RETRIEVE:
@@ -193,7 +194,9 @@ class Survey:
             else:
                 goes_on = {query_id for query_id in ids if known[query_id] > at}
                 goes_on |= seen.typeless if at == _REWRITE else set()
-            table = meter(_parted(table, goes_on, ends))
+            chosen = pc.is_in(table.column("query_id"), pa.array(sorted(goes_on), pa.string()))
+            ends.append(table.filter(pc.invert(chosen)))
+            table = meter(table.filter(chosen).combine_chunks())
             missing = seen.take()
             self.lacking[COSTED[at]] |= missing
             # of these more may be missing in the stage itself: where an answer says what else is asked, or searched
@@ -221,21 +224,8 @@ def _counted(ids: Sequence[str], known: Mapping[str, int], followed: Collection[
     return _Looked(np.array([known[one] for one in ids]), np.array([one in followed for one in ids], dtype=bool), *arrays)
 
 
-def _parted(table: pa.Table, goes_on: Collection[str], ends: list[pa.Table]) -> pa.Table:
-    """Returns the queries that go on; adds the others to `ends`."""
-    chosen = pc.is_in(table.column("query_id"), pa.array(sorted(goes_on), pa.string()))
-    ends.append(table.filter(pc.invert(chosen)))
-    return table.filter(chosen).combine_chunks()
-
-
 def _away(work: SharedWork) -> str:
     """Returns why what depends on documents is not looked up; "": it is."""
     opened = [work.retrievers[key] for key in sorted({answer.documents for answer in work.answers})]
     away = [one.name for one in opened if not is_here(one.name, one.settings)]
     return f"the index of {away[0]} lies on S3, and there is no copy on this machine" if away else ""
-
-
-def _evenly(number: int, count: int) -> list[int]:
-    """Returns places among so many, `count` at most, evenly chosen."""
-    count = min(number, count)
-    return [(2 * place + 1) * number // (2 * count) for place in range(count)]

@@ -74,12 +74,11 @@ class Tokens:
         """Returns stored answers to requests of a name, of some files of an engine's space, that have tokens."""
         assert part.engine is not None
         name = part.task.step.name if isinstance(part.task, LlmTask) else part.task.name if part.task else ""
-        found: list[dict[str, Any]] = []
-        for known in self._stored.spaces("completions"):
-            for file in known.names if known.space == Space("completions", part.engine.space) else ():
-                if len(found) < STORED_ANSWERS:
-                    rows = self._stored.of_file(known, file, _ROWS).to_pylist()
-                    found += [row for row in rows if row["request"] == name and row["prompt_tokens"]]
+        space, found = Space("completions", part.engine.space), list[dict[str, Any]]()
+        for file in (file for stored in self._stored.spaces if stored.space == space for file in stored.read):
+            if len(found) < STORED_ANSWERS:
+                rows = self._stored.of_file(space, file, _ROWS).to_pylist()
+                found += [row for row in rows if row["request"] == name and row["prompt_tokens"]]
         return found[:STORED_ANSWERS]
 
     def _prompts(

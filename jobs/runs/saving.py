@@ -1,30 +1,72 @@
-"""How much work the arms of an ablation have saved by sharing it."""
+"""What is saved: by a gate the rewriting of some queries, and by the arms of an ablation what they share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from jobs.counts import QUANTITIES, cost_quantity, cost_stages
+from cluster.costs import START_UP, stage_sums
+from cluster.prices import Prices
+from jobs.counts import QUANTITIES, GateQueries, cost_quantity, cost_stages
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
+from jobs.terminal.formats import count, money, percent
 
 
-@dataclass(frozen=True)
-class Saving:
+class GateSaving(NamedTuple):
+    """What a gate has saved, at the mean cost of a query that was rewritten. None: it is not known."""
+
+    sure: int  # queries that were not rewritten
+    unsure: int  # queries that were
+    requests: float | None  # to the LLM, that were not needed; None where no query was rewritten
+    usd: float | None  # None without prices, too, and where all answers came from the store
+
+    @property
+    def words(self) -> str:
+        """Returns it in words."""
+        queries = self.sure + self.unsure
+        share = f" ({percent(self.sure / queries)})" if queries else ""
+        words = f"{count(self.sure)} of {count(queries)} queries{share} not rewritten"
+        if self.requests:
+            usd = "" if self.usd is None else f" and {money(self.usd)}"
+            words += f", which saves about {count(self.requests)} requests{usd}"
+        return words
+
+
+def gate_saving(counts: Mapping[str, int], requests: float, usd: float | None) -> GateSaving | None:
+    """Returns what a gate has saved, by the counts of a run or arm; None where no query came to one.
+
+    `requests` are those that its queries needed, and `usd` is what these cost.
+    """
+    sure, unsure = (counts.get(GateQueries(verdict).key, 0) for verdict in ("sure", "unsure"))
+    if not sure + unsure:
+        return None
+    if not unsure:
+        return GateSaving(sure, unsure, None, None)
+    return GateSaving(sure, unsure, sure * requests / unsure, None if usd is None else sure * usd / unsure)
+
+
+def saving_of_run(run: RunFolder, prices: Prices | None) -> GateSaving | None:
+    """Returns what the gate of a run has saved; None without a gate."""
+    parts = {key: sums for key, sums in run.spent.get("rewrite", {}).items() if not key.startswith(START_UP)}
+    sums = stage_sums({"rewrite": parts})
+    made, reused = sums.get("requests", 0), sums.get("reused", 0)
+    usd = None
+    if prices is not None and made:
+        billed = run.bill(prices)
+        usd = sum(billed.of("rewrite", key, one) for key, one in parts.items()) * (made + reused) / made
+    return gate_saving(run.counts, made + reused, usd)
+
+
+class Saving(NamedTuple):
     """Work by its kind: of all arms, each alone, and of the ablation.
 
     `executed` has each distinct request, search and pair once; `reused` of them were taken from the store.
     """
 
-    naive: Mapping[str, int]
-    executed: Mapping[str, int]
-    reused: Mapping[str, int]
-
-    def values(self) -> dict[str, Any]:
-        """Returns it as JSON-able values."""
-        return {"naive": dict(self.naive), "executed": dict(self.executed), "reused": dict(self.reused)}
+    naive: dict[str, int]
+    executed: dict[str, int]
+    reused: dict[str, int]
 
 
 def saved(run: RunFolder) -> Saving:

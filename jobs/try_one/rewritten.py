@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -41,15 +40,10 @@ def rewritten(queries: Sequence[str], loaded: LoadedConfig, report_phase: Phase)
     rows = [loaded.query_row(query) for query in ([queries] if isinstance(queries, str) else queries)]
     distinct = {row["query_id"]: row for row in rows}
     made = {row["query_id"]: row for row in loaded.rewrite(list(distinct.values()), report_phase).to_pylist()} if rows else {}
-    return {
-        name: _table(name, list(distinct.values()) if name == "costs" else rows, made)
-        for name in ("rewrites", "errors", "costs")
-    }
-
-
-def _table(name: str, rows: Sequence[Mapping[str, Any]], made: Mapping[str, Mapping[str, Any]]) -> pa.Table:
-    """Returns the nested rows of a column, flat."""
-    flat = [
-        {"query": row["query"], "query_id": row["query_id"]} | entry for row in rows for entry in made[row["query_id"]][name]
-    ]
-    return pa.Table.from_pylist(flat, pa.schema([("query", pa.string()), *STORED[name]]))
+    tables, asked = {}, [{"query": row["query"], "query_id": row["query_id"]} for row in rows]
+    once = {row["query_id"]: row for row in asked}
+    for name in ("rewrites", "errors", "costs"):
+        of_table = once.values() if name == "costs" else asked
+        flat = [row | entry for row in of_table for entry in made[row["query_id"]][name]]
+        tables[name] = pa.Table.from_pylist(flat, pa.schema([("query", pa.string()), *STORED[name]]))
+    return tables

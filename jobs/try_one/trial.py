@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import compress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +26,9 @@ from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
 from cluster.storage.copies import work_folder
+from jobs.chain.completions import CompletionRecord
 from jobs.chain.cuts import cuts_of
+from jobs.chain.engines import Engines
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
@@ -38,10 +41,10 @@ from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.outcome import NOTHING, Given, Row, Trial, check_utf8, document_counts, tried_row
-from jobs.try_one.requests import TracedEngines
 from retrievers.retriever import DocumentStore
 from retrievers.union.documents import all_documents
 from retrievers.web.hits import indexed_text
+from rewriters.engines import Request
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
 from rewriters.strategy import searched_as_one
@@ -50,6 +53,28 @@ REWRITE = "rewrite"
 SIMILAR = 3  # recorded queries that are named where one is not recorded
 _COMPARED = 5000  # recorded queries, at most, that are compared with it: a tenth of a second
 Phase = Callable[[str], object]
+_COSTS = ("model", "tier", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
+
+
+class _TracedEngines(Engines):
+    """Answers requests as a run does, and adds each with its answer and its costs to `trace`."""
+
+    def __init__(self, trace: list[Row], *settings: Any) -> None:
+        super().__init__(*settings)
+        self._trace = trace
+
+    def cost(self, request: Request, one: CompletionRecord) -> Row:
+        spent, completion = super().cost(request, one), one.completion
+        self._trace.append(
+            {
+                "request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash,
+                "schema": request.sent_schema, "decoding": dict(request.decoding), "sample": request.sample,
+                "answer": completion.text, "finish_reason": completion.finish_reason, "error": completion.error_reason,
+                "message": completion.error_message, "document": request.document,
+                **{name: spent[name] for name in _COSTS}, "reused": bool(spent["reused"]),
+            }
+        )  # fmt: skip
+        return spent
 
 
 class LoadedConfig(AbstractContextManager["LoadedConfig"]):
@@ -85,12 +110,11 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
             store = NO_STORE
             self.warnings = (*self.warnings, f"{error.line} (nothing is taken from the store)")
         chain = job.stages(InProcessSession(job.pools).pools, 1, store)
-        self._stages = [self._traced(stage) for stage in chain[1:]]  # without the one that reads the log
-
-    def _traced(self, stage: Stage) -> Stage:
-        """Returns a stage that notes its requests to LLMs."""
-        job = replace(stage.settings["job"], engines=partial(TracedEngines, self._requests))
-        return replace(stage, settings={**stage.settings, "job": job})
+        traced = partial(_TracedEngines, self._requests)
+        self._stages = [
+            replace(stage, settings={**stage.settings, "job": replace(stage.settings["job"], engines=traced)})
+            for stage in chain[1:]  # without the one that reads the log
+        ]
 
     def __exit__(self, *_: object) -> None:
         """Closes the workers and removes the temporary folder."""
