@@ -76,39 +76,28 @@ def leave(configs: Sequence[Config]) -> None:
     """Leaves the indexes as they are, to be refused where one is missing (`Ready`)."""
 
 
-def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
+def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str | None = None) -> Prepared:
     """Returns a checked job with the run's name: inputs and output are checked, the cheapest first; no table is written.
 
-    `ready` may build indexes that are missing.
+    `ready` may build indexes that are missing. Of a job for single queries (`try`) `folder` replaces the output, and neither
+    log nor judgements are read.
 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
-    check_notify(config.notify)
-    files = log_files(config.log)
+    files, judgements = list[LogFile](), None
+    if folder is None:
+        check_notify(config.notify)
+        files = log_files(config.log)
     rewriting = read_rewriting(config)
-    check_log(files, log_columns(config, rewriting))
-    judgements = named_judgements(config)
-    if config.evaluate.answers:
-        read_answers(config.evaluate.answers, config.evaluate.key)
-    check_writable(open_storage(config.output), "output")
-    if config.own_store is not None:
-        check_writable(open_storage(config.own_store), "store")
-    return replace(_prepare(config, config_path, config.output, rewriting, ready), files=files, judgements=judgements)
-
-
-def check_shared_store(config: Config) -> None:
-    """Checks that all nodes of the connected cluster see the store, where it is not beside the runs."""
-    if config.own_store is not None:
-        check_shared(open_storage(config.own_store), "store")
-
-
-def prepare_query(config: Config, config_path: str, folder: str, ready: Ready = leave) -> Prepared:
-    """Returns a checked job for a single query (`try`): `folder` replaces the output; log and judgements are not read."""
-    return _prepare(config, config_path, folder, read_rewriting(config), ready)
-
-
-def _prepare(config: Config, config_path: str, output: str, rewriting: Rewriting, ready: Ready) -> Prepared:
+    if folder is None:
+        check_log(files, log_columns(config, rewriting))
+        judgements = named_judgements(config)
+        if config.evaluate.answers:
+            read_answers(config.evaluate.answers, config.evaluate.key)
+        check_writable(open_storage(config.output), "output")
+        if config.own_store is not None:
+            check_writable(open_storage(config.own_store), "store")
     config = with_given_lists(with_precisions(config, requested_pools(config, engines=opened_engines(config, rewriting.pool))))
     prices = read_prices(config, config_path)
     ready([config])
@@ -126,14 +115,14 @@ def _prepare(config: Config, config_path: str, output: str, rewriting: Rewriting
     return Prepared(
         config=config,
         config_file=str(Path(config_path).absolute()),
-        files=[],
+        files=files,
         columns=log_columns(config, rewriting),
         identity=identified_by,
         engine=engine_settings,
         indexes=indexes,
-        judgements=None,
+        judgements=judgements,
         prices=prices,
-        output=open_storage(output),
+        output=open_storage(folder or config.output),
         run_id=run_id(config, identified_by),
         facts=facts,
         rewriting=rewriting,
@@ -143,6 +132,12 @@ def _prepare(config: Config, config_path: str, output: str, rewriting: Rewriting
         states={index.place: states[index.name] for index in searched if index.name in states},
         steps=steps,
     )
+
+
+def check_shared_store(config: Config) -> None:
+    """Checks that all nodes of the connected cluster see the store, where it is not beside the runs."""
+    if config.own_store is not None:
+        check_shared(open_storage(config.own_store), "store")
 
 
 def read_prices(config: Config, config_path: str) -> Prices | None:

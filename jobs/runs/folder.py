@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from cluster.costs import Totals, add_totals
 from cluster.errors import ConfigError
 from cluster.prices import Prices
-from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan
+from cluster.run.shards import SUCCESS, Plan, committed_tables, manifests, read_plan
 from cluster.storage import Storage, open_storage, remote
 from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
@@ -74,11 +74,6 @@ def sample_logs(output: Storage) -> Iterator[str]:
             yield from (entry.key for entry in output.list(folder) if _SAMPLE_LOG.fullmatch(entry.name))
 
 
-def query_files(storage: Storage) -> list[str]:
-    """Returns the keys of the files of `queries/` of a run, by what lies there: a plan may be gone, or not written yet."""
-    return [entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet")]
-
-
 def _parsed(data: bytes | None) -> dict[str, Any]:
     try:
         values = json.loads(data or b"{}")
@@ -97,13 +92,6 @@ class RunFolder:
     manifests: list[Committed]  # in order of shard
     tally: Tally  # of these
     finished: bool
-
-    @classmethod
-    def of(
-        cls, storage: Storage, record: dict[str, Any], plan: Plan, committed: Iterable[Manifest], *, finished: bool
-    ) -> RunFolder:
-        """Returns the run with what is kept of these manifests."""
-        return cls(storage, record, plan, *kept(committed), finished)
 
     @cached_property
     def config(self) -> Config:
@@ -221,7 +209,7 @@ def open_run(path: str) -> RunFolder:
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
         )
     values = stored_json(storage, "run.json")
-    run = RunFolder.of(storage, values, plan, manifests(storage), finished=finished)
+    run = RunFolder(storage, values, plan, *kept(manifests(storage)), finished)
     try:
         _ = run.config, values["run_id"], values["status"]
     except (KeyError, ValidationError) as error:

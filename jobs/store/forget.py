@@ -24,7 +24,7 @@ from jobs.chain.store.files import read_range
 from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import milliseconds
-from jobs.runs.folder import find_runs, query_files, sample_logs
+from jobs.runs.folder import find_runs, sample_logs
 from jobs.store.compact import drop_forgotten
 from jobs.store.contents import stored_spaces
 from jobs.store.maintainer import Check, maintaining
@@ -129,7 +129,10 @@ def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) ->
     wanted = pa.array(sorted(query_ids), pa.string())
     for folder, _ in find_runs(output):
         storage = open_storage(output.url(folder))
-        if any(_has_queries(storage, key, wanted, words) for key in query_files(storage)):
+        keys = (
+            entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet")
+        )  # with a plan or without
+        if any(_has_queries(storage, key, wanted, words) for key in keys):
             yield storage.root
     for key in sample_logs(output):
         with output.open(key) as file:

@@ -34,7 +34,7 @@ from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
-from jobs.job.prepare import Ready, leave, prepare_query
+from jobs.job.prepare import Ready, leave, prepare
 from jobs.job.searched import searched_indexes
 from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
@@ -98,7 +98,7 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         self._tried = 0
         with ExitStack() as stack:
             folder = str(stack.enter_context(work_folder()))
-            self._prepared = prepare_query(config, config_file, folder, ready)
+            self._prepared = prepare(config, config_file, ready, folder)
             given.check(self._prepared.columns, config_file)
             job = run_of(self._prepared)
             job.check_engines()

@@ -21,6 +21,7 @@ from jobs.measure.judged_rows import fuse_original
 from jobs.measure.measures import MEASURES
 from jobs.measure.notes import table_notes
 from jobs.runs.folder import RunFolder
+from jobs.runs.tally import kept
 from jobs.tables import STORED
 from retrievers.settings import FuseSettings
 from tests.support.jobs.measures_by_hand import by_hand
@@ -77,7 +78,7 @@ def folder(storage: Storage, **config: dict[str, Any]) -> RunFolder:
     )
     parts = CONFIG | {key: CONFIG.get(key, {}) | values for key, values in config.items()}
     done = list(manifests(storage))
-    return RunFolder.of(storage, {"config": parts, "status": "working"}, plan, done, finished=len(done) == 3)
+    return RunFolder(storage, {"config": parts, "status": "working"}, plan, *kept(done), len(done) == 3)
 
 
 @pytest.fixture
