@@ -353,13 +353,13 @@ def store_forget(
         dmqr store forget configs/quickstart.yaml "a query" --dry-run
     """
     from jobs.pages.upkeep import forgotten_page, holding_runs
-    from jobs.store.forget import WhatToForget, forget
+    from jobs.store.forget import forget
 
     if own and all:
         raise ConfigError("argument", "own: leaves what --all takes; give one")
     storage, output, _ = _stored(os.fspath(store), settings, date)
-    what = WhatToForget(query, context, "none" if own else "all" if all else "some")
-    forgotten = forget(storage, what, output, dry_run=dry_run)
+    others = "none" if own else "all" if all else "some"
+    forgotten = forget(storage, query, output, context=context, others=others, dry_run=dry_run)
     values = {
         "store": storage.root, "query_id": forgotten.query_id, "others": sorted(forgotten.others),
         "rows": dict(forgotten.rows), "files": forgotten.files, "runs": forgotten.runs, "dry_run": dry_run,

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,22 +25,11 @@ from jobs.chain.store.layout import milliseconds
 from jobs.runs.folder import find_runs, sample_logs
 from jobs.store.compact import drop_forgotten
 from jobs.store.contents import stored_spaces
-from jobs.store.maintainer import Check, maintaining
+from jobs.store.maintainer import maintaining
 from jobs.store.words import QueryWords
 from rewriters.normalise import query_id
 
 MOST_OTHERS = 100  # other queries that may go with one, unless it is said that all may
-
-
-class WhatToForget(NamedTuple):
-    """A query, in any form, after earlier turns (`context`), and how much goes with it.
-
-    `others`: "some": other queries whose rows have its words go with it if they are few; "all": whatever they are; "none".
-    """
-
-    query: str
-    context: str | None = None
-    others: str = "some"
 
 
 @dataclass
@@ -63,26 +50,55 @@ class Forgotten:
 
 
 def forget(
-    storage: Storage, what: WhatToForget, output: Storage | None, *, dry_run: bool = False, now: Callable[[], float] = time.time
+    storage: Storage,
+    query: str,
+    output: Storage | None,
+    *,
+    context: str | None = None,
+    others: str = "some",
+    dry_run: bool = False,
+    now: Callable[[], float] = time.time,
 ) -> Forgotten:
-    """Forgets a query, or with `dry_run` tells what would go; `output` is where runs are that may hold it.
+    """Forgets a query, in any form and after earlier turns (`context`), or with `dry_run` tells what would go.
+
+    `output` is where runs are that may hold it. Other queries whose rows have its words go with it if they are few; with
+    `others` "all" all of them, with "none" none.
 
     Raises:
         ConfigError: The query has no word, or many other queries have its words.
         HeldError: Another process maintains the store.
     """
-    words = QueryWords(what.query)
+    words = QueryWords(query)
     if not words.normal:
         raise ConfigError("argument", "QUERY: has no word; give the query that shall be forgotten, in quotes")
-    gone = Forgotten(query_id(what.query, what.context))
+    gone, seen = Forgotten(query_id(query, context)), set[str]()
     with maintaining(storage, dry_run=dry_run) as check:
-        look = partial(_others, storage, what, words, set[str](), check)
-        gone.others = look() - {gone.query_id}
-        marks = dict.fromkeys(gone.query_ids, milliseconds(now())) if dry_run else _marked(storage, what, gone, look, now)
+
+        def look() -> None:
+            for key, texts in _files_with_texts(storage) if others != "none" else ():
+                if key not in seen:
+                    check()
+                    seen.add(key)
+                    with suppress(FileNotFoundError):  # merged with others since, and removed
+                        rows = read_range(storage, key, columns=["query_id", *texts])
+                        held = rows.column("query_id").filter(pa.array(words.held_by(rows, texts)))
+                        gone.others.update(set(held.to_pylist()) - {gone.query_id})
+
+        look()
+        if not dry_run and others == "some" and len(gone.others) > MOST_OTHERS:
+            what = f"rows of {len(gone.others):,} other queries have these words, too"
+            raise ConfigError("argument", f"QUERY: {what}; give --own to leave those, or --all to forget them all")
+        marked: set[str] = set()
+        while not dry_run and marked != gone.query_ids:
+            mark_forgotten(storage, gone.query_ids - marked, milliseconds(now()))
+            marked = gone.query_ids
+            look()  # into files that jobs have put meanwhile
+        known = dict.fromkeys(gone.query_ids, milliseconds(now())) if dry_run else forgotten_queries(storage)
+        marks = {name: at for name, at in known.items() if name in gone.query_ids}
         for one in stored_spaces(storage):
-            files, rows = drop_forgotten(storage, one, marks, check, dry_run=dry_run)
+            files, count = drop_forgotten(storage, one, marks, check, dry_run=dry_run)
             gone.files += files
-            gone.rows[one.space.kind] += rows
+            gone.rows[one.space.kind] += count
         if not dry_run:
             remove_earlier_marks(storage)
     if output is not None:
@@ -90,38 +106,11 @@ def forget(
     return gone
 
 
-def _marked(
-    storage: Storage, what: WhatToForget, gone: Forgotten, look: Callable[[], set[str]], now: Callable[[], float]
-) -> dict[str, int]:
-    """Marks the queries as forgotten, with those of files that jobs put meanwhile; returns query_id -> when."""
-    if what.others == "some" and len(gone.others) > MOST_OTHERS:
-        raise ConfigError(
-            "argument",
-            f"QUERY: rows of {len(gone.others):,} other queries have these words, too; give --own to leave those, or "
-            "--all to forget them all",
-        )
-    marked: set[str] = set()
-    while marked != gone.query_ids:
-        mark_forgotten(storage, gone.query_ids - marked, milliseconds(now()))
-        marked = gone.query_ids
-        gone.others |= look() - {gone.query_id}
-    return {name: at for name, at in forgotten_queries(storage).items() if name in marked}
-
-
-def _others(storage: Storage, what: WhatToForget, words: QueryWords, seen: set[str], check: Check) -> set[str]:
-    """Returns the queries of which files that were not `seen` yet hold the words; adds the files to those."""
-    query_ids: set[str] = set()
-    for one in stored_spaces(storage) if what.others != "none" else ():
-        texts = TEXTS.get(one.space.kind, ())
-        for key in (f"{one.space.folder}/{name}" for name in one.files if texts):
-            if key not in seen:
-                check()
-                seen.add(key)
-                with suppress(FileNotFoundError):  # merged with others since, and removed
-                    rows = read_range(storage, key, columns=["query_id", *texts])
-                    held = words.held_by(rows, list(texts))
-                    query_ids.update(rows.column("query_id").filter(pa.array(held)).to_pylist())
-    return query_ids
+def _files_with_texts(storage: Storage) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields the key of each file that may hold words of queries, and its columns of texts."""
+    for one in stored_spaces(storage):
+        if texts := TEXTS.get(one.space.kind):
+            yield from ((f"{one.space.folder}/{name}", texts) for name in one.files)
 
 
 def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) -> Iterable[str]:
@@ -129,9 +118,7 @@ def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) ->
     wanted = pa.array(sorted(query_ids), pa.string())
     for folder, _ in find_runs(output):
         storage = open_storage(output.url(folder))
-        keys = (
-            entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet")
-        )  # with a plan or without
+        keys = (entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet"))  # with a plan or without
         if any(_has_queries(storage, key, wanted, words) for key in keys):
             yield storage.root
     for key in sample_logs(output):

@@ -25,7 +25,7 @@ from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
-from jobs.store.forget import WhatToForget, forget
+from jobs.store.forget import forget
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
@@ -440,12 +440,12 @@ def test_the_log_of_a_sample_goes_when_it_is_finished(night: Callable[..., Job],
         planned(night("one", "limits.max_cost_usd=0.000001"), sample=3)
     (stopped,) = sample_logs()
     query = pq.read_table(stopped).column("query")[0].as_py()
-    told = forget(open_storage("runs/store"), WhatToForget(query), open_storage("runs"), dry_run=True)
+    told = forget(open_storage("runs/store"), query, open_storage("runs"), dry_run=True)
     assert str(stopped.absolute()) in (told.runs or [])
     paid = planned(night("one"), sample=3)["missing"]["sample"]
     assert paid["queries"] == 3
     assert sample_logs() == []
-    told = forget(open_storage("runs/store"), WhatToForget(query), open_storage("runs"))
+    told = forget(open_storage("runs/store"), query, open_storage("runs"))
     assert paid["folder"] in (told.runs or [])
     asked = len(llm.bodies)
     assert planned(night("one"), sample=20)["missing"]["sample"]["queries"] == 10  # it is missing again
@@ -456,7 +456,7 @@ def test_the_log_of_a_sample_goes_when_it_is_finished(night: Callable[..., Job],
 @pytest.mark.slow
 def test_what_is_too_old_or_forgotten_is_not_called_new(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     run_in_process(night("one"))
-    forget(open_storage("runs/store"), WhatToForget(QUERIES[0], others="none"), None)
+    forget(open_storage("runs/store"), QUERIES[0], None, others="none")
     log([*QUERIES, *NEW])
     known, now = len(QUERIES) - 1, time.time
     why = planned(night("two"))["missing"]["kinds"]["pairs"]["why"]

@@ -18,7 +18,7 @@ from jobs.chain.store.facts import Scored, StoredScores
 from jobs.chain.store.files import Space, open_store
 from jobs.store import forget as forgetting
 from jobs.store.compact import GRACE_SECONDS, compact
-from jobs.store.forget import Forgotten, WhatToForget, forget
+from jobs.store.forget import Forgotten, forget
 from rewriters.normalise import normalise, query_id
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import QUERIES, Nights
@@ -30,8 +30,7 @@ SECRET = "Zwergohreule  im Garten"  # words that stand nowhere else
 
 
 def forgotten(store: Path, query: str, **more: Any) -> Forgotten:
-    what = {name: more.pop(name) for name in ("context", "others") if name in more}
-    return forget(open_storage(str(store)), WhatToForget(query, **what), more.pop("output", None), **more)
+    return forget(open_storage(str(store)), query, more.pop("output", None), **more)
 
 
 def held_words(folder: Path, query: str) -> list[Path]:

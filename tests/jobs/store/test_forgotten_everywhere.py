@@ -16,7 +16,7 @@ from cluster.storage import open_storage
 from jobs.chain.stages.score import Score
 from jobs.store.collect import collect
 from jobs.store.compact import compact
-from jobs.store.forget import Forgotten, WhatToForget, forget
+from jobs.store.forget import Forgotten, forget
 from rewriters.normalise import normalise, query_id
 from tests.support.cluster.s3_server import S3Server, connect
 from tests.support.jobs.nights import QUERIES, Nights, log, results
@@ -81,7 +81,7 @@ def test_forgotten_means_forgotten(
     def forgetting(self: Score, table: pa.Table) -> pa.Table:
         """The query is forgotten while another night, which asks in other words, is under way with it."""
         if not told:
-            told.append(forget(storage, WhatToForget(SECRET.upper()), output))
+            told.append(forget(storage, SECRET.upper(), output))
         return score(self, table)
 
     with monkeypatch.context() as patch:
@@ -121,7 +121,7 @@ def test_runs_on_s3_that_hold_it_are_named(nights: Nights, s3: S3Server) -> None
     log(QUERIES)
     nights.run("two", f"output={address}")
     store = open_storage(output.url("store"))
-    (held_by,) = forget(store, WhatToForget(SECRET), output).runs or []
+    (held_by,) = forget(store, SECRET, output).runs or []
     assert held_by.startswith(f"{address}/small-one-")
-    assert forget(store, WhatToForget("Uhu and the moon"), output).runs == []
-    assert forget(store, WhatToForget(SECRET), None).runs is None
+    assert forget(store, "Uhu and the moon", output).runs == []
+    assert forget(store, SECRET, None).runs is None

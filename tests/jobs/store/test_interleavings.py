@@ -26,7 +26,7 @@ from jobs.chain.store.forgotten import forgotten_queries
 from jobs.chain.store.layout import milliseconds
 from jobs.store.compact import compact_space, drop_forgotten, remove_replaced
 from jobs.store.contents import stored_spaces
-from jobs.store.forget import WhatToForget, forget
+from jobs.store.forget import forget
 from rewriters.engines import Completion
 from rewriters.normalise import query_id
 from tests.support.jobs.stored import ABOUT, asked
@@ -315,7 +315,7 @@ class Interleaving:
                 names = [left[0], *(query for query, words in HOLDERS.items() if words == left[0])]
                 for name in names:  # the holder may go with it
                     self._begun.setdefault(name, (self.turns.now, self.turns.steps))
-                told = forget(self.storage, WhatToForget(left[0]), None, now=lambda: self.turns.now / 1000)
+                told = forget(self.storage, left[0], None, now=lambda: self.turns.now / 1000)
                 for name in names:
                     surely, step = self._begun.pop(name)
                     surely = surely if query_id(name) in told.query_ids else 0
@@ -360,7 +360,7 @@ class Interleaving:
             key: one.completion.text for key, one in found.items()
         }
         for query in FORGOTTEN:  # once more, since jobs that worked meanwhile may have put rows of others with its words
-            forget(self.storage, WhatToForget(query), None, now=lambda: self.turns.now / 1000)
+            forget(self.storage, query, None, now=lambda: self.turns.now / 1000)
         kept = self._rows()
         assert not [row for row in kept if any(query in f"{row['prompt']} {row['text']}" for query in FORGOTTEN)]
         assert {query_id(query) for query in QUERIES} - {row["query_id"] for row in kept} <= {

@@ -6,7 +6,7 @@ from cluster.storage import open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.store.collect import collect
 from jobs.store.compact import compact
-from jobs.store.forget import WhatToForget, forget
+from jobs.store.forget import forget
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.stored import found, opened, put, texts
 
@@ -32,6 +32,6 @@ def test_a_store_on_s3(s3: S3Server) -> None:
     assert apart["get"] - together["get"] == 5  # of six files one is left
     assert {name: apart[name] for name in ("list", "put")} == {name: together[name] for name in ("list", "put")}
     assert found(early, QUERIES) == before
-    forget(storage, WhatToForget("query 3", others="none"), None)
+    forget(storage, "query 3", None, others="none")
     assert sorted(texts(store, QUERIES)) == sorted({*QUERIES} - {"query 3"})
     assert collect(storage, 86_400.0) == []
