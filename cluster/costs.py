@@ -199,11 +199,6 @@ def by_tier(sums: Mapping[str, Amount], tier: str | None) -> dict[str, Amount]:
     return {} if tier is None else {f"{name}{_TIER}{tier}": sums[name] for name in TOKENS if name in sums}
 
 
-def without_tiers(sums: Mapping[str, float]) -> dict[str, float]:
-    """Returns quantities without their parts by tier."""
-    return {name: value for name, value in sums.items() if _TIER not in name}
-
-
 def tokens_of(sums: Mapping[str, float], tier: str) -> dict[str, float]:
     """Returns the quantities that were billed by a tier."""
     end = f"{_TIER}{tier}"

@@ -168,7 +168,6 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
 
 
 def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
-    """Builds an index from Parquet files."""
     load = partial(load_on_actors, config) if one.encodes and uses_actors(config) else None
     with work_folder() as work:
         given = given._replace(folder=work, progress=shown_progress(progress, one.name), load=load)
@@ -257,7 +256,6 @@ class _IndexedCorpus(ComparedCorpus):
         return missing
 
     def _wait(self, folders: Iterable[str]) -> None:
-        """Waits while another process builds one of the indexes."""
         for folder in folders:
             while index_entry(folder) is None and _is_being_built(folder):
                 self.progress.phase(f"index {folder}: another process builds it; waiting")

@@ -150,7 +150,6 @@ def _one_without_gpu(request: PoolRequest) -> PoolRequest:
 
 
 def _encodes(retrievers: Mapping[str, RetrieverSettings]) -> bool:
-    """Returns whether a worker with these retrievers loads an encoder."""
     return any(one.encoder and one.encoder.loaded for one in all_indexed(retrievers).values())
 
 

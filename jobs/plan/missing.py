@@ -24,7 +24,7 @@ from jobs.plan.tokens import Tokens
 from jobs.plan.work import Component, WorkPart, work_of
 from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import Job
-from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.draft import PlannedQueries
 from jobs.runs.folder import open_run
 
 UNKEPT = "lists that are not kept"
@@ -89,7 +89,6 @@ def missing_of(
 def _values(
     stage: str, found: Collection[_Missing], looked: Survey, stored: StoredQueries, prices: Prices | None
 ) -> dict[str, Any]:
-    """Returns what is missing of a kind, as JSON-able values."""
     ids, is_whole = looked.why_ids(stage)
     why = stored.why(_SPACES[stage], ids, looked.seen.prompts) if stage in _SPACES else Counter[str]()
     if stage == "retrieve" and not stored.keeps("lists"):

@@ -21,8 +21,7 @@ from jobs.plan.missing import missing_of
 from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import planned_saving
 from jobs.run.job import Job, run_of
-from jobs.run.planning.draft import check_unfinished, draft_plan
-from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.draft import PlannedQueries, check_unfinished, draft_plan
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import tries_per_request
 from jobs.runs.tally import Tally, tally_of

@@ -25,23 +25,16 @@ from cluster.run.shards import Shard
 from cluster.run.stage import Stage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.pipeline import COSTED
-from jobs.chain.stages.gate import Gating
-from jobs.chain.stages.llm.generate import Generate
-from jobs.chain.stages.llm.grade import Grade
 from jobs.chain.stages.llm.iterate import Iterate
-from jobs.chain.stages.llm.judge import Judge
 from jobs.chain.stages.read import Read
-from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.stages.rewrite import Rewrite
-from jobs.chain.stages.score import Score
 from jobs.chain.stages.web.search_web import SearchWeb
 from jobs.chain.stages.write import Write
 from jobs.chain.store.files import NO_STORE
 from jobs.plan.amounts import Amount, exactly, of_others
 from jobs.plan.work import COUNTED, Component, WorkPart, component_of
-from jobs.plan.workers import LookingGate, LookingRetrieve, LookingScore, Seen, StoredAnswers, is_here
+from jobs.plan.workers import LOOKING, Seen, StoredAnswers, is_here
 from jobs.run.job import Job
-from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.draft import PlannedQueries
 from jobs.runs.reading import spread
 from jobs.tables import SHARD, unnested
 
@@ -51,8 +44,6 @@ SHARDS = 100  # that are looked at where not all queries are
 FOLLOWED = 2_000  # of these queries: those that go on to retrieval
 IDS = 2_000  # of queries of which something is missing, by which it is said why
 
-_LOOKING: dict[Any, Any] = {Gating: LookingGate, Retrieve: LookingRetrieve, Score: LookingScore}
-_ASKING = (Rewrite, Grade, Generate, Judge)
 _NOT_ENTERED: dict[Any, str] = {  # stages that search themselves, on which those behind them depend -> why they need it
     Iterate: "further rounds search anew", SearchWeb: "the web is asked where graded results do not suffice",
 }  # fmt: skip
@@ -169,14 +160,13 @@ class Survey:
         return meters
 
     def _looking(self, stage: Stage, queries: PlannedQueries) -> Stage:
-        """Returns a stage with a worker that looks."""
         settings, worker, seen = dict(stage.settings), stage.worker, self.seen
         work = replace(settings["job"].work, keep_lists=False)
         job = replace(settings["job"], work=work, engines=partial(StoredAnswers, seen), prices=None)
         settings["job"] = replace(job, run=queries.storage.root) if worker is Read else job
-        if worker in _LOOKING:
+        if worker in LOOKING:
             settings["seen"] = seen
-        return replace(stage, worker=_LOOKING.get(worker, worker), settings=settings)
+        return replace(stage, worker=LOOKING.get(worker, worker), settings=settings)
 
     def _look(self, meters: Meters, shard: Shard, most: int, follow: int) -> None:
         """Looks at `most` queries of a shard, and at the lists and what comes behind them of `follow` of these."""

@@ -47,7 +47,6 @@ class Tokens:
     """Counts what the missing requests of a job take."""
 
     def __init__(self, work: SharedWork, parts: Iterable[WorkPart], stored: StoredQueries) -> None:
-        """Reads nothing yet."""
         self._work, self._longest, self._stored = work, max(map(_longest, parts), default=0), stored
 
     def quantities(self, number: Amount, part: WorkPart, some: Sequence[Request]) -> dict[str, Amount] | None:
@@ -134,5 +133,4 @@ class Tokens:
 
 
 def _longest(part: WorkPart) -> int:
-    """Returns the most tokens of an answer."""
     return 0 if part.task is None else int(part.task.decoding.get("max_tokens") or 0)

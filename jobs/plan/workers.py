@@ -88,7 +88,6 @@ class StoredAnswers(Engines):
         super().__init__(*asked)
 
     def _start(self) -> None:
-        """Opens recordings alone."""
         self._recorded = {name: open_worker_engine(one) for name, one in self._settings.items() if one.is_recorded}
         for engine in self._recorded.values():
             engine.start()
@@ -130,7 +129,6 @@ class StoredAnswers(Engines):
 
 class _NotOpened:
     def identity(self) -> dict[str, Any]:
-        """Returns nothing."""
         return {}
 
 
@@ -146,7 +144,6 @@ class _NotSearched(_NotOpened):
         return RankedLists(offsets_of(np.ones(len(texts), dtype=np.int64)), pa.array([""] * len(texts)), np.zeros(len(texts)))
 
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
-        """Notes the texts."""
         self._missing.update(texts)
         return np.ones((len(texts), 1), dtype=np.float32)
 
@@ -170,32 +167,29 @@ class _Looking:
 
 class _LookingForLists(_Looking):
     def opened(self, one: OpenedBy, device: str) -> Retriever:
-        """Returns a retriever, which is searched if that costs no more than looking."""
         is_lexical = all(index.is_lexical for index in one.settings.indexed(one.name).values())
         if is_lexical and is_here(one.name, one.settings):
             return opened_retriever(one, device)
         return _NotSearched(self._seen.missing)
 
 
-class LookingGate(_LookingForLists, Gating):
+class _LookingGate(_LookingForLists, Gating):
     """The gate; queries whose list is missing are unknown."""
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with what the gates say by stored lists."""
         found = super().__call__(table)
         query_ids, queries = (table.column(name).to_pylist() for name in ("query_id", "query"))
         self._seen.note(zip(query_ids, map(SearchText, queries), strict=True))
         return found
 
 
-class LookingRetrieve(_LookingForLists, Retrieve):
+class _LookingRetrieve(_LookingForLists, Retrieve):
     """The retrieval stage; queries with a list or a vector that is missing are unknown."""
 
     _query_ids: list[str]
     _asked: list[tuple[str, Wanted]]
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the lists that are stored."""
         self._query_ids, self._asked = table.column("query_id").to_pylist(), []
         found = super().__call__(table)
         self._seen.note(self._asked)
@@ -230,21 +224,22 @@ class LookingRetrieve(_LookingForLists, Retrieve):
 
 class _NotScored(_NotOpened):
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns no scores."""
         return np.full(len(queries), np.nan)
 
 
-class LookingScore(_Looking, Score):
+class _LookingScore(_Looking, Score):
     """The scoring stage; queries with a pair that is missing are unknown."""
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
-        """Returns a reranker that scores nothing."""
         return _NotScored()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the scores that are stored."""
         found = super().__call__(table)
         rows, entries = unnested(found, "costs")
         missing = np.unique(rows[pc.greater(entries.field("pairs"), 0).to_numpy(zero_copy_only=False)])
         self._seen.unknown.update(found.column("query_id").take(pa.array(missing)).to_pylist())
         return found
+
+
+LOOKING: dict[Any, Any] = {Gating: _LookingGate, Retrieve: _LookingRetrieve, Score: _LookingScore}
+"""Worker of a run -> the one that looks."""

@@ -8,7 +8,7 @@ from cluster.run.shards import read_plan
 from cluster.storage.s3_duckdb import open_duckdb
 from jobs.job.prepare import Prepared
 from jobs.log.judgements import read_answers
-from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.draft import PlannedQueries
 
 
 def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -> dict[str, list[str]]:

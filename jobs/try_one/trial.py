@@ -117,7 +117,6 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         ]
 
     def __exit__(self, *_: object) -> None:
-        """Closes the workers and removes the temporary folder."""
         self._opened.close()
 
     def load(self, report_phase: Phase) -> None:

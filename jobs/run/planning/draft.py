@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cluster.errors import ClusterError
-from cluster.run.shards import File, Plan, put_plan
+from cluster.run.shards import File, Plan, Shard, put_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.copies import work_folder
 from cluster.storage.prefetch import prefetch
@@ -17,6 +19,20 @@ from jobs.log.sets.names import left_out_words
 
 UPLOADS_IN_FLIGHT = 4
 VERSION = 2  # of what an unfinished run keeps of its stages; of 1, completions were known by less
+
+
+class PlannedQueries(NamedTuple):
+    """The distinct queries of a planned job.
+
+    Attributes:
+        storage: Where their files are.
+        shards: The row groups, each in order of the queries' ids.
+        tables: All tables that are made of the log, by name.
+    """
+
+    storage: Storage
+    shards: Sequence[Shard]
+    tables: Mapping[str, Sequence[File]] = MappingProxyType({})
 
 
 class Draft(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.errors import ClusterError, ConfigError
+from cluster.errors import ClusterError
 from cluster.run.pool_sizes import NodeGroup, size_pools
 from cluster.run.session import InProcessSession
 from jobs.config.config import Config
@@ -56,21 +56,6 @@ def test_the_gate_has_a_pool_that_can_use_a_gpu_where_it_encodes(values: dict[st
 
 VLLM = {"kind": "vllm", "model": "small"}
 SERVER = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
-
-
-def test_engines_that_one_gpu_cannot_hold_are_refused_and_others_share_it(values: dict[str, Any]) -> None:
-    def pools(memory: float) -> float | None:
-        own = [VLLM | {"model": name, "args": {"gpu_memory_utilization": memory}} for name in ("a", "b")]
-        rewrite = {"engine": SERVER, "strategies": [{name: {"engine": one}} for name, one in zip(["hyde", "expand"], own)]}  # noqa: B905
-        config = Config.model_validate(values | {"rewrite": rewrite, "cluster": {"address": "none", "rewrite": {"gpus": 1}}})
-        return requested_pools(config)["rewrite"].gpus
-
-    assert pools(0.45) == 1
-    with pytest.raises(
-        ConfigError, match=r"has 1, whose memory cannot hold all its engines \(a 0.6 of 1, b 0.6 of 1;"
-    ) as refused:
-        pools(0.6)
-    assert "\n" not in str(refused.value)
 
 
 def test_engines_that_a_machine_cannot_hold_are_refused_before_anything_starts(
@@ -162,11 +147,3 @@ def test_an_engine_s_processes_see_its_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     with visible((1,)):
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
-
-
-@pytest.mark.parametrize("gpus", [1, 0.5])
-def test_a_worker_with_fewer_gpus_than_its_engine_spans_is_refused(values: dict[str, Any], gpus: float) -> None:
-    args = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
-    values["rewrite"]["engine"] = {"kind": "vllm", "model": "m", "args": args}
-    with pytest.raises(ConfigError, match=rf"a worker has {gpus:g}, but its engine spans 4 \(tensor_parallel_size x"):
-        requested_pools(Config.model_validate(values | {"cluster": {"rewrite": {"gpus": gpus}}}))

@@ -123,9 +123,6 @@ def test_where_files_lie_and_keys_that_are_not_used_are_not_in_it(job: Values, c
     assert fingerprint(job, change) == before
 
 
-# ---------------------------------------------------------------- what is checked
-
-
 # ---------------------------------------------------------------- an index that was replaced
 
 

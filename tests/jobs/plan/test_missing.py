@@ -135,7 +135,6 @@ CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, 
     ),
     "local index": (["retrieve.retrievers.bm25.index=plain", "retrieve.retrievers.bm25.analyzer=unicode"], set(KINDS), {}),
     "strategy": (["rewrite.strategies=[hyde]"], {"requests"}, {"requests": "another strategy"}),
-    "first night": (["store=other"], {"requests"}, {"requests": "new queries"}),
     "steps of a first night": (  # nothing is known of their prompts: settings and documents say how long they may be
         ["store=other", "grade={documents: 2}", "answer={documents: 2}", "judge={relevance: {documents: 2}}"],
         {"requests"},
@@ -178,7 +177,7 @@ def test_the_plan_before_is_the_bill_after(
     assert missing["unpriced"] == []
     for kind, reason in why.items():
         assert next(iter(missing["kinds"][kind]["why"])) == reason, missing["kinds"][kind]
-    if change in ("first night", "no store"):
+    if change == "no store":
         assert paid["requests"] == len(QUERIES)
         assert amount(missing, "searches")[0] >= 2 * len(QUERIES)  # those of the originals are known
     if change == "nothing":
