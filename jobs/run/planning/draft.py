@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from cluster.errors import ClusterError
@@ -32,7 +31,7 @@ class PlannedQueries(NamedTuple):
 
     storage: Storage
     shards: Sequence[Shard]
-    tables: Mapping[str, Sequence[File]] = MappingProxyType({})
+    tables: Mapping[str, Sequence[File]]
 
 
 class Draft(NamedTuple):
