@@ -38,18 +38,14 @@ _SAMPLE_LOG = re.compile(r"log-[0-9a-f]{12}(-[0-9]+)?\.parquet")
 _FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
 
 
-def find_runs(output: Storage, name: str | None = None, label: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def find_runs(output: Storage, name: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
 
     The record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a
-    name, or the name `a` and the label `b`) the record decides. `label` is a run's label or date.
+    name, or the name `a` and the label `b`) the record decides.
     """
-    start = name if label is None else f"{name}-{label}"
-    folders = []
-    for folder in output.folders():
-        match = _FOLDER.fullmatch(folder)
-        if match and (name is None or match["name"] == start or (label is None and match["name"].startswith(f"{name}-"))):
-            folders.append(folder)
+    named = ((folder, _FOLDER.fullmatch(folder)) for folder in output.folders())
+    folders = [folder for folder, match in named if match and (name is None or f"{match['name']}-".startswith(f"{name}-"))]
     fetched = prefetch(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
     for folder, data in zip(folders, fetched, strict=True):
         record = _parsed(data)

@@ -60,7 +60,7 @@ def recorded(output: Storage, name: str, label: str | None, fingerprint: str = "
     return folder
 
 
-def test_the_runs_of_a_name_and_of_a_label(tmp_path: Path) -> None:
+def test_the_runs_of_a_name(tmp_path: Path) -> None:
     output = open_storage(str(tmp_path))
     plain = recorded(output, "night", None)
     monday = recorded(output, "night", "monday")
@@ -68,7 +68,6 @@ def test_the_runs_of_a_name_and_of_a_label(tmp_path: Path) -> None:
     output.put("night/latest.json", b"{}")
     output.put("night-index/index.json", b"{}")
     assert [folder for folder, _ in find_runs(output, "night")] == [plain, monday]
-    assert [folder for folder, _ in find_runs(output, "night", "monday")] == [monday]
     assert [folder for folder, _ in find_runs(output, "night-monday")] == [another]
     assert [folder for folder, _ in find_runs(output)] == [plain, monday, another]
 
