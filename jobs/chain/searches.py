@@ -23,7 +23,7 @@ from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
 from jobs.chain.store.facts import Searched, StoredLists
 from jobs.chain.store.files import Space, StoreFiles
-from jobs.chain.users import Users
+from jobs.chain.users import need_counts
 from jobs.chain.web.searches import WebSearches
 from jobs.job.opening import open_retriever
 from jobs.tables import LOST, ORIGINAL
@@ -249,14 +249,14 @@ class BlockSearches:
                 joins = name in of.search.together and text.number and name in of.search.route(ORIGINAL)
                 if joins and not len(lists[place[text.search]].scores):
                     original = alone[number][name, text.row] = SearchText(self._queries[text.row])
-                    vain[number].append(text._replace(search=original))
+                    vain[number].append(text._replace(strategy=TOGETHER, search=original))
                     if original not in place:
                         standing.setdefault(original, []).append(self.query_ids[text.row])
         lists += by(standing)
         by.save()
         place |= {search: len(place) + number for number, search in enumerate(standing)}
         if self._several:
-            self.counts.update(_needs(opened, key, routed, vain, place))
+            self.counts.update(_needs(opened, key, routed, vain))
         known = self._asked.setdefault(opened.space, set())
         firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
         firsts = [one for one in firsts if one not in by.alike and one.search not in by.known]
@@ -284,19 +284,16 @@ def _found(
     return Found(used, np.array([place[text.search] for text in used], dtype=np.int64), lists)
 
 
-def _needs(
-    opened: OpenedBy, key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]], place: Mapping[Wanted, int]
-) -> Counter[str]:
+def _needs(opened: OpenedBy, key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]]) -> Counter[str]:
     """Returns the distinct searches of a retriever that each arm needs in a block, and those that only it needs."""
-    users = Users(len(place))
+    users: dict[Wanted, set[str]] = {}
     for of, standing_in in zip(routed, vain, strict=True):
-        texts = [text for _, text in of.of(key)]
-        places = np.array([place[text.search] for text in (*texts, *standing_in)], dtype=np.int64)
-        strategy = np.array([text.strategy for text in texts] + [TOGETHER] * len(standing_in))
-        for strategies, arms in of.arms.items() if len(places) else ():
-            users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
-    named = opened.search_names.items()
-    return sum((users.counts("searches", f"{counted}@{model or ''}") for counted, model in named), Counter())
+        texts = [*(text for _, text in of.of(key)), *standing_in]
+        for strategies, arms in of.arms.items():
+            for text in texts:
+                if text.strategy in (ORIGINAL, TOGETHER) or text.strategy in strategies:
+                    users.setdefault(text.search, set()).update(arms)
+    return need_counts("searches", {f"{counted}@{model or ''}": users for counted, model in opened.search_names.items()})
 
 
 def charge(

@@ -6,35 +6,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-import numpy as np
+import pyarrow as pa
 
 from jobs.counts import MadeWork, Work, WorkAlone, arm_key
+from jobs.tables import unnested
 
 Item = TypeVar("Item")
 
 
-class Users:
-    """Counts, for each of some items (requests, searches or pairs), the arms that need it."""
-
-    def __init__(self, items: int) -> None:
-        self._users = np.zeros(items, dtype=np.int32)
-        self._added: list[tuple[Collection[str], np.ndarray]] = []
-
-    def add(self, arms: Collection[str], items: np.ndarray) -> None:
-        """Notes arms that need these items, each of which is named once; an arm is not added again with one of them."""
-        self._users[items] += len(arms)
-        self._added.append((arms, items))
-
-    def counts(self, quantity: str, component: str) -> Counter[str]:
-        """Returns the items of each arm as its work, and those that only it needs, if any."""
-        counts: Counter[str] = Counter()
-        for arms, items in self._added:
-            counts.update({arm_key(arm, Work(quantity, component).key): len(items) for arm in arms})
-            alone = int((self._users[items] == 1).sum())  # none where several arms were added together
-            if alone:
-                (arm,) = arms
-                counts[arm_key(arm, WorkAlone(quantity, component).key)] += alone
-        return counts
+def pair_counts(table: pa.Table) -> Counter[str]:
+    """Returns the pairs of query and text that each arm needs in a block after all rounds, and those that only it needs."""
+    needed: dict[str, dict[tuple[int, str], set[str]]] = {}
+    rows, pairs = unnested(table, "pairs")
+    for row, pair in zip(rows.tolist(), pairs.to_pylist(), strict=True):
+        needed.setdefault(pair["component"], {}).setdefault((row, pair["key"]), set()).update(pair["arms"])
+    return need_counts("pairs", needed)
 
 
 def request_counts(
@@ -57,11 +43,8 @@ def need_counts(quantity: str, needed: Mapping[str, Mapping[Item, Collection[str
     """Returns the items of work that each arm needs, and those that only it needs; `needed`: component -> items -> arms."""
     counts: Counter[str] = Counter()
     for component, items in needed.items():
-        users, by_arm = Users(len(items)), dict[str, list[int]]()
-        for number, arms in enumerate(items.values()):
-            for arm in arms:
-                by_arm.setdefault(arm, []).append(number)
-        for arm, numbers in sorted(by_arm.items()):
-            users.add([arm], np.array(numbers))
-        counts.update(users.counts(quantity, component))
+        every = Counter(arm for arms in items.values() for arm in arms)
+        alone = Counter(arm for arms in items.values() if len(arms) == 1 for arm in arms)
+        counts.update({arm_key(arm, Work(quantity, component).key): n for arm, n in every.items()})
+        counts.update({arm_key(arm, WorkAlone(quantity, component).key): n for arm, n in alone.items()})
     return counts

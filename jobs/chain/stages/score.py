@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,14 +14,12 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.opened import ScoredBy
-from jobs.chain.counts import with_counts
 from jobs.chain.fill import fill
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space
-from jobs.chain.tables import PAIR_SCORE
-from jobs.chain.users import Users
+from jobs.chain.tables import ASKED, PAIR_SCORE
 from jobs.chain.worker import WorkerJob
 from jobs.tables import with_appended, with_columns
 from retrievers.ranking import ranks
@@ -37,19 +35,19 @@ class ScoredBlock(NamedTuple):
     Attributes:
         scores: The column `scores`.
         spent: What they have cost, row by row.
-        counts: The new pairs that each arm needs, and those that only it needs.
+        pairs: Of several arms: the pairs that each needs, row by row, for the column `pairs`.
     """
 
     scores: pa.ListArray
     spent: list[list[dict[str, object]]]
-    counts: Counter[str]
+    pairs: list[list[dict[str, object]]]
 
 
 class Score:
     """A worker of the scoring stage, with all rerankers; it reads the text of each document once per shard."""
 
-    NEEDS = ("query_id", "query", "documents", "web", "fused", "counts")
-    ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
+    NEEDS = ("query_id", "query", "documents", "web", "fused")
+    ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE)), ("pairs", pa.list_(ASKED))])  # scores: null if a reranker failed
 
     def __init__(self, job: WorkerJob) -> None:
         """Opens the rerankers and the documents; raises RetrieverError where a model or an index is missing or was replaced."""
@@ -70,23 +68,23 @@ class Score:
         return reranker
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `scores` and costs."""
-        scored = self.scored(table)
-        table = with_columns(with_appended(table, "costs", scored.spent), self.ADDS, [scored.scores])
-        return table if self._work.only else with_counts(table, scored.counts)
+        """Returns the block with `scores`, `pairs` and costs."""
+        scored = self.scored(table, range(table.num_rows))
+        columns = [scored.scores, pa.array(scored.pairs, pa.list_(ASKED))]
+        return with_columns(with_appended(table, "costs", scored.spent), self.ADDS, columns)
 
-    def scored(self, table: pa.Table) -> ScoredBlock:
-        """Returns the scores of a block, new ones of candidates without; none of queries on which a reranker failed."""
+    def scored(self, table: pa.Table, rows: Collection[int]) -> ScoredBlock:
+        """Returns the scores of a block, of some rows with those of new texts; none of queries on which a reranker failed."""
         block = Candidates(table, self._work)
         doc_ids, queries = block.doc_ids.to_pylist(), table.column("query").to_pylist()
         query_ids = table.column("query_id").to_pylist()
-        needed = [self._needed(block, number) for number in range(len(self._rerankers))]
+        needed = [self._needed(block, number, rows) for number in range(len(self._rerankers))]
         places = [np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *of.values()])).tolist() for of in needed]
         known = table.column("scores").to_pylist() if block.scored else [[] for _ in range(table.num_rows)]
         found: list[list[dict[str, object]]] = [of_row or [] for of_row in known]
         spent: list[list[dict[str, object]]] = [[] for _ in known]
+        pairs: list[list[dict[str, object]]] = [[] for _ in known]
         charged: list[tuple[np.ndarray, np.ndarray, float]] = []
-        counts: Counter[str] = Counter()
         documents = self._texts([[doc_ids[at] for at in of if block.document_page[at] < 0] for of in places])
         stores: dict[str, StoredScores] = {}  # by space
         for number, (one, opened) in enumerate(self._rerankers):
@@ -99,15 +97,20 @@ class Score:
                 texts |= {} if page is None else {digest: page[0]}
                 keys[at] = Scored(query_ids[row], queries[row], digest)
             of = stores.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
+            new = [at for at in places[number] if np.isnan(block.reranked[number][at])]
+            of.in_hand |= {keys[at]: float(block.reranked[number][at]) for at in keys.keys() - new}
             before, made = set(of.in_hand), set[Scored]()
-            scores = fill(of, [keys[at] for at in places[number]], partial(_score, opened, texts, made))
-            pairs = {key: pair for pair, key in enumerate(dict.fromkeys(keys.values()))}
-            users = Users(len(pairs))
-            for arm, own in needed[number].items():
-                users.add([arm], np.array(list({pairs[keys[at]] for at in own.tolist()}), dtype=np.int64))
-            counts.update(users.counts("pairs", f"{one.settings.counted_as}@{one.model}"))
+            scores = fill(of, [keys[at] for at in new], partial(_score, opened, texts, made))
+            users: dict[int, list[str]] = {}
+            for arm, own in needed[number].items() if self._work.only is None else ():
+                for at in own.tolist():
+                    users.setdefault(at, []).append(arm)
+            for at, arms in users.items():
+                key, component = f"{one.space}/{keys[at].document.hex()}", f"{one.settings.counted_as}@{one.model}"
+                asked: dict[str, object] = {"key": key, "quantity": "pairs", "component": component, "arms": arms}
+                pairs[int(block.document_row[at])].append(asked)
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
-            for at, score in zip(places[number], scores, strict=True):
+            for at, score in zip(new, scores, strict=True):
                 row = int(block.document_row[at])
                 found[row].append({"reranker": number, "document": at - int(block.starts[row]), "score": float(score)})
                 if keys[at] not in before:  # documents with one text are one pair
@@ -119,7 +122,7 @@ class Score:
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, charged, strict=True):  # after the last that may raise
             sent = sent_requests(opened, queries)
             alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
-            for row in range(len(queries)) if alone else np.flatnonzero(fresh + reused).tolist():
+            for row in rows if alone else np.flatnonzero(fresh + reused).tolist():
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.counted_as, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
@@ -127,11 +130,11 @@ class Score:
                     )
                 )  # fmt: skip
         column = pa.array([None if old is None else new for old, new in zip(known, found, strict=True)], pa.list_(PAIR_SCORE))
-        return ScoredBlock(column, spent, counts)
+        return ScoredBlock(column, spent, pairs)
 
-    def _needed(self, block: Candidates, reranker: int) -> dict[str, np.ndarray]:
-        """Returns the documents that each arm needs scored by a reranker, of those that have no score."""
-        due = np.isnan(block.reranked[reranker])
+    def _needed(self, block: Candidates, reranker: int, rows: Collection[int]) -> dict[str, np.ndarray]:
+        """Returns the documents of some rows that each arm needs scored by a reranker."""
+        due = np.isin(block.document_row, list(rows))
         if block.scored:
             due &= block.has_scores[block.document_row]
         found = {}

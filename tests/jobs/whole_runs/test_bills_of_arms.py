@@ -21,6 +21,7 @@ from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.corrective_llm import said as corrective
 from tests.support.jobs.in_process_runs import finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
+from tests.support.retrievers.fake_models import FakeModels
 from tests.support.rewriters.fake_server import FakeServer, Reply, completion
 
 MODEL = "grader-8b"
@@ -144,6 +145,15 @@ def test_an_arm_without_grading_pays_for_the_judgements_that_another_s_grades_ar
         assert costs[arm]["alone_judgements"] == needed(run, arm, "alone")["judgements"]
     words = " ".join(printed(closing_page(shown), 160).split())
     assert f"judgements {executed(run)['judgements']:,} in place of {saved(run).naive['judgements']:,}" in words
+
+
+@pytest.mark.slow
+def test_an_arm_pays_for_pairs_of_its_rounds_that_others_have_scored_before(job: str) -> None:
+    with FakeModels("tei", score=lambda _, texts: [len(text) / 1000 for text in texts]) as one:
+        rerank = {"kind": "server", "model": one.model, "base_url": one.address}
+        late: Changes = {"fuse.original_floor": 99, "rewrite.strategies": []}  # nothing before the first round
+        base: Changes = {"rerank": rerank, "fuse.keep": 3, "iterate.below": 1e9, "grade": None, "answer": None, "judge": None}
+        check(job, base, {"plain": {"iterate": None}, "late": late})
 
 
 @pytest.mark.slow

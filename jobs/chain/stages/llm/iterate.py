@@ -140,11 +140,9 @@ class Iterate(LlmStage):
         if self._score is not None:
             after = Candidates(table.drop_columns("scores"), work)
             table = _with(table, {"scores": moved_scores(before, after)})
-            scores = self._score.scored(table)
-            rows = {row for of_arm in texts.values() for row in of_arm}
-            spent = [of_row if row in rows else [] for row, of_row in enumerate(scores.spent)]
-            table = _with(with_appended(table, "costs", spent), {"scores": scores.scores})
-            block.counts.update(scores.counts if work.only is None else {})
+            scores = self._score.scored(table, {row for of_arm in texts.values() for row in of_arm})
+            table = with_appended(with_appended(table, "costs", scores.spent), "pairs", scores.pairs)
+            table = _with(table, {"scores": scores.scores})
         return table
 
 
