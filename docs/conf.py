@@ -16,21 +16,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 NAVIGATION = {
     "Use": (
-        "docs/install", "docs/python", "docs/notebook", "docs/strategies", "docs/strategy-files", "docs/settings",
-        "docs/config", "docs/plugins",
+        "docs/quickstart", "docs/concepts", "docs/strategies", "docs/engines-and-indexes", "docs/config", "docs/python",
+        "docs/notebook",
     ),
-    "Operate": (
-        "docs/operations", "docs/publishing",
-        "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/errors",
-    ),
-    "Stages by choice": (
-        "docs/answers", "docs/corrective", "docs/judges", "docs/recipes",
-    ),
-    "Compare": (
-        "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",
-        "tests/benchmarks/RESULTS",
-    ),
-    "The project": ("docs/architecture", "configs/sample/README", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
+    "Compare": ("docs/ablations", "docs/answers", "docs/results-and-tables", "tests/benchmarks/RESULTS"),
+    "Operate": ("docs/operations", "docs/clusters", "docs/errors"),
+    "The project": ("configs/sample/README", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
 }  # fmt: skip
 """Title of a part -> its pages, below the README."""
 

@@ -1,18 +1,22 @@
-"""Writes what is generated from the code: `python docs/generate.py`; with `--check` it only says which files are stale.
+"""Writes the generated pages: `python docs/generate.py`; with `--check` it only names the stale ones.
 
-config.md             from the models of a config
-errors.md             from `cluster/error_codes.toml`
-strategy-files.md     from the models of strategies, rules and demonstrations
+config.md               from the models of a config and of strategy files
+errors.md               from `cluster/error_codes.toml`
+results-and-tables.md   the part between its two markers, from the schemas and `tables.toml`
 
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from cluster.error_codes import GROUPS
 from cluster.settings import FROZEN, Settings
@@ -22,73 +26,60 @@ for _inherited in (FROZEN, Settings.model_config):
     _inherited["use_attribute_docstrings"] = True
 
 from jobs.config.config import Config  # noqa: E402
+from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED, WEB_ANSWERS  # noqa: E402
 from rewriters.adaptive import Demonstration  # noqa: E402
 from rewriters.classifier import Rule, Rules  # noqa: E402
 from rewriters.pool import SET_BY_POOL  # noqa: E402
 from rewriters.strategy import Marks, Strategy, Words  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- generated: tables -->\n", "<!-- end of the generated part -->"
 Schema = dict[str, Any]
 
-_CONFIG = """# Keys of a config
+_CONFIG = """# Config
 
-Generated from the models by `docs/generate.py`; what to choose, and why: [settings.md](settings.md).
+This page lists every key of a config, with its type and default. It is generated from the code by `docs/generate.py`;
+[engines-and-indexes.md](engines-and-indexes.md) and [strategies.md](strategies.md) say what to choose.
 
-A key without a default may be left out or `null`. Keys marked ° are not part of a run's
-[fingerprint](architecture.md#the-fingerprint) by themselves: they say only where, how fast or how long, or what they
-resolve to counts in their place (weights, prompts, the content of a file or an index).
+A key without a default may be left out or `null`. Keys marked ° do not count for the
+[fingerprint](concepts.md#the-fingerprint) by themselves: they say where, how fast or how long, or the content behind them
+counts. Paths are relative to the current folder. `--set a.b=value` overrides any key.
 """
 
-_FILES = """# Files of strategies
+_FILES = """# Strategy files
 
-Generated from the models by `docs/generate.py`. What strategies are for, and which there are: [strategies.md](strategies.md).
+A strategy is one YAML file with the fields below; its name is the strategy's. Besides them a file may have `variables`
+(names with values, which stand in its prompt as `{domain}`) and `variants` (names with fields that replace the file's).
+A config replaces either by parameters: `{hyde: {domain: physics}}`, `{decompose: {interpret: true}}`.
 
-A strategy is one YAML file; its name is the strategy's. Those of `rewriters/strategies/` are named in a config by their
-names, a file of yours by its path (`./strategies/medical.yaml`). Beside the fields below, a file may have
-
-- `variables`: words of its own with their values, which stand in its prompt as `{domain}` and which a config may
-  replace: `{hyde: {domain: a handbook of physics}}`;
-- `variants`: names with fields that replace the file's where a config asks for it: `{decompose: {interpret: true}}`.
-
-In a prompt, `{query}` is the query, `{context}` the earlier turns (`log.context_column`), `{n}` the number of texts,
-`{language}` the value of `rewrite.language`, or "the language of the query". Any other name in braces that the file does
-not declare is a column of the log.
-
-With parameters a strategy has a name of its own, which stands in tables, weights and reports: `{rag_fusion: {n: 2}}` is
-`rag_fusion(n=2)`. A parameter is a field below (from `search_as` to `engine`, and `n`), a key of `rewrite.decoding`, a
-variable, a variant, or `name`, which replaces the long name.
+In a prompt, `{query}` is the query, `{context}` the earlier turns, `{n}` the number of texts and `{language}` the language of
+the rewrites. Any other name in braces is a variable of the file or a column of the log.
 """
 
-_ERRORS = """# What can go wrong
+_ERRORS = """# Errors
 
-Generated from `cluster/error_codes.toml` by `docs/generate.py`. Whatever is refused or stops a run is one line, the
-last on standard error, with its code at the end of the line:
+Every error is one line on standard error, with a code at its end; this page says what each code means and what to do. It is
+generated from the code by `docs/generate.py`.
 
-    dmqr VERB: where: what was wrong; what to do [code]
+```text
+dmqr VERB: where: what was wrong; what to do [code]
+```
 
-The line names what was found, and where a name is unknown, the nearest and those that are known. By exit code:
-
-| exit code | means |
+| exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | stopped (`stopped-...`), or something failed; what is committed stays, and the same command goes on |
-| 2 | refused before work began (config, input, cluster); nothing of a run was written |
-| 130, 143 | interrupted by Ctrl-C or SIGTERM, 128 and the number of the signal; the same command goes on |
+| 1 | stopped or failed; committed shards stay, and the same command goes on |
+| 2 | refused before work began (config, input, cluster); nothing was written |
+| 130, 143 | interrupted by Ctrl-C or SIGTERM; the same command goes on |
 
-An error that would be refused with exit code 2 ends a run with 1 once it has begun. Lines without a code
-have exit code 1 (`interrupted; start it again`: 130 or 143):
-
-- The system refused a file before a job began: `runs/a: Permission denied; make it writable, or name another`. A full disk:
-  free space in the output's folder and in that of temporary files (TMPDIR). Too many open files: `ulimit -n`.
-- A mistake of this program: the line ends with `report it with the trace above`.
-
-S3, and Elasticsearch and servers of models for `patience_minutes`, are asked again while they give no good answer, before one
-of these lines ends the work. What to do when a night stopped, by cause: [operations.md](operations.md#when-a-run-stopped).
+An error that is refused with 2 before a run ends a run that has begun with 1. Lines without a code have exit code 1: a file
+that the system refuses (`Permission denied`, a full disk, too many open files), and a bug, whose line ends with `report it with
+the trace above`. [Operations](operations.md#when-a-run-stopped) lists the causes of a stopped night.
 """
 
 
 def main() -> int:
-    """Writes the files, or says which are stale; returns the exit code."""
+    """Writes the files, or names the stale ones; returns the exit code."""
     generated = {f"docs/{name}": text for name, text in pages().items()}
     stale = {name: text for name, text in generated.items() if not _same(ROOT / name, text)}
     if "--check" in sys.argv[1:]:
@@ -106,53 +97,121 @@ def pages() -> dict[str, str]:
     return {
         "config.md": config_page(Config.model_json_schema()),
         "errors.md": errors_page(),
-        "strategy-files.md": files_page(),
+        "results-and-tables.md": results_page(),
     }
 
 
+# ---------------------------------------------------------------- errors
+
+
 def errors_page() -> str:
-    """Returns every error code as tables, one of each group."""
+    """Returns all error codes, in groups."""
     parts = [_ERRORS]
     for title, codes in GROUPS.items():
-        rows = [f"| `{code}` | {means} | {remedy} |" for code, (means, remedy) in codes.items()]
-        parts.append(f"## {title}\n\n| code | means | what to do |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+        rows = [f"- `{code}`: {means} *{remedy}*" for code, (means, remedy) in codes.items()]
+        parts.append(f"## {title}\n\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
-def files_page() -> str:
-    """Returns the fields of the files that a user may write for rewriting, as tables."""
-    parts = [_FILES]
-    for title, model in (
-        ("A strategy", Strategy), ("`marks` of a strategy", Marks), ("`words` of a strategy", Words),
-        ("Rules of `select: classified`", Rules), ("A rule", Rule), ("A demonstration of `select: adaptive`", Demonstration),
-    ):  # fmt: skip
-        schema = model.model_json_schema()
-        fields = {key: field for key, field in schema["properties"].items() if model is not Strategy or key not in SET_BY_POOL}
-        rows = [_row(key, field, key in schema.get("required", ())) for key, field in fields.items()]
-        parts.append(f"## {title}\n\n| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
+# ---------------------------------------------------------------- tables
+
+
+def results_page() -> str:
+    """Returns the page of results with the tables of all columns put in; raises SystemExit where a column has no meaning."""
+    page = (ROOT / "docs/results-and-tables.md").read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + "\n" + tables() + "\n" + END + rest.partition(END)[2]
+
+
+def tables() -> str:
+    """Returns the columns of all tables."""
+    about = tomllib.loads((ROOT / "docs/tables.toml").read_text(encoding="utf-8"))
+    schemas: dict[str, Any] = {**STORED, "completions": COMPLETIONS, "web_answers": WEB_ANSWERS}
+    schemas["queries"] = [*schemas["queries"], *OPTIONAL_QUERIES]
+    parts = []
+    for name in about:
+        fields = SOURCE if name == "sources" else schemas.pop(name)
+        meanings = {key: text for key, text in about[name].items() if key != "about"}
+        if [*meanings] != [field.name for field in fields]:
+            raise SystemExit(f"docs/tables.toml: [{name}] has {[*meanings]}, wanted {[field.name for field in fields]}")
+        rows = [f"| `{field.name}` | {_arrow_type(field.type)} | {meanings[field.name]} |" for field in fields]
+        title = "Fields of `sources`" if name == "sources" else f"`{name}/`"
+        head = f"### {title}\n\n{about[name]['about']}\n\n| column | type | meaning |\n|---|---|---|\n"
+        parts.append(head + "\n".join(rows) + "\n")
+    if schemas:
+        raise SystemExit(f"docs/tables.toml lacks {', '.join(schemas)}")
     return "\n".join(parts)
+
+
+def _arrow_type(kind: pa.DataType) -> str:
+    """Returns a column's type in words."""
+    if pa.types.is_map(kind):
+        return "map of text"
+    if pa.types.is_list(kind):
+        return f"list of {'struct' if pa.types.is_struct(kind.value_type) else kind.value_type}"
+    return str(kind)
+
+
+# ---------------------------------------------------------------- config
 
 
 def config_page(schema: Schema) -> str:
-    """Returns every key of a config as tables, one of each model."""
-    parts = [_CONFIG]
+    """Returns all keys of a config and of strategy files, a section per model."""
+    parts, shown = [_CONFIG], {}
+    for places, model in _sections(schema):
+        kind = model["properties"].get("kind", {}).get("const")
+        where = f"`{places[0]}`" + (f", kind `{kind}`" if kind else "")
+        title = where if places[0] else "Top level"
+        about = [model["description"]] if places[0] else []
+        if len(places) > 1 and kind in (None, *_FIRST_KINDS):
+            about.append(f"The same keys: {', '.join(f'`{place}`' for place in places[1:])}.")
+        parts.append("\n\n".join([f"## {title}", *([" ".join(about)] if about else []), _keys(model, where, shown)]))
+    parts.append(_FILES)
+    for title, model_class in (
+        ("A strategy", Strategy), ("`marks` of a strategy", Marks), ("`words` of a strategy", Words),
+        ("Rules of `select: classified`", Rules), ("A rule", Rule), ("A demonstration of `select: adaptive`", Demonstration),
+    ):  # fmt: skip
+        model = model_class.model_json_schema()
+        if model_class is Strategy:
+            model["properties"] = {key: field for key, field in model["properties"].items() if key not in SET_BY_POOL}
+        parts.append(f"## {title}\n\n" + _keys(model, title, {}))
+    return "\n".join(parts)
+
+
+_FIRST_KINDS = ("vllm", "local", "web")
+"""Kinds whose section names all places of an engine, retriever or encoder; they hold for the other kinds, too."""
+
+
+def config_keys() -> list[str]:
+    """Returns the keys of a config, once for each model."""
+    return [f"{places[0]}.{key}" for places, model in _sections(Config.model_json_schema()) for key in model["properties"]]
+
+
+def _sections(schema: Schema) -> list[tuple[list[str], Schema]]:
+    """Returns each model with all its places in the config."""
     places: dict[str, list[str]] = {}  # of each model, by its title in the schema
     models: dict[str, Schema] = {}
     for where, model in _models(schema, schema, ""):
         places.setdefault(model["title"], []).append(where)
         models[model["title"]] = model
-    for name, model in models.items():
-        kind = model["properties"].get("kind", {}).get("const")
-        where = ", ".join(f"`{place}`" for place in dict.fromkeys(places[name]))
-        title = "Top level" if where == "``" else where + (f", kind `{kind}`" if kind else "")
-        rows = [_row(key, field, key in model.get("required", ())) for key, field in model["properties"].items()]
-        about = "" if where == "``" else f"{model['description']}\n\n"
-        parts.append(f"## {title}\n\n{about}| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
-    return "\n".join(parts)
+    return [(sorted(dict.fromkeys(places[name]), key=lambda place: ".of." in place), model) for name, model in models.items()]
+
+
+def _keys(model: Schema, where: str, shown: dict[str, str]) -> str:
+    """Returns a line per key; keys that an earlier section has alike are named with it. `shown`: line -> section."""
+    lines, alike = [], {}
+    for key, field in model["properties"].items():
+        line = _line(key, field, key in model.get("required", ()))
+        if (first := shown.setdefault(line, where)) != where:
+            alike.setdefault(first, []).append(f"`{key}`")
+        else:
+            lines.append(line)
+    lines += [f"- As in {first}: {', '.join(keys)}." for first, keys in alike.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _models(schema: Schema, model: Schema, where: str) -> Iterator[tuple[str, Schema]]:
-    """Every model with its place in the config, in the order of the keys."""
+    """Yields every model with its place in the config, in the order of the keys."""
     yield where, model
     for key, field in model["properties"].items():
         for inner, named in _inner(field):
@@ -163,43 +222,45 @@ def _models(schema: Schema, model: Schema, where: str) -> Iterator[tuple[str, Sc
 
 
 def _inner(field: Schema, named: bool = False) -> Iterator[tuple[str, bool]]:
-    """The models that a field may hold, and whether they stand under names of the user's own."""
+    """Yields the models that a field may hold, and whether they stand under names of the user's own."""
     if "$ref" in field:
         yield field["$ref"].rpartition("/")[2], named
-    for one in field.get("anyOf", []) + field.get("oneOf", []):
-        yield from _inner(one, named)
+    for option in field.get("anyOf", []) + field.get("oneOf", []):
+        yield from _inner(option, named)
     if isinstance(field.get("additionalProperties"), dict):
         yield from _inner(field["additionalProperties"], True)
     if isinstance(field.get("items"), dict):
         yield from _inner(field["items"], named)
 
 
-def _row(key: str, field: Schema, required: bool) -> str:
+def _line(key: str, field: Schema, required: bool) -> str:
     default = field.get("default")
-    shown = "**required**" if required else ""
-    if default is not None and "$ref" not in field and not (isinstance(default, dict) and len(default) > 1):
-        shown = f"`{json.dumps(default, ensure_ascii=False)}`"
+    facts = [_type(field)]
+    if required:
+        facts.append("required")
+    elif default is not None and "$ref" not in field and not (isinstance(default, dict) and len(default) > 1):
+        facts.append(f"default `{json.dumps(default, ensure_ascii=False)}`")
     mark = " °" if field.get("identity") is False else ""
-    about = " ".join(str(field.get("description", "")).split()).replace("|", "\\|")
-    return f"| `{key}`{mark} | {_type(field)} | {shown} | {about} |"
+    about = re.sub(r"\s+", " ", str(field.get("description", "")))
+    return f"- `{key}`{mark} ({', '.join(facts)}): {about}"
 
 
-_KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+_KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
 _BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
 
 
 def _type(field: Schema) -> str:
-    """A field's type in words, with its bounds."""
+    """Returns a field's type in words, with its bounds."""
     if "const" in field or "enum" in field:
-        return ", ".join(f"`{one}`" for one in field.get("enum", [field.get("const")]))
+        return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
     if options := field.get("anyOf") or field.get("oneOf"):
-        return " or ".join(dict.fromkeys(_type(one) for one in options if one.get("type") != "null"))
+        return " or ".join(dict.fromkeys(_type(option) for option in options if option.get("type") != "null"))
     if field.get("type") == "array":
         return f"list of {_type(field['items'])}"
     if isinstance(field.get("additionalProperties"), dict):
         return f"name -> {_type(field['additionalProperties'])}"
-    bounds = ", ".join(f"{sign} {field[name]:g}" for name, sign in _BOUNDS if name in field)
-    return f"{_KINDS.get(str(field.get('type')), 'keys')} {bounds}".rstrip()
+    bounds = " ".join(f"{sign} {field[name]:g}" for name, sign in _BOUNDS if name in field)
+    return f"{_KINDS.get(str(field.get('type')), 'mapping')} {bounds}".rstrip()
 
 
 def _same(path: Path, text: str) -> bool:

@@ -3,7 +3,7 @@
 In the whole project ranks start at 1, and a list is sorted by descending score, equal scores by `doc_id` in
 code point order.
 
-To add a retriever, add a folder (`retrievers.kinds.folders`); one of your own is a plug-in (docs/plugins.md). Its module has
+To add a retriever, add a folder (`retrievers.kinds.folders`); one of your own is a plug-in (docs/python.md). Its module has
 `open_retriever`, `open_documents`, `retriever_identity`, and if there is something to note
 `retriever_facts`. Of all functions that are given one, `name` is its key in the config, for messages, and `settings` are its
 settings. They raise RetrieverError if there is no index, or none that fits the settings.

@@ -18,21 +18,21 @@ Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 
 
 class Bm25Settings(Settings):
-    """The constants of BM25."""
+    """Constants of BM25."""
 
     k1: Annotated[float, Field(ge=0)] = 1.2
-    """How fast a repeated word stops to count."""
+    """Saturation of repeated words."""
     b: Annotated[float, Field(ge=0, le=1)] = 0.75
-    """How much a long text is held against it."""
+    """Penalty of long texts."""
 
 
 class FieldWeights(Settings):
-    """How much a document's fields count in BM25: each term counts as if it stood there so many times."""
+    """Weights of a document's fields in BM25: each word counts that many times."""
 
     title: Annotated[int, Field(ge=0, le=20)] = 1
-    """Of the title; 0: it is not searched."""
+    """Weight of the title; 0: not searched."""
     text: Annotated[int, Field(ge=0, le=20)] = 1
-    """Of the text; 0: it is not searched."""
+    """Weight of the text; 0: not searched."""
 
     @model_validator(mode="after")
     def _one_is_searched(self) -> FieldWeights:
@@ -42,12 +42,12 @@ class FieldWeights(Settings):
 
 
 class SplitSettings(Settings):
-    """How documents are split into passages that overlap."""
+    """Split of documents into overlapping passages."""
 
     size: Annotated[int, Field(ge=1)] = 1200
-    """Characters of a passage, at most; it ends with a paragraph, a sentence or a word where one ends in its second half."""
+    """Largest number of characters; ends at a paragraph, sentence or word where it can."""
     overlap: Annotated[int, Field(ge=0)] = 200
-    """Characters that it may share with the passage before, at most."""
+    """Largest number of characters shared with the passage before."""
 
     @model_validator(mode="after")
     def _goes_on(self) -> SplitSettings:
@@ -57,20 +57,19 @@ class SplitSettings(Settings):
 
 
 class CorpusSettings(Settings):
-    """What indexes are built from; other columns are kept beside it, unless one is called doc_id, title or text."""
+    """Corpus that indexes are built from; further columns are kept with the documents."""
 
     path: Annotated[Annotated[Paths, Field(min_length=1)] | None, NOT_IDENTITY, Names.FILE] = None
-    """Files or folders, here or on S3: tables (Parquet, JSON lines, CSV) or documents. A local index that is missing is built
-    from it by `run`, `try`, `ablate` and `plan`, and one of another corpus is refused, also in Elasticsearch; null: `index
-    --corpus` names it."""
+    """Files or folders of tables or documents. A missing local index is built from it, and an index of another corpus is
+    refused. null: `index --corpus` names it."""
     id_column: Annotated[str, Field(min_length=1)] = "doc_id"
-    """The column of the documents' ids: text or integers."""
+    """Column of document ids, text or integers."""
     title_column: Annotated[str, Field(min_length=1)] | None = "title"
-    """The column of the titles; a column `title` may be missing, and null reads none."""
+    """Column of titles; `title` may be missing, null: none."""
     text_column: Annotated[str, Field(min_length=1)] = "text"
-    """The column of the texts."""
+    """Column of texts."""
     split: SplitSettings | None = None
-    """Makes passages of the documents, with ids such as `manual.pdf#12`; null: a document, or a page of a PDF, is one."""
+    """Splits documents into passages such as `manual.pdf#12`; null: a document, or a page of a PDF, is one."""
 
     @property
     def read_as(self) -> dict[str, str | None]:
@@ -118,17 +117,17 @@ class ServerSettings(Settings):
     model: Annotated[str, Field(min_length=1)]
     """As the server lists it."""
     base_url: Annotated[Address | None, NOT_IDENTITY] = None
-    """Of a server, up to and with /v1."""
+    """Address of a server, up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
-    """Of a server: name of the environment variable that holds the key; null: it wants none."""
+    """Environment variable with the server's key; null: it needs none."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
-    """Of a server: requests of the whole job at a time."""
+    """Concurrent requests of the whole job to the server."""
     batch: Annotated[int, Field(gt=0, le=2048), NOT_IDENTITY] = 64
-    """Of a server: texts per request, fewer where it takes fewer; documents per request for a query."""
+    """Texts per request, or documents per request of a query."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
-    """Of a server: for one attempt of a request."""
+    """Timeout of one attempt of a request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
-    """Of a server: how long a request waits while it is overloaded or away."""
+    """Minutes for which a request waits for a server that is overloaded or away."""
 
     def own_limits(self) -> list[tuple[str | None, int]]:
         """Returns the server of the model with its requests in flight."""
@@ -136,41 +135,41 @@ class ServerSettings(Settings):
 
 
 class EncoderSettings(Settings):
-    """The dense encoder: weights, and how texts are put into it."""
+    """Dense encoder in the workers."""
 
     loaded: ClassVar[bool] = True
     """Whether each worker loads the weights; else they are at a server."""
     kind: Literal["local"] = "local"
-    """Weights that each worker loads; this kind where nothing is said."""
+    """This kind, the default."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL]
-    """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
+    """Folder, hub name, or `package:NAME` for weights in an installed package."""
     pooling: Literal["cls", "mean", "last"] | None = None
-    """How the states of a text's tokens become one vector; null: as the model's files say (cls where they say nothing)."""
+    """Pooling of token states; null: as the model's files say."""
     query_prefix: str | None = None
-    """Stands before each query; null: the model's own prompt for queries, if it has one."""
+    """Text before each query; null: the model's own prompt."""
     passage_prefix: str | None = None
-    """Stands before each passage; null: the model's own prompt for documents, if it has one."""
+    """Text before each passage; null: the model's own prompt."""
     max_length: Annotated[int, Field(ge=8)] | None = None
-    """Tokens; null: the model's own limit."""
+    """Tokens; null: the model's limit."""
     dtype: Dtype = "auto"
     """Precision; auto: float32 on a CPU, float16 on a GPU."""
     trust_remote_code: bool = False
-    """Run the code that lies beside the weights, for a model that needs it."""
+    """Runs the code beside the weights."""
 
 
 class OpenaiEncoderSettings(ServerSettings):
-    """A dense encoder at a server with OpenAI's Embeddings; its pooling and longest text are the server's."""
+    """Dense encoder at a server with OpenAI's Embeddings."""
 
     kind: Literal["openai"]
     """This kind."""
     base_url: Annotated[Address, NOT_IDENTITY]
-    """Up to and with /v1."""
+    """Address, up to and with /v1."""
     dimensions: Annotated[int, Field(gt=0)] | None = None
-    """Length of the vectors, of a model that has several; null: the model's own."""
+    """Length of the vectors; null: the model's own."""
     query_prefix: str = ""
-    """Stands before each query, as the model was trained."""
+    """Text before each query."""
     passage_prefix: str = ""
-    """Stands before each passage, as the model was trained."""
+    """Text before each passage."""
 
 
 def _encoder_kind(value: Any) -> str:
@@ -185,55 +184,53 @@ AnyEncoderSettings = Annotated[
 
 
 class FuseSettings(Settings):
-    """How the lists of one query become one."""
+    """Fusion of a query's lists into one."""
 
     method: Literal["rrf", "minmax", "weighted", "best"] = "minmax"
-    """The formula: docs/strategies.md."""
+    """Formula: minmax, rrf, weighted or best."""
     k: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60
-    """Of rrf: 1 / (k + rank)."""
+    """Constant of rrf: 1 / (k + rank)."""
     depth: Annotated[int, Field(gt=0)] = 30
-    """How much of each list takes part."""
+    """Hits of each list that take part."""
     keep: Annotated[int, Field(gt=0)] = 50
-    """Candidates handed on."""
+    """Candidates for the reranker."""
     keep_candidates: bool = False
-    """Write them to candidates/, before reranking; an ablation always does, of its arm `full`."""
+    """Writes candidates/ before reranking; an ablation does so for its arm `full`."""
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
-    """strategy (also original, together) or strategy/retriever (which wins) -> weight, in place of the strategy's own; 0 leaves
-    the list out. original+strategy: of the original's lists in queries that this strategy rewrites. Only where nothing else is
-    left do the original's lists stand in."""
+    """strategy or strategy/retriever -> weight, in place of the strategy's own; 0 leaves the list out. original+strategy:
+    weight of the original's lists in queries that the strategy rewrites."""
     retriever_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
-    """retriever -> weight (default 1) by which those of its lists are multiplied; of weighted and best its term in the join of
-    the retrievers. 0 leaves its lists out."""
+    """retriever -> factor of the weights of its lists; 0 leaves them out."""
     original_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Hits of the original's lists with a lower score take no part, as a strategy's `score_floor` has it; null: all do."""
+    """Hits of the original with a lower score take no part."""
     divide: Literal["none", "max"] = "none"
-    """Of weighted and best; max: the fused scores of a query are divided by the highest. Their order stays."""
+    """Of weighted and best: max divides a query's fused scores by the highest."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """drop: documents with the same text under several ids are one candidate, which has the ranks of all of them."""
+    """drop: documents with the same text are one candidate."""
     duplicate_chars: Annotated[int, Field(gt=0)] | None = None
-    """How much of the texts is compared; null: all."""
+    """Characters of the texts that are compared; null: all."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"
-    """Lists that look alike share a vote: by the documents in both, or by the cosine of their texts."""
+    """Lets lists that look alike share a vote: by common documents, or by the cosine of their texts."""
 
 
 class RerankSettings(RerankerSettings, ServerSettings):
-    """How the candidates are put into their final order, against the original query."""
+    """Final order of the candidates, against the original query."""
 
     house: ClassVar[bool] = True
     kind: Literal["cross_encoder", "bi_encoder", "server", "none"] = "cross_encoder"
-    """What scores a pair of query and document; server: a cross-encoder at `base_url`; none: fused order is final."""
+    """Scorer of query and document; server: a cross-encoder at `base_url`; none: the fused order is final."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL] = "BAAI/bge-reranker-v2-m3"
-    """Cross-encoder weights: folder, hub name or `package:NAME`; of a server, as it lists the model."""
+    """Cross-encoder: folder, hub name or `package:NAME`; at a server, its name there."""
     encoder: AnyEncoderSettings | None = None
-    """For bi_encoder; null: the encoder of the first dense retriever."""
+    """Encoder of bi_encoder; null: that of the first dense retriever."""
     max_length: Annotated[int, Field(ge=16)] = 512
-    """Tokens of query and passage together; text-embeddings-inference takes its model's own limit."""
+    """Tokens of query and passage together; text-embeddings-inference has its own limit."""
     dtype: Dtype = "auto"
-    """Of a cross-encoder; auto: float32 on a CPU, float16 on a GPU."""
+    """Precision; auto: float32 on a CPU, float16 on a GPU."""
     prompt: str | None = None
-    """What an LLM is asked of query and passage; null: FlagEmbedding's own, or the instruction in Qwen3-Reranker's template."""
+    """Question to a reranker that is an LLM; null: the model's own."""
     trust_remote_code: bool = False
-    """Run the code that lies beside the weights, for a model that needs it."""
+    """Runs the code beside the weights."""
 
     @model_validator(mode="after")
     def _address_of_a_server(self) -> RerankSettings:

@@ -37,11 +37,11 @@ class Demonstration(Settings):
     """A worked example."""
 
     query: str
-    """A query."""
+    """Query."""
     rewrites: dict[str, str | tuple[str, ...]]
     """Strategy -> its rewrite, or several."""
     reason: str
-    """Why these."""
+    """Reason for these strategies."""
 
 
 def load_demonstrations(path: str | None, read: Read = read_local) -> tuple[Demonstration, ...]:

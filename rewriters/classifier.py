@@ -30,17 +30,17 @@ class Rule(Settings):
     type: str
     """Name of the type."""
     contains: tuple[str, ...] = ()
-    """Words or phrases, of which the query has some."""
+    """Words or phrases of which the query has some."""
     at_least: Annotated[int, Field(ge=1)] = 1
-    """How often it has any of `contains`."""
+    """Smallest number of occurrences of `contains`."""
     starts: tuple[str, ...] = ()
-    """Words or phrases, with one of which the query begins."""
+    """Words or phrases with which the query begins."""
     without: tuple[str, ...] = ()
-    """Words or phrases, none of which the query has."""
+    """Words or phrases that the query lacks."""
     at_most_words: Annotated[int, Field(ge=1)] | None = None
-    """The query is not longer; in scripts without spaces between words, in characters."""
+    """Largest number of words; characters in scripts without spaces."""
     pattern: re.Pattern[str] | None = None
-    """A regular expression that is found in the normalised query."""
+    """Regular expression found in the normalised query."""
 
     def matches(self, query: str) -> bool:
         """Returns True if a query in normal form is of the type."""
@@ -57,11 +57,11 @@ class Rules(Settings):
     """A file of rules."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
-    """In order; the first that matches decides."""
+    """Rules in order; the first that matches decides."""
     otherwise: str
-    """The type of a query that no rule matches."""
+    """Type of a query that no rule matches."""
     descriptions: dict[str, str]
-    """Type -> what it is, for the LLM; every type has one."""
+    """Type -> description, for the LLM."""
     strategies: dict[str, tuple[str, ...] | str | int | None]
     """Type -> names of strategies, a number of texts, or `none`."""
 

@@ -15,12 +15,12 @@ PREFIX = "gate: "  # of the reason for a choice
 
 
 class GateSettings(Settings):
-    """No rewrites of queries of which a retriever is sure: what it needs for that is all that is set here."""
+    """Skips rewriting of queries that a retriever is sure of."""
 
     by: Annotated[str, Field(min_length=1)]
-    """The retriever whose list of the original tells."""
+    """Retriever whose list of the original decides."""
     below: float
-    """It is sure of a query whose best score is at least this."""
+    """Queries with a best score of at least this are not rewritten."""
 
 
 class Gated(NamedTuple):

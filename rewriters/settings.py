@@ -14,7 +14,7 @@ from cluster.plugins import identity_of
 from cluster.settings import NOT_IDENTITY, Names, Settings
 
 DRIFT = 0.15
-"""Default of `guards.drift`; measured in docs/strategies.md."""
+"""Default of `guards.drift`: with MiniLM it flags 0.8 % of good texts (docs/strategies.md, "Guards")."""
 
 
 def identity_fields(part: BaseModel) -> dict[str, Any]:
@@ -39,20 +39,20 @@ def _plain(value: Any) -> Any:
 
 
 class DecodingSettings(Settings):
-    """How an engine samples; part of a completion's identity."""
+    """Sampling of an engine; part of a completion's identity."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0: always the likeliest token."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of probability that is sampled from."""
     max_tokens: Annotated[int, Field(gt=0)] = 512
-    """Of an answer; a longer one is cut, which `errors/` says."""
+    """Length of an answer; a longer one is truncated, with a row in errors/."""
     seed: int = 0
-    """Of the sampling."""
+    """Seed of the sampling."""
     stop: list[str] = []
-    """Texts that end an answer; they are not part of it."""
+    """Texts that end an answer."""
     chat_template_kwargs: dict[str, Any] = {"enable_thinking": False}
-    """What a model's chat template is given beside the messages."""
+    """Arguments of the model's chat template."""
 
 
 def _checked(decoding: Any) -> Any:
@@ -88,22 +88,22 @@ class SelectAll(SelectionOfStrategies):
 
 
 class SelectNever(SelectionOfStrategies):
-    """No query is rewritten; the original alone is searched."""
+    """No query is rewritten."""
 
     kind: Literal["never"]
     """This selection."""
 
 
 class SelectAdaptive(SelectionOfStrategies):
-    """The LLM chooses strategies by their descriptions and writes the rewrites, in one request (DMQR-RAG)."""
+    """The LLM chooses strategies and rewrites in one request (DMQR-RAG)."""
 
     in_request: ClassVar[bool] = True
     kind: Literal["adaptive"]
     """This selection."""
     demonstrations: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
-    """A YAML file of worked examples, in place of ours; its text counts for the fingerprint."""
+    """YAML file of worked examples; its content counts for the fingerprint."""
     least: Literal[0, 1] = 0
-    """Strategies that the LLM is to choose at least: 1 as in DMQR-RAG, which chooses one to four; 0: none where none helps."""
+    """Smallest number of strategies: 1 as in DMQR-RAG; 0: none where none helps."""
 
 
 class SelectClassified(SelectionOfStrategies):
@@ -112,9 +112,9 @@ class SelectClassified(SelectionOfStrategies):
     kind: Literal["classified"]
     """This selection."""
     rules: Annotated[str, NOT_IDENTITY, Names.TEXT] = "english"
-    """The path of a YAML file with the types and their strategies, or the name of ours; its text counts for the fingerprint."""
+    """YAML file of types and their strategies, or `english`; its content counts for the fingerprint."""
     by: Literal["rules", "llm"] = "rules"
-    """rules: the file's patterns tell the type. llm: `rewrite.engine` does, by one request before the others."""
+    """rules: patterns decide the type; llm: `rewrite.engine` does, with one more request."""
 
     def names(self) -> dict[str, Names]:
         """Returns the file of the rules, where they are not ours."""
@@ -122,23 +122,23 @@ class SelectClassified(SelectionOfStrategies):
 
 
 class SelectRandom(SelectionOfStrategies):
-    """Some strategies by chance, the same for a query in every run: a baseline."""
+    """Random strategies, the same for a query in every run: a baseline."""
 
     kind: Literal["random_k"]
     """This selection."""
     k: Annotated[int, Field(ge=1)] = 2
     """Number of strategies."""
     seed: int = 0
-    """Of the choice."""
+    """Seed of the choice."""
 
 
 class SelectColumn(SelectionOfStrategies):
-    """The log says which strategies rewrite a query."""
+    """Strategies by a column of the log."""
 
     kind: Literal["column"]
     """This selection."""
     column: Annotated[str, Field(min_length=1)]
-    """Of the log; cells: a strategy, several between commas, a number of texts, or `none`. Empty: all."""
+    """Column with a strategy, several separated by commas, a number of texts, or `none`. Empty: all."""
 
 
 SelectSettings = Annotated[
@@ -147,15 +147,14 @@ SelectSettings = Annotated[
 
 
 class GuardSettings(Settings):
-    """Guards around the LLM; each only counts unless it is told to do more."""
+    """Checks around the LLM; each only counts unless told otherwise."""
 
     preserve: Literal["count", "drop", "repair"] = "count"
-    """What becomes of a rewrite that has lost a number, a name or a quoted phrase of the query, in strategies that should keep
-    them: it is flagged, not searched, or gets what is missing at its end."""
+    """For a rewrite that lost a number, name or quoted phrase of the query: flag it, drop it, or append what is missing."""
     near_duplicates: Literal["count", "drop"] = "count"
-    """What becomes of a text that says nearly the same as an earlier one of its query: it is flagged, or not searched."""
+    """For a text that repeats an earlier text of its query: flag it, or drop it."""
     drift: Annotated[float, Field(ge=-1, le=1)] | None = DRIFT
-    """A text that is searched as a query, and whose vector has a smaller cosine with the original's, is flagged: only with a
-    dense retriever and `fuse.redundancy: cosine`. null: none is."""
+    """Smallest cosine with the original below which a text is flagged; needs a dense retriever and `fuse.redundancy: cosine`.
+    null: none."""
     mask: list[Literal["mail", "phone", "card"]] = []
-    """Personal data that placeholders replace in whatever is sent; they are put back in the rewrites."""
+    """Personal data that the LLM sees as placeholders; they are put back in the rewrites."""

@@ -46,7 +46,7 @@ Mark = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$")]
 
 
 class Marks(BaseModel):
-    """What stands between the parts of an answer, such as special tokens of a trained rewriter.
+    """Marks between the parts of an answer, such as special tokens of a trained rewriter.
 
     For example `[S_Rewritten_Query] first query [EOS][A_Response] an answer`. A part goes up to the next mark. A mark that
     begins with a letter or a digit is one at the beginning of a line only.
@@ -55,9 +55,9 @@ class Marks(BaseModel):
     model_config = FROZEN
 
     texts: Annotated[tuple[Mark, ...], Field(min_length=1)]
-    """Behind one of these stands a text. Where the prompt ends with one, the answer begins with a text."""
+    """Marks before a text."""
     others: tuple[Mark, ...] = ()
-    """Behind one of these stands none: an end, an answer in place of a rewrite, what was found."""
+    """Marks before anything else: an end, an answer, what was found."""
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Marks(BaseModel):
 
 
 class Words(BaseModel):
-    """A range of lengths in words; in scripts without spaces between words, in characters."""
+    """Range of lengths in words; characters in scripts without spaces."""
 
     model_config = FROZEN
 
@@ -75,7 +75,7 @@ class Words(BaseModel):
     most: Annotated[int, Field(ge=1)] | None = None
     """A longer text fails as `too_long`."""
     guide: bool = False
-    """Whether a text out of the range is only flagged (`guards` in rewrites/), and searched all the same."""
+    """Only flags a text outside of the range."""
 
 
 class Strategy(BaseModel):
@@ -88,78 +88,73 @@ class Strategy(BaseModel):
     base: str = ""
     """The file's name without parameters: recorded completions are found by it."""
     label: str
-    """The name for people; an answer may use it, the name or an alias."""
+    """Name for people; an answer may use it."""
     aliases: tuple[str, ...] = ()
     """Further names that models use."""
     definition: str = ""
-    """One sentence on what the rewrite is, for prompts that ask for several strategies."""
+    """One sentence on the rewrite, for prompts with several strategies."""
     usage: str = ""
-    """For which queries it helps, for the prompt of adaptive selection."""
+    """Queries that it helps with, for adaptive selection."""
     example: str = ""
-    """The rewrite of EXAMPLE_QUERY, a line per text, for the joint prompt and adaptive selection. A joint one shares a number
-    or a word of five letters or more with the query."""
+    """Rewrite of the example query, a line per text, for the joint prompt and adaptive selection."""
     prompt: str
-    """The template of a request of its own: instructions first and `{query}` last, so that prefix caching works."""
+    """Prompt of a request of its own; ends with `{query}`, so that a prefix cache works."""
     prompt_as: Literal["message", "text"] = "message"
-    """message: the prompt is what a user says, in the chat template of the model. text: the model goes on with the prompt as it
-    is, as a rewriter was trained; `{query}` may stand anywhere in it, and nothing is added to it."""
+    """message: the prompt is a user's message; text: the model goes on with the bare prompt, `{query}` anywhere."""
     output: Literal["text", "lines", "array", "object"] = "text"
-    """What the LLM answers: one text, a line per text, a JSON array, or a JSON object."""
+    """Form of the answer: one text, a text per line, a JSON array or a JSON object."""
     n: Annotated[int, Field(ge=1, le=20)] = 1
-    """Number of texts, and the variable `{n}`. With output `text` so many answers are sampled; else one answer has so many."""
+    """Number of texts, and the variable `{n}`; with output `text` that many answers are sampled."""
     marks: Marks | None = None
-    """Marks between the parts of an answer, of which those that are texts are read as `output` says; null: there are none."""
+    """Marks between the parts of an answer; null: none."""
     separator: Annotated[str, Field(min_length=1)] | None = None
-    """Stands between the texts of an answer with output `lines`, such as `;`; null: line breaks."""
+    """Text between the texts of output `lines`, such as `;`; null: line breaks."""
     keys: tuple[str, ...] = ()
-    """Of an object: the keys of the texts, in order. Of an array of objects: the keys whose values together are one text."""
+    """Keys of an object's texts, or those of an array's objects whose values form one text."""
     search_as: Literal["query", "passage"] = "query"
-    """Which prefix an encoder puts before it. A passage may span several lines of an answer."""
+    """Prefix that an encoder puts before the text: a query's or a passage's."""
     several_lines: bool = False
-    """Whether a text that is searched as a query may span several lines of an answer, too."""
+    """Lets a text that is searched as a query span several lines."""
     include_original: Annotated[int, Field(ge=0, le=20)] = 0
-    """How often the original stands before the text that is searched."""
+    """Number of times that the original stands before the searched text."""
     as_one: Literal["with_original", "texts"] | None = None
-    """Its texts, with the original or by themselves, make one search and one list: the mean of their vectors, as one BM25 query
-    with the original repeated. null: each has its own."""
+    """Searches its texts, with the original or alone, as one text with one list; null: each has its own."""
     weight: Weight = 1.0
-    """Of its ranked lists in fusion."""
+    """Weight of its lists in fusion."""
     position_weights: tuple[Weight, ...] = ()
-    """Multiply the weight, by position; the last holds for all later positions."""
+    """Factors of the weight by position; the last holds for all later ones."""
     depth: Annotated[int, Field(ge=1)] | None = None
     """Hits of each of its lists that take part in fusion; null: `fuse.depth`."""
     score_floor: float | None = None
     """Hits with a lower score take no part in fusion."""
     max_chars: Annotated[int, Field(ge=1)] = 1000
-    """A longer text fails as `too_long`, unless the query itself is as long."""
+    """A longer text fails as `too_long`, unless the query is as long."""
     min_chars: Annotated[int, Field(ge=1)] = 1
-    """Shorter lines of an answer are no texts."""
+    """Shorter lines of an answer are ignored."""
     words: Words = Words()
-    """The length that a text must have."""
+    """Allowed length of a text."""
     banned: tuple[str, ...] = ()
-    """Words or phrases; a text with one that the query does not have fails as `banned`."""
+    """Words or phrases that fail a text as `banned` if the query lacks them."""
     any_language: bool = False
-    """Whether a text may be in another script than the query."""
+    """Allows texts in another script than the query's."""
     language: Annotated[str, Field(min_length=1)] | None = None
-    """That its texts are written in, in words such as German, as `{language}` in its prompt; it has requests of its own;
-    null: `rewrite.language`."""
+    """Language of its texts, `{language}` in its prompt; null: `rewrite.language`."""
     preserve: bool | Literal["count"] = False
-    """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`); count: they
-    are flagged where they are lost, and the text is neither repaired nor dropped, since it is to leave out."""
+    """Expects numbers, names and quoted phrases of the query in the text (`rewrite.guards.preserve`); count: only flags."""
     question: bool = False
-    """Whether its texts are questions: one that ends as a statement answers the query in place of rewriting it, and fails."""
+    """Expects questions: a text that ends as a statement fails."""
     fallback: Literal["none", "original"] = "none"
-    """What stands in for an answer that cannot be read: nothing (a row in errors/), or the original query."""
+    """Text in place of an unreadable answer: none (a row in errors/), or the original query."""
     decoding: Decoding = {}
-    """Replaces values of `rewrite.decoding`; such a strategy has requests of its own."""
+    """Values that replace `rewrite.decoding`; the strategy then has requests of its own."""
     engine: AnyEngineSettings | None = None
-    """An engine of its own, such as a trained rewriter's; null: `rewrite.engine`."""
+    """Engine of its own, such as a trained rewriter's; null: `rewrite.engine`."""
     order: int = 100
     """Sort key in prompts."""
     joint: bool = False
-    """Whether the joint request asks for it."""
+    """Takes part in the joint request."""
     list_separator: str | None = None
-    """Joins the items of a text that came as a list; null: a list is a failure."""
+    """Joins the items of a text that came as a list; null: a list fails."""
     own_file: bool = False
     """Whether the user wrote it."""
 

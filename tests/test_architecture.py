@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ MOST_LINES = {
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330
-"""Keys of a config, the rows of docs/config.md: only ever lowered."""
+"""Keys of a config, once for each model: only ever lowered."""
 TOP_FOLDERS = {".ci", "configs", "docs", "tests", *PACKAGES}
 VAGUE_FILES = {"utils", "core", "base", "common", "helpers"}
 VAGUE_SUFFIXES = ("Manager", "Handler", "Service")
@@ -219,8 +220,7 @@ def test_all_packages_are_sent_to_a_cluster() -> None:
 def test_the_house_does_not_grow() -> None:
     lines = {folder: sum(path.read_bytes().count(b"\n") for path in (ROOT / folder).rglob("*.py")) for folder in MOST_LINES}
     assert not {folder: count for folder, count in lines.items() if count > MOST_LINES[folder]}
-    keys = re.findall(r"^\| `", (ROOT / "docs" / "config.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(keys) <= MOST_KEYS
+    assert len(runpy.run_path(str(ROOT / "docs/generate.py"))["config_keys"]()) <= MOST_KEYS
 
 
 def test_files_and_classes_are_named_for_what_they_hold() -> None:

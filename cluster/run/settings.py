@@ -15,9 +15,9 @@ class WorkerRange(Settings):
     """A pool that grows under load."""
 
     min: Annotated[int, Field(gt=0)] = 1
-    """Workers at least."""
+    """Smallest number of workers."""
     max: Annotated[int, Field(gt=0)]
-    """Workers at most."""
+    """Largest number of workers."""
 
     @model_validator(mode="after")
     def _in_order(self) -> WorkerRange:
@@ -34,14 +34,14 @@ Workers = Annotated[
 
 
 class PoolSettings(Settings):
-    """The worker pool of a stage; null: sized to the cluster."""
+    """Worker pool of a stage; null: sized to the machine or cluster."""
 
     workers: Workers | None = None
-    """A number; or {min, max}: the pool grows while all its workers are busy and the cluster has room, or can scale."""
+    """Number of workers, or {min, max}: the pool grows while all its workers are busy."""
     cpus: Annotated[float, Field(gt=0)] | None = None
-    """Of each worker."""
+    """CPUs of each worker."""
     gpus: Annotated[float, Field(ge=0)] | None = None
-    """Of each worker: a whole number, or a part of one, which workers share."""
+    """GPUs of each worker: a whole number, or a fraction of one GPU that workers share."""
 
     @field_validator("gpus")
     @classmethod
@@ -57,51 +57,51 @@ class PoolSettings(Settings):
 
 
 class KubernetesSettings(Settings):
-    """Fills the RayJob that `submit --render` prints; a run itself reads none of it."""
+    """Values of the RayJob that `submit --render` prints; a run reads none of them."""
 
     image: Annotated[str, Field(min_length=1)] = "dmqr:0.1.0"
-    """Image with this project, of this version."""
+    """Image with this version of dmqr."""
     gpu_image: Annotated[str, Field(min_length=1)] | None = None
-    """Image of the workers that have GPUs; null: `image`."""
+    """Image of the workers with GPUs; null: `image`."""
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = "dmqr"
-    """Namespace of the objects; it must exist."""
+    """Existing namespace of the objects."""
     service_account: Annotated[str, Field(min_length=1)] = "default"
-    """ServiceAccount of the pods, such as one with rights on a bucket; it must exist."""
+    """Existing ServiceAccount of the pods, for example one with rights on a bucket."""
     secret: Annotated[str, Field(min_length=1)] | None = None
-    """Secret whose keys are environment variables of all pods, such as ELASTICSEARCH_URL."""
+    """Secret whose keys become environment variables of all pods, such as ELASTICSEARCH_URL."""
 
 
 class ClusterSettings(Settings):
     """Where the job runs."""
 
     address: str | None = None
-    """null: the Ray that RAY_ADDRESS names, else this process for up to 5,000 distinct queries, else a Ray of its own. auto: a
-    Ray that runs, or a refusal; local: a Ray of its own; none: all stages in this process; else an address."""
+    """null: the Ray that RAY_ADDRESS names, else this process up to 5,000 distinct queries, else a Ray of its own. auto: a
+    running Ray, or a refusal. local: a Ray of its own. none: this process. Or an address."""
     shard_size: Annotated[int, Field(gt=0, le=5000)] = 1000
     """Queries that are processed and committed together."""
     grace_seconds: Annotated[float, Field(gt=0)] | None = 25.0
-    """After SIGTERM, how long shards in flight may take to be committed; the rest is left to the next start. Less than
-    SIGKILL leaves (in Kubernetes 30 by default). null: as long as they take, as after Ctrl-C."""
+    """Seconds after SIGTERM in which shards in flight may still be committed; keep it below the time to SIGKILL (Kubernetes:
+    30). null: no limit."""
     gate: PoolSettings = PoolSettings()
-    """The worker pool of the gate (`rewrite.gate`) and of strategies that read lists, whose workers have their retrievers."""
+    """Workers of the gate (`rewrite.gate`)."""
     rewrite: PoolSettings = PoolSettings()
-    """The worker pool of rewriting."""
+    """Workers of rewriting."""
     retrieve: PoolSettings = PoolSettings()
-    """The worker pool of retrieval."""
+    """Workers of retrieval."""
     rerank: PoolSettings = PoolSettings()
-    """The worker pool of scoring."""
+    """Workers of reranking."""
     iterate: PoolSettings = PoolSettings()
-    """The worker pool of further rounds, whose workers have retrievers and rerankers, too."""
+    """Workers of further rounds; they hold retrievers and rerankers, too."""
     grade: PoolSettings = PoolSettings()
-    """The worker pool of grading."""
+    """Workers of grading."""
     web: PoolSettings = PoolSettings()
-    """The worker pool that asks the web where graded results do not suffice."""
+    """Workers that search the web after grading."""
     answer: PoolSettings = PoolSettings()
-    """The worker pool of answering."""
+    """Workers of answering."""
     judge: PoolSettings = PoolSettings()
-    """The worker pool of judging."""
+    """Workers of judging."""
     metrics: bool = True
-    """Shows the run's metrics on Ray's Prometheus endpoint; without Ray there is none."""
+    """Exports metrics on Ray's Prometheus endpoint."""
     kubernetes: KubernetesSettings = KubernetesSettings()
     """Values of the RayJob that `submit --render` prints."""
 

@@ -51,51 +51,52 @@ class Config(Settings):
     """A whole job."""
 
     name: Annotated[str, Field(pattern=NAME), NOT_IDENTITY]
-    """First part of the name of the run's folder, before the fingerprint."""
+    """First part of the name of the run's folder."""
     label: Annotated[Annotated[str, Field(pattern=NAME, max_length=MOST_LABEL)] | None, NOT_IDENTITY] = None
-    """Stands between `name` and fingerprint (`--label`); without one, `log.date` does. Another label is another run."""
+    """Part of the folder's name between `name` and fingerprint (`--label`); null: `log.date`. Another label is another run."""
     log: LogSettings
-    """The query log."""
+    """Query log."""
     corpus: Annotated[AnyCorpusSettings, NOT_IDENTITY] = CorpusSettings()
-    """The corpus and its columns, or name -> those of an index of a union; what they hold counts with the index."""
+    """Corpus that indexes are built from; for a union, index name -> corpus."""
     rewrite: RewriteSettings
-    """Which rewrites are made, and with which engine."""
+    """Rewriting: strategies and LLM engine."""
     retrieve: RetrieveSettings
-    """Retrievers, routes and depth."""
+    """Retrieval: retrievers, routes and depth."""
     fuse: FuseSettings = FuseSettings()
-    """How the lists of a query are fused into one."""
+    """Fusion of a query's lists."""
     rerank: AnyRerankerSettings = RerankSettings()
-    """How the candidates are reranked."""
+    """Reranking of the fused candidates."""
     iterate: IterateSettings | None = None
-    """Whether queries that find little are rewritten from what was found, and searched again; null: none is."""
+    """Further rounds for queries that found little; null: none."""
     grade: GradeSettings | None = None
-    """Whether and how the first results are graded, so that irrelevant ones are not answered from; null: they are not."""
+    """Grading of the first results before they are answered from; null: none."""
     web: WebSearchSettings | None = None
-    """Whether and how the web is asked where graded results do not suffice; null: it is not."""
+    """Web search where graded results do not suffice; null: none."""
     answer: AnswerSettings | None = None
-    """Whether and how an LLM answers each query from its first results; null: it does not."""
+    """Answers of an LLM from the first results; null: none."""
     judge: JudgeSettings | None = None
-    """Whether and how an LLM judges the results; null: it does not."""
+    """Judgements of an LLM on results and answers; null: none."""
     limits: Annotated[LimitSettings, NOT_IDENTITY] = LimitSettings()
     """Limits at which the job stops."""
     evaluate: Annotated[EvaluateSettings, NOT_IDENTITY] = EvaluateSettings()
-    """Optional relevance judgements."""
+    """Relevance judgements and measures."""
     ablate: Annotated[AblateSettings, NOT_IDENTITY] = AblateSettings()
-    """The arms that `ablate` compares."""
+    """Arms that `ablate` compares."""
     report: Annotated[ReportSettings, NOT_IDENTITY] = ReportSettings()
-    """The report that a finished run writes."""
+    """Content of the page."""
     notify: Annotated[NotifySettings | None, NOT_IDENTITY] = None
-    """Notifications of how a job ends; null: none."""
+    """Notifications; null: none."""
     publish: Annotated[PublishSettings, NOT_IDENTITY] = PublishSettings()
-    """Bounds of a version that `export --promote` makes current."""
+    """Bounds for `export --promote`."""
     output: Annotated[str, NOT_IDENTITY, Names.FILE]
-    """A local or S3 folder; each run has a folder of its own below it."""
+    """Folder, here or on S3, below which each run has its own folder."""
     store: Annotated[str | None, NOT_IDENTITY, Names.FILE] = BESIDE_RUNS
-    """A local or S3 folder of completions, lists and scores, which every job adds to and uses again; null: none."""
+    """Folder, here or on S3, of completions, lists and scores that all jobs share; null: none."""
     store_ttl: Annotated[Annotated[str, Field(pattern=DURATION)] | None, NOT_IDENTITY] = None
-    """How long what lies in the store counts (`12h`, `30d`, `8w`), from the begin of the job that made it; null: for ever."""
+    """Age up to which the store's content counts (`12h`, `30d`, `8w`), from the start of the job that made it; null: no
+    limit."""
     cluster: Annotated[ClusterSettings, NOT_IDENTITY] = ClusterSettings()
-    """Ray, the size of a shard, worker pools."""
+    """Ray, shard size and worker pools."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:

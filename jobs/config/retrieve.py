@@ -15,19 +15,19 @@ ORIGINAL, REFINED = "original", "iterate"
 
 
 class RetrieveSettings(Settings):
-    """How the queries and their rewrites are searched."""
+    """Search with the queries and their rewrites."""
 
     retrievers: dict[str, AnyRetrieverSettings]
-    """A name chosen by you -> the retriever's settings."""
+    """A name of your choice -> settings of a retriever."""
     depth: Annotated[int, Field(gt=0)] = 100
-    """Hits fetched per list."""
+    """Hits per list."""
     keep_runs: bool = True
-    """Write every list to runs/."""
+    """Writes every list to runs/; needed to compare with the original alone."""
     routes: dict[str, list[str]] = {}
     """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
     store: Annotated[bool | None, NOT_IDENTITY] = None
-    """Keep lists, and vectors for redundancy by cosines, in the store; null: but not those of local BM25 indexes, which are
-    searched in less time than lists are read."""
+    """Keeps lists and vectors in the store; null: all but lists of local BM25 indexes, which are faster to search than to
+    read."""
 
     @model_validator(mode="after")
     def _routes_lead_somewhere(self) -> RetrieveSettings:

@@ -23,36 +23,34 @@ def _named(value: Any) -> Any:
 
 
 class RewriteSettings(Settings):
-    """Which rewrites are made, and how."""
+    """Rewriting by an LLM."""
 
     engine: AnyEngineSettings | None = None
-    """The LLM engine; required unless `strategies` is empty."""
+    """LLM engine; required unless `strategies` is empty."""
     decoding: DecodingSettings = DecodingSettings()
-    """Sampling parameters of the engine."""
+    """Sampling parameters."""
     strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY, Names.STRATEGIES] = [
         "general",
         "keyword",
         "pseudo_answer",
         "core_content",
     ]
-    """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`.
-    [] = the original only."""
+    """Names, paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. []: the original only."""
     select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
-    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column or never;
-    some with settings."""
+    """Choice of strategies per query: all, adaptive, classified, random_k, column or never."""
     gate: GateSettings | None = None
-    """Which queries are rewritten at all: not those of which a retriever is sure, by what it finds for the original. null: all
-    are."""
+    """Skips rewriting of queries that a retriever is sure of; null: all are rewritten."""
     calls: Literal["joint", "separate"] = "joint"
-    """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
+    """joint: one request for all strategies that can share it; separate: one request each."""
     language: Annotated[str, Field(min_length=1)] | None = None
-    """That rewrites are written in, in words such as German; null: the query's."""
+    """Language of the rewrites, such as German; null: the query's."""
     joint_prompt: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
-    """A text file that replaces our joint prompt (`rewriters/prompts.yaml`); its text counts for the fingerprint."""
+    """Text file that replaces the built-in joint prompt; its content counts for the fingerprint."""
     retries: Annotated[int, Field(ge=0, le=3)] = 0
-    """More tries of a request whose answer cannot be read, refuses or was cut: other seed and temperature, or more tokens."""
+    """Extra tries where an answer cannot be read, refuses or was truncated, with another seed and temperature or more
+    tokens."""
     guards: GuardSettings = GuardSettings()
-    """What is masked, checked, left out and replaced around the LLM."""
+    """Checks and masks around the LLM."""
 
     @model_validator(mode="after")
     def _engine_where_needed(self) -> RewriteSettings:

@@ -16,80 +16,78 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class LimitSettings(Settings):
-    """Limits at which the job stops (exit code 1; committed shards stay, and the run can be resumed)."""
+    """Limits that stop the job with exit code 1; committed shards stay, and the run can be resumed."""
 
     error_rate: Share = 0.01
-    """Share of queries with an error row; fewer than ten stop no run, unless half of all have one at its end, or this is 0."""
+    """Largest share of queries with errors. Fewer than ten never stop a run, unless half of all queries have one at its end or
+    this is 0."""
     max_cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it."""
+    """Budget in USD by the prices.yaml beside the config; no request is sent that would exceed it."""
     stall_minutes: Annotated[float, Field(gt=0)] = 15
-    """Longest time without a committed shard and without a heartbeat of a worker."""
+    """Longest time without a commit and without a heartbeat."""
 
 
 class EvaluateSettings(Settings):
-    """How the results are measured."""
+    """Measurement of results."""
 
     qrels: Annotated[str | None, Names.TEXT] = None
-    """Judgements: `key`, doc_id, grade in columns parted by tabs, or TREC's four; or a table in CSV or Parquet."""
+    """Judgements: key, doc_id and grade separated by tabs, TREC's four columns, or a CSV or Parquet table."""
     key: Key = "log_id"
-    """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
+    """Meaning of the first column: log_id (one log), query_id or query (every log that has the query)."""
     answers: Annotated[str | None, Names.TEXT] = None
-    """Gold answers: `key`, answer, likewise; answers are measured by them (EM, F1), and the report counts the pseudo-answers
-    that have one."""
+    """Gold answers (key, answer) for EM and F1."""
     measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
-    """What `run`, `report`, `evaluate`, `diff` and `ablate` measure by, the first one before all (`tune` by it alone): any
-    measures that ir_measures knows."""
+    """Measures, by any name that ir_measures knows; the first one leads, and `tune` uses it alone."""
     baseline: str = "original"
-    """The arm that `ablate` compares the others with."""
+    """Arm that `ablate` compares the others with."""
     margin: Annotated[float, Field(gt=0)] = 0.01
-    """Margin of equivalence: arms that differ by less, by two one-sided tests, are called equivalent."""
+    """Largest difference that counts as equivalent, by two one-sided tests."""
     slices: list[str] = []
-    """What `ablate` measures arms by, part by part: query_type, frequency, difficulty, words, language, or a log's column."""
+    """Properties by which `ablate` splits the queries: query_type, frequency, difficulty, words, language, or a column of the
+    log."""
 
 
 class ReportSettings(Settings):
-    """Content of the HTML report."""
+    """Content of the HTML page."""
 
     texts: bool = True
-    """false: the report holds no query, rewrite, prompt, answer or document, only ids, names and numbers."""
+    """false: only ids, names and numbers, no query, rewrite, prompt, answer or document."""
 
 
 Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 
 
 class AblateSettings(Settings):
-    """The arms of `ablate`, beside those that are always there: the config itself, the original, each single strategy."""
+    """Arms of `ablate`, besides the config itself, the original, and each single strategy."""
 
     arms: dict[str, dict[str, Any]] = {}
-    """A name chosen by you -> what it changes: keys of the config in dotted form, with their values. `rewrite.select` also
-    takes `{kind: oracle_k, k: 2}`: the best k strategies of each query by its judgements, a bound."""
+    """A name of your choice -> dotted keys with their values. `rewrite.select: {kind: oracle_k, k: 2}` takes each query's best
+    k strategies by its judgements, as a bound."""
     runs: dict[str, Annotated[str, Field(min_length=1)]] = {}
-    """A name chosen by you -> a run file of TREC: an arm of its lists as they are, whatever made them (docs/ablations.md)."""
+    """A name of your choice -> a TREC run file whose lists are an arm."""
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
-    """Keys of the config in dotted form -> their values; each combination is an arm, named by its values."""
+    """Dotted keys -> values; each combination is an arm."""
     subsets: Subsets = "none"
-    """Arms of subsets of `rewrite.strategies`: all (with the original, and without it), leave_one_out (all but one), add_one
-    (the original and one), none."""
+    """Subsets of `rewrite.strategies` as arms: all, leave_one_out, add_one (original and one strategy) or none."""
     samples: Annotated[int, Field(ge=1)] = 1
-    """How often the config itself is an arm, each time with answers of its own: the noise floor."""
+    """Number of times that the config itself is an arm, each time with fresh answers: the noise floor."""
     keep: Annotated[int, Field(gt=0)] | None = None
-    """Documents written per query and arm: results, and in tails/ what stands behind them; null: to the deepest rank that a
-    measure of `evaluate.measures` reads."""
+    """Documents kept per query and arm; null: as deep as `evaluate.measures` read."""
     sources: bool = False
-    """Write the lists that each result comes from, too; makes results/ several times larger."""
+    """Writes the lists behind each result; makes results/ several times larger."""
 
 
 Event = Literal["end", "failure", "limit", "interruption", "outage"]
 
 
 class NotifySettings(Settings):
-    """Notifications of `run` and `ablate` by apprise (docs/operations.md, Notifications)."""
+    """Notifications of `run` and `ablate` by apprise."""
 
     urls_env: str
-    """The environment variable that holds URLs of apprise, separated by white space."""
+    """Environment variable with URLs of apprise, separated by white space."""
     events: Annotated[list[Event], Field(min_length=1)] = ["failure", "limit", "interruption"]
-    """Events that are sent. failure: the job failed or was refused; limit: one of `limits` stopped it; interruption: Ctrl-C or
-    SIGTERM; end: it finished; outage: a server has not answered for a minute, and answers again."""
+    """Events that are sent: failure (failed or refused), limit, interruption (Ctrl-C, SIGTERM), end, outage (a server is away
+    for a minute, and is back)."""
 
     @field_validator("urls_env")
     @classmethod
@@ -100,14 +98,14 @@ class NotifySettings(Settings):
 
 
 class PublishSettings(Settings):
-    """Bounds that a version is held against before `export --promote` makes it current."""
+    """Bounds that `export --promote` checks before it makes a version current."""
 
     error_rate: Share | None = 0.01
-    """Highest share of queries with a failure in errors/; null: any."""
+    """Largest share of queries with an error; null: any."""
     coverage: Share | None = 0.95
-    """Least share of the log's traffic whose query has rewrites or documents; null: any."""
+    """Smallest share of the log's traffic with rewrites or documents; null: any."""
     quality_loss: Annotated[float, Field(ge=0)] | None = 0.02
-    """How much lower than that of the original query alone the first measure of `evaluate.measures` may be; null: any."""
+    """Largest loss of the first measure against the original query alone; null: any."""
 
 
 def _of_the_web(value: Any) -> Any:
@@ -115,15 +113,15 @@ def _of_the_web(value: Any) -> Any:
 
 
 class WebSearchSettings(LlmStepSettings):
-    """A search of the web where the graded results do not suffice (corrective RAG, Yan et al. 2024, arXiv 2401.15884)."""
+    """Web search where graded results do not suffice (corrective RAG, arXiv 2401.15884)."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "web_query"
-    """web_query, or a YAML file of the same form, whose text counts for the fingerprint."""
+    """web_query, or a YAML file of the same form; its content counts for the fingerprint."""
     search: Annotated[WebOnly, BeforeValidator(_of_the_web)]
-    """The search engine, with the keys of a retriever of kind web."""
+    """Search engine, with the keys of a retriever of kind web."""
     when: Literal["any", "none"] = "none"
-    """none: where no graded document is relevant, as in the paper; any: where one is not relevant, or none was found."""
+    """none: no graded document is relevant, as in the paper; any: one is not relevant, or none was found."""
     documents: Annotated[int, Field(ge=1)] = 3
-    """Hits that are put behind the documents which are kept, at most."""
+    """Largest number of web hits behind the kept documents."""
     language: Annotated[str, Field(min_length=1)] | None = None
-    """That the web is asked in, in words such as English; null: the query's."""
+    """Language of the web query, such as English; null: the query's."""

@@ -1,4 +1,4 @@
-"""The key by which a search finds the row of a query in what was exported (docs/publishing.md)."""
+"""The key by which a search finds the row of a query in what was exported (docs/operations.md)."""
 
 from __future__ import annotations
 

@@ -28,29 +28,27 @@ def _known_by_data_sets(schema: dict[str, Any]) -> None:
 
 
 class LogSettings(Settings):
-    """The query log: Parquet, JSON lines or CSV of any columns, or a data set."""
+    """Query log: Parquet, JSON lines or CSV, or a data set."""
 
     model_config = ConfigDict(json_schema_extra=_known_by_data_sets)
 
     path: Annotated[Paths, Names.FILE]
-    """A file, a folder (hive partitions included) or a list of them; `*.parquet`, or where a folder has none, JSON lines
-    (`*.jsonl`, `*.ndjson`, `*.json`) or CSV (`*.csv`, `*.tsv`), also packed (`.gz`, `.zst`). Or data sets: `beir:FOLDER/SPLIT`,
-    `irds:ID`, `topics:FILE` (docs/test-collections.md)."""
+    """File, folder or list of them: Parquet, JSON lines or CSV, also compressed (`.gz`, `.zst`); or data sets:
+    `beir:FOLDER/SPLIT`, `irds:ID`, `topics:FILE`."""
     query_column: str
-    """The column of the queries; required, unless `path` is a data set, which has text."""
+    """Column of the queries; known for data sets."""
     id_column: str | None = None
-    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`. A
-    data set's is query_id."""
+    """Column of row ids, which judgements name; null: `<file>#<row>`, for a data set query_id."""
     count_column: str | None = None
-    """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
+    """Column with the number of times that the row's query was asked."""
     context_column: str | None = None
-    """The column of the earlier turns of a conversation, text or a list of texts, oldest first; part of a query's identity."""
+    """Column of earlier turns of a conversation, a text or a list of texts, oldest first; part of a query's identity."""
     max_chars: Annotated[int, Field(gt=0)] = 2000
-    """Longer queries are rejected (a row in errors/), not cut."""
+    """Longer queries are rejected, with a row in errors/."""
     allow_empty: Annotated[bool, NOT_IDENTITY] = False
-    """Lets `run` end with exit code 0 and without a folder where the log has no row; else it is refused."""
+    """Ends `run` with exit code 0 where the log has no row, in place of a refusal."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
-    """The day that the log is of; where `path` has `{date}`, the value of that."""
+    """Day of the log, the value of `{date}` in `path`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -22,59 +22,59 @@ _GRAPH = {"m": 16, "ef_construction": 100}  # Elasticsearch's own
 
 
 class QuerySettings(Settings):
-    """The form of a BM25 query."""
+    """Form of a BM25 query."""
 
     fields: dict[str, Annotated[float, Field(gt=0)]] = {}
-    """Field -> boost, of which the best counts; {}: the retriever's `field` alone."""
+    """Field -> boost; the best field counts. {}: the retriever's `field` alone."""
 
 
 class VectorSettings(Settings):
-    """How the index keeps vectors."""
+    """Form of the vectors in the index."""
 
     type: Literal["flat", "int8_flat", "int4_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"] = "int8_hnsw"
-    """flat: exact; hnsw: by a graph; int8, int4, bbq: quantised."""
+    """flat: exact; hnsw: approximate, by a graph; int8, int4, bbq: quantised."""
 
 
 class ElasticSettings(RetrieverSettings):
-    """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
+    """Index in Elasticsearch: BM25 or, with `encoder`, dense search."""
 
     opener: ClassVar[str] = "retrievers.elastic.retriever"
     builder: ClassVar[str] = "retrievers.elastic.build"
     foreign: ClassVar[bool] = True
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
-    """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""
+    """Alias or index; `dmqr index` points the alias at the index that it has built."""
     url_env: Annotated[str, NOT_IDENTITY] = "ELASTICSEARCH_URL"
-    """Name of the environment variable with the address, or several, separated by commas; it may have user and password."""
+    """Environment variable with the address, or several separated by commas; user and password may stand in it."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
-    """Name of the environment variable that holds an API key; null: the server asks for none."""
+    """Environment variable with an API key."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Hits of its lists with a lower score take no part in fusion; null: all do."""
+    """Smallest score of a hit that takes part in fusion; null: any."""
     shards: Annotated[int, Field(gt=0), NOT_IDENTITY] = 1
-    """Of the index that is built; another number is another index: one built here with another is refused."""
+    """Shards of an index that is built."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
-    """Requests of the whole job at a time."""
+    """Concurrent requests of the whole job."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
-    """For one request."""
+    """Timeout of a request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
-    """How long a search waits for a server that is overloaded or away."""
+    """Minutes for which a search waits for a server that is overloaded or away."""
     kind: Literal["elastic"]
     """This kind."""
     field: str | None = None
-    """What is searched; null: text, or vector where there is an encoder."""
+    """Searched field; null: text, or vector with an encoder."""
     analyzer: str | None = None
-    """One of the server's; english if nothing is said."""
+    """Analyzer of the server; null: english."""
     query: QuerySettings | None = None
-    """Of BM25."""
+    """Form of the BM25 query."""
     similarity: Bm25Settings | None = None
-    """Of BM25."""
+    """Constants of BM25."""
     encoder: AnyEncoderSettings | None = None
-    """Of dense search."""
+    """Encoder of dense search."""
     filter: Annotated[dict[str, Any] | None, NOT_IDENTITY] = None
-    """A query of Elasticsearch: only documents that it finds are searched; that of the alias counts beside it."""
+    """Elasticsearch query that restricts the documents; a filter of the alias counts, too."""
     together: bool = False
-    """All texts of a query are searched as one: docs/strategies.md."""
+    """Searches all texts of a query as one."""
     vector: VectorSettings | None = None
-    """Of dense search."""
+    """Vectors of dense search."""
 
     @model_validator(mode="before")
     @classmethod

@@ -84,23 +84,22 @@ class PartsSettings(RetrieverSettings):
 
 
 class HybridSettings(PartsSettings):
-    """Several retrievers that act as one: their lists of a text are fused into one list."""
+    """Several retrievers whose lists of a text are fused into one."""
 
     kind: Literal["hybrid"]
     """This kind."""
     of: Annotated[dict[str, IndexSettings], Field(min_length=2)]
-    """A name chosen by you -> the settings of a retriever, as in `retrieve.retrievers`. The texts of documents are those of the
-    first; with a dense one the hybrid counts as dense."""
+    """A name of your choice -> settings of a retriever. Documents' texts come from the first."""
     method: Literal["rrf", "minmax"] = "rrf"
-    """The formula, as of `fuse.method`."""
+    """Formula, as in `fuse.method`."""
     k: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60
-    """Of rrf: 1 / (k + rank)."""
+    """Constant of rrf: 1 / (k + rank)."""
     depth: Annotated[int, Field(gt=0)] = 100
-    """How much of each of its lists takes part; the list that they become is cut at `retrieve.depth`."""
+    """Hits of each inner list that take part."""
     together: bool = False
-    """All texts of a query are searched as one: docs/strategies.md."""
+    """Searches all texts of a query as one."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Hits of its lists with a lower score take no part in fusion; null: all do."""
+    """Smallest score of a hit that takes part in fusion; null: any."""
 
     def fusion(self, depth: int) -> FuseSettings:
         """Returns how its lists of a text are fused."""

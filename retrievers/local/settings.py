@@ -19,27 +19,27 @@ AnalyzerName = Literal[
 
 
 class LocalSettings(RetrieverSettings):
-    """An index in a folder: BM25 (`analyzer`) or, with `encoder`, exact dense search."""
+    """Index in a folder: BM25 or, with `encoder`, exact dense search."""
 
     opener: ClassVar[str] = "retrievers.local.index"
     builder: ClassVar[str] = "retrievers.local.build"
     kind: Literal["local"]
     """This kind."""
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.FILE]
-    """Its folder, here or on S3."""
+    """Folder, here or on S3."""
     analyzer: AnalyzerName | None = None
-    """Of BM25: stop words and stemming of a language; unicode, also called cjk and thai, has neither. null: what `index` tells
-    from the corpus, and the index's own where one is searched."""
+    """Stop words and stemming of a language; unicode (also cjk, thai): neither. null: told from the corpus when the index is
+    built."""
     similarity: Bm25Settings | None = None
-    """Of BM25; another one is another index."""
+    """Constants of BM25; other constants are another index."""
     fields: FieldWeights | None = None
-    """Of BM25: weights of title and text; others are another index. null: they are searched as one text."""
+    """Weights of title and text in BM25; other weights are another index. null: both are one text."""
     encoder: AnyEncoderSettings | None = None
-    """Of dense search."""
+    """Encoder of dense search."""
     together: bool = False
-    """All texts of a query are searched as one: docs/strategies.md."""
+    """Searches all texts of a query as one."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Hits of its lists with a lower score take no part in fusion; null: all do."""
+    """Smallest score of a hit that takes part in fusion; null: any."""
 
     @model_validator(mode="before")
     @classmethod

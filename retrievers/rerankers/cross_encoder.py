@@ -82,7 +82,7 @@ def _architecture(model: str, config: Mapping[str, Any]) -> str:
     if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
         return "llm"
     problem = f"is a language model ({names[0]}), and its files do not say with what question it was trained to rerank"
-    remedy = "name another, or score with a class of your own (docs/plugins.md)"
+    remedy = "name another, or score with a class of your own (docs/python.md)"
     raise RetrieverError("model", f"rerank: model {model} {problem}; {remedy}")
 
 

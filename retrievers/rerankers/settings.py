@@ -33,7 +33,7 @@ class RerankerSettings(Settings):
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""
     combine: Literal["replace", "blend"] = "blend"
-    """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
+    """replace: the reranker's order; blend: 1/(20 + rank) of both orders."""
     if TYPE_CHECKING:
 
         @property

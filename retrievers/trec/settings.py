@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TrecSettings(WithoutIndex):
-    """Lists that another system made for the queries of the log, in a run file of TREC; rewrites have none."""
+    """Lists of another system in a TREC run file; rewrites have none."""
 
     opener: ClassVar[str] = "retrievers.trec.retriever"
     originals_only: ClassVar[bool] = True
@@ -23,10 +23,9 @@ class TrecSettings(WithoutIndex):
     kind: Literal["trec"]
     """This kind."""
     path: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.TEXT]
-    """The run file, here or on S3, perhaps packed (`.gz`, `.zst`): lines of topic, Q0, document, rank, score, tag; a topic
-    is the log's id of a query (`log.id_column`)."""
+    """Run file, also compressed (`.gz`, `.zst`); a topic is a row's `log.id_column`."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Hits of its lists with a lower score take no part in fusion; null: all do."""
+    """Smallest score of a hit that takes part in fusion; null: any."""
     _lists: GivenLists | None = PrivateAttr(None)
 
     @property

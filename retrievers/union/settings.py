@@ -14,16 +14,15 @@ _METHODS: dict[str, Literal["best", "rrf"]] = {"score": "best", "rrf": "rrf"}
 
 
 class UnionSettings(PartsSettings):
-    """Several indexes that are searched as one; a document is called by the name of its index and its id there, `law:doc1`."""
+    """Several indexes searched as one; a document is called `law:doc1`, by its index and its id there."""
 
     qualifies: ClassVar[bool] = True
     kind: Literal["union"]
     """This kind."""
     of: Annotated[dict[MemberName, IndexSettings], Field(min_length=1)]
-    """A name chosen by you -> the settings of a retriever, as in `retrieve.retrievers`; its index is built of `corpus.<name>`.
-    Unions with the same names have the same documents. With a dense one the union counts as dense."""
+    """A name of your choice -> settings of a retriever, whose index is built from `corpus.<name>`."""
     merge: Literal["rrf", "score"] = "rrf"
-    """rrf: the best of each index are equally good; score: scores of all indexes have one scale, as those of one encoder."""
+    """rrf: by rank, documents of the indexes alternate; score: by score, for indexes with one scale."""
 
     @property
     def is_approximate(self) -> bool:

@@ -24,7 +24,7 @@ _SET_HERE = {  # parameters of requests that have keys of their own
 
 
 class WebSettings(WithoutIndex):
-    """Searches of the web; a hit's text is what the provider says of the page."""
+    """Web search; a hit's text is what the provider says of the page."""
 
     opener: ClassVar[str] = "retrievers.web.retriever"
     of_the_web: ClassVar[bool] = True
@@ -32,26 +32,25 @@ class WebSettings(WithoutIndex):
     kind: Literal["web"]
     """This kind."""
     provider: Literal["searxng", "tavily", "brave"]
-    """Whose API is spoken."""
+    """API of the search engine."""
     base_url: Annotated[Address | None, NOT_IDENTITY] = None
-    """Of the server, without the path of the search; null: the provider's own, which SearXNG has not."""
+    """Address without the path of the search; null: the provider's. SearXNG needs one."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
-    """Name of the environment variable that holds the key; SearXNG wants none."""
+    """Environment variable with the key."""
     results: Annotated[int, Field(gt=0, le=MOST_RESULTS)] = 10
-    """Hits that are asked for; of SearXNG so many of its first page."""
+    """Requested hits."""
     args: dict[str, Any] = {}
-    """Further parameters of the provider's request, by its names: {language: de-AT, time_range: week} of SearXNG,
-    {country: germany, search_depth: advanced} of Tavily."""
+    """Further parameters by the provider's names, such as {language: de-AT, time_range: week}."""
     together: bool = False
-    """All texts of a query are searched as one: docs/strategies.md."""
+    """Searches all texts of a query as one."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Hits of its lists with a lower score take no part in fusion; null: all do."""
+    """Smallest score of a hit that takes part in fusion; null: any."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 4
-    """Requests of the whole job at a time."""
+    """Concurrent requests of the whole job."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 30
-    """For one attempt of a search."""
+    """Timeout of one attempt of a search."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 5
-    """How long a search waits for a server that is overloaded or away; then its query goes on without it."""
+    """Minutes for which a search waits for a server that is overloaded or away; then the query goes on without it."""
 
     @model_validator(mode="before")
     @classmethod

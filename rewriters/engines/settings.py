@@ -80,7 +80,7 @@ class EngineSettings(Settings):
 
 
 class VllmSettings(EngineSettings):
-    """vLLM inside the workers, one engine each."""
+    """vLLM inside the workers."""
 
     opener: ClassVar[str] = "rewriters.engines.vllm.engine:VllmEngine"
     package: ClassVar[str | None] = "vllm"
@@ -89,15 +89,15 @@ class VllmSettings(EngineSettings):
     model: Annotated[str, NOT_IDENTITY, Names.MODEL]
     """Folder, hub name or `package:NAME`."""
     revision: Annotated[str, NOT_IDENTITY] = "main"
-    """Of a hub's model: branch, tag or commit; it is resolved to a commit when the run begins."""
+    """Branch, tag or commit of a hub's model, resolved to a commit when the run begins."""
     lora: Annotated[str | None, NOT_IDENTITY, Names.MODEL] = None
-    """A LoRA adapter of the model: folder, hub name or NAME@REVISION."""
+    """LoRA adapter: folder, hub name or NAME@REVISION."""
     reasoning_parser: Annotated[str | None, NOT_IDENTITY] = None
-    """Of vLLM, such as deepseek_r1: separates reasoning from the answer; null: by the model's type, where that is certain."""
+    """vLLM's parser of reasoning, such as deepseek_r1; null: by the model's type where that is certain."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 600
-    """For one request, from its sending on."""
+    """Timeout of a request."""
     args: Annotated[dict[str, Any], NOT_IDENTITY] = {}
-    """More of vLLM's engine arguments, such as max_model_len, tensor_parallel_size, quantization."""
+    """Further engine arguments of vLLM, such as max_model_len, tensor_parallel_size, quantization."""
 
     @property
     def gpus(self) -> int:
@@ -150,19 +150,19 @@ class ServerEngineSettings(EngineSettings):
 
     at_server: ClassVar[bool] = True
     model: Annotated[str, Field(min_length=1)]
-    """As the server lists it."""
+    """Name as the server lists it."""
     base_url: Annotated[str, NOT_IDENTITY]
-    """Up to and with /v1."""
+    """Address, up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
-    """Name of the environment variable that holds the key; null: the server wants none."""
+    """Environment variable with the key; null: none is needed."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 256
-    """Requests of one worker at a time, at most; AIMD finds how many below it."""
+    """Largest number of concurrent requests of a worker; AIMD finds how many the server takes."""
     timeout_seconds: Annotated[float, Field(ge=0.001), NOT_IDENTITY] = 60
-    """For one attempt of a request."""
+    """Timeout of one attempt of a request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
-    """How long a request waits for a server that is overloaded or away."""
+    """Minutes for which a request waits for a server that is overloaded or away."""
     args: Annotated[dict[str, Any], BeforeValidator(_JSON.validate_python)] = {}
-    """More keys of the request's body."""
+    """Further keys of the request's body."""
 
     @property
     def provider(self) -> str | None:
@@ -177,7 +177,7 @@ class ServerEngineSettings(EngineSettings):
 
 
 class OpenaiSettings(ServerEngineSettings):
-    """A server with OpenAI's Chat Completions, such as `vllm serve`."""
+    """Server with OpenAI's Chat Completions, such as `vllm serve` or Ollama."""
 
     opener: ClassVar[str] = "rewriters.engines.openai.engine:OpenaiEngine"
     kind: Literal["openai"]
@@ -191,16 +191,16 @@ class OpenaiSettings(ServerEngineSettings):
 
 
 class AnthropicSettings(ServerEngineSettings):
-    """Anthropic's Messages API. What all prompts begin with is cached; models that think are given `args: {thinking: ...}`."""
+    """Anthropic's Messages API, with prompt caching; `args: {thinking: ...}` lets a model think."""
 
     opener: ClassVar[str] = "rewriters.engines.anthropic:AnthropicEngine"
     goes_on: ClassVar[bool] = False
     kind: Literal["anthropic"]
     """This engine."""
     base_url: Annotated[str, NOT_IDENTITY] = "https://api.anthropic.com/v1"
-    """Up to and with /v1."""
+    """Address, up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = "ANTHROPIC_API_KEY"
-    """Name of the environment variable that holds the key."""
+    """Environment variable with the key."""
 
     def longest_answer(self, max_tokens: int) -> int:
         """Returns the limit that is sent, which counts what a model thinks, too."""
@@ -215,7 +215,7 @@ class RecordedSettings(EngineSettings):
     kind: Literal["recorded"]
     """This engine."""
     path: Annotated[str, NOT_IDENTITY, Names.FILE]
-    """JSON lines of recorded completions, here or on S3."""
+    """JSON lines of recorded completions."""
 
     @property
     def opened_with(self) -> str:

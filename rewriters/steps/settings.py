@@ -22,7 +22,7 @@ class PromptSettings(Settings):
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT]
     """A built-in prompt of `rewriters/steps/`, or a YAML file of the same form; its text counts for the fingerprint."""
     variables: Annotated[dict[str, str], NOT_IDENTITY] = {}
-    """Values of the variables that the prompt's file declares."""
+    """Values of the variables of the prompt's file."""
 
     def names(self) -> dict[str, Names]:
         """Returns what its own fields name; a built-in prompt is no file."""
@@ -33,9 +33,9 @@ class LlmStepSettings(PromptSettings):
     """Of any step that an LLM does."""
 
     engine: AnyEngineSettings | None = None
-    """The LLM engine; null: `rewrite.engine`."""
+    """LLM engine; null: `rewrite.engine`."""
     decoding: Decoding = {}
-    """Sampling parameters, in place of those of the prompt's file; temperature 0 unless one of them says another."""
+    """Sampling parameters that replace those of the prompt's file; default: temperature 0."""
 
 
 HIGH, MEDIUM, LOW = LABELS = ("High", "Medium", "Low")
@@ -45,14 +45,14 @@ BY_GRADE = (2.0, 1.0)  # the lowest grades of documents that are High and Medium
 
 
 class Labelling(Settings):
-    """How documents are labelled by relevance (High, Medium, Low)."""
+    """Labels of relevance (High, Medium, Low) of documents."""
 
     by: str
     """By what."""
     high: float | None = None
-    """With another `by` than `rank`: a document is High from this score or grade on."""
+    """Score or grade from which a document is High (not with `by: rank`)."""
     medium: float | None = None
-    """With another `by` than `rank`: a document is Medium from this score or grade on, and else, or without a score, Low."""
+    """Score or grade from which a document is Medium, and else Low (not with `by: rank`)."""
 
     @model_validator(mode="after")
     def _thresholds_where_they_count(self) -> Self:
@@ -84,78 +84,77 @@ class Labelling(Settings):
 
 
 class LabelSettings(Labelling):
-    """How documents are labelled by relevance (High, Medium, Low)."""
+    """Labels of relevance (High, Medium, Low) of documents."""
 
     by: Literal["rank", "score", "rerank"] = "rank"
-    """rank: by thirds of their ranks; score: by thresholds of the score that they are ranked by; rerank: by thresholds of the
-    reranker's own score, whatever `rerank.combine` makes of it."""
+    """rank: thirds of the ranks; score: thresholds of the ranking score; rerank: thresholds of the reranker's own score."""
 
 
 class DocumentStepSettings(LlmStepSettings):
     """Of a step that is shown the first results of a query."""
 
     documents: Annotated[int, Field(ge=1)] = 5
-    """How many of the first results it is shown."""
+    """Number of first results that the LLM is shown."""
     context_tokens: Annotated[int, Field(ge=1)] | None = None
-    """The most tokens of the documents together: later ones are left out, the first one is cut; null: no limit."""
+    """Largest number of tokens of all documents; later ones are left out, the first is truncated."""
     document_chars: Annotated[int, Field(ge=1)] | None = None
-    """The most characters of a document; null: no limit."""
+    """Largest number of characters of a document."""
     labels: Labelling | None = None
-    """The label of relevance that stands behind each document; null: none."""
+    """Label of relevance behind each document; null: none."""
     separator: str = "\n\n"
-    """What stands between two documents."""
+    """Text between two documents."""
     language: Annotated[str, Field(min_length=1)] | None = None
-    """That it writes in, in words such as German; null: the query's."""
+    """Language of the answer, such as German; null: the query's."""
 
 
 class AnswerSettings(DocumentStepSettings):
-    """Answers to the queries, from their first results."""
+    """Answers to the queries from their first results."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "answer"
-    """answer, short_answer (a few words, for exact match), or a YAML file of the same form, whose text counts for the
+    """answer, short_answer (a few words, for exact match), or a YAML file of the same form; its content counts for the
     fingerprint."""
     labels: LabelSettings | None = None
     """The label of relevance that stands behind each document; null: none."""
 
 
 class QuestionSettings(LlmStepSettings):
-    """The question that is made of a query and its rewrites."""
+    """One question made of a query and its rewrites."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "question"
-    """question, or a YAML file of the same form, whose text counts for the fingerprint."""
+    """question, or a YAML file of the same form; its content counts for the fingerprint."""
     language: Annotated[str, Field(min_length=1)] | None = None
-    """That it is written in, in words such as German; null: the query's."""
+    """Language of the question, such as German; null: the query's."""
 
 
 class StripsSettings(LlmStepSettings):
-    """What is kept of an ambiguous document: those of its sentences that help to answer."""
+    """Sentences of an ambiguous document that help to answer."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "strips"
-    """strips, or a YAML file of the same form, whose text counts for the fingerprint."""
+    """strips, or a YAML file of the same form; its content counts for the fingerprint."""
 
 
 class GradeSettings(LlmStepSettings):
-    """Grades of the first results, of which only relevant and ambiguous ones are answered from (corrective RAG)."""
+    """Grades of the first results; irrelevant ones are not answered from (corrective RAG)."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "three_grades"
-    """three_grades (relevant, ambiguous, irrelevant), two_grades (relevant or not), relevance (the judge's, from 0 to 3), or a
-    YAML file of the same form, whose text counts for the fingerprint."""
+    """three_grades (relevant, ambiguous, irrelevant), two_grades, relevance (0 to 3), or a YAML file of the same form; its
+    content counts for the fingerprint."""
     documents: Annotated[int, Field(ge=1)] = 3
-    """How many of the first results are graded; those behind them are not answered from."""
+    """Number of first results that are graded; later ones are not answered from."""
     document_chars: Annotated[int, Field(ge=1)] | None = None
-    """The most characters of a document that is graded; null: no limit."""
+    """Largest number of characters of a document."""
     by: Literal["llm", "rerank"] = "llm"
-    """Whose grade counts: an LLM's, or the reranker's score, which asks nobody."""
+    """Grades of an LLM, or scores of the reranker."""
     relevant: float | None = None
-    """From this grade on a document is relevant; null: 2, of an LLM."""
+    """Grade from which a document is relevant; null: 2, for an LLM."""
     ambiguous: float | None = None
-    """From this grade on it is ambiguous, and below it irrelevant; null: 1, of an LLM. As high as `relevant`: none is."""
+    """Grade from which it is ambiguous, and else irrelevant; null: 1, for an LLM."""
     against: Literal["question", "query"] | None = None
-    """What documents are graded and refined against; null: the question, if there is one."""
+    """Text that documents are graded against; null: the question, where there is one."""
     question: QuestionSettings | None = None
-    """Whether and how query and rewrites are made into one question first; null: the query is the question."""
+    """Makes one question of query and rewrites first; null: the query is the question."""
     strips: StripsSettings | None = None
-    """Whether and how ambiguous documents are refined; null: they stay whole."""
+    """Cuts ambiguous documents to helpful sentences; null: they stay whole."""
 
     @model_validator(mode="after")
     def _thresholds(self) -> GradeSettings:
@@ -188,47 +187,46 @@ class GradeSettings(LlmStepSettings):
 
 
 class RelevanceSettings(PromptSettings):
-    """How relevant the first results are, from 0 to 3."""
+    """Relevance of the first results, from 0 to 3."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "relevance"
-    """relevance, or a YAML file of the same form, whose text counts for the fingerprint."""
+    """relevance, or a YAML file of the same form; its content counts for the fingerprint."""
     documents: Annotated[int, Field(ge=1)] = 5
-    """How many of the first results are judged; of an ablation those of each arm, each document once."""
+    """Number of first results that are judged; in an ablation those of each arm, each document once."""
     document_chars: Annotated[int, Field(ge=1)] | None = None
-    """The most characters of a document that the judge is shown; null: no limit."""
+    """Largest number of characters of a document."""
     relevant: Annotated[int, Field(ge=1, le=HIGHEST), NOT_IDENTITY] = 2
-    """The lowest grade of a relevant document, for measures that know only relevant and not relevant."""
+    """Lowest grade of a relevant document, for binary measures."""
 
 
 class AccuracySettings(PromptSettings):
-    """Whether answers are right, 0 or 1."""
+    """Correctness of answers, 0 or 1."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "accuracy"
-    """accuracy, or a YAML file of the same form, whose text counts for the fingerprint."""
+    """accuracy, or a YAML file of the same form; its content counts for the fingerprint."""
 
 
 class CriteriaSettings(PromptSettings):
-    """How good answers are by several criteria, from 0 to 5."""
+    """Quality of answers by several criteria, from 0 to 5."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "criteria"
-    """criteria (the eight of DMQR-RAG), or a YAML file of the same form, whose `keys` are the criteria; its text counts for the
-    fingerprint."""
+    """criteria (the eight of DMQR-RAG), or a YAML file of the same form, whose `keys` are the criteria; its content counts for
+    the fingerprint."""
 
 
 class JudgeSettings(Settings):
-    """An LLM that judges results and answers."""
+    """An LLM as judge of results and answers."""
 
     engine: AnyEngineSettings | None = None
-    """The LLM engine; null: `rewrite.engine`, which judges its own work then."""
+    """LLM engine; null: `rewrite.engine`, which then judges its own work."""
     decoding: Decoding = {}
-    """Sampling parameters, in place of those of the prompts' files; temperature 0 unless one of them says another."""
+    """Sampling parameters that replace those of the prompts' files; default: temperature 0."""
     relevance: RelevanceSettings | None = None
-    """Whether and how the relevance of results is judged; null: it is not."""
+    """Judges results; null: no."""
     accuracy: AccuracySettings | None = None
-    """Whether and how answers are judged against `evaluate.answers`, or against the question where it has none; null: they are
-    not."""
+    """Judges answers against `evaluate.answers`, or against the question; null: no."""
     criteria: CriteriaSettings | None = None
-    """Whether and how answers are judged by several criteria; null: they are not."""
+    """Judges answers by several criteria; null: no."""
 
     @model_validator(mode="after")
     def _judges(self) -> JudgeSettings:
@@ -254,24 +252,22 @@ class JudgeSettings(Settings):
 
 
 class LabelGradeSettings(LlmStepSettings):
-    """Grades of an LLM by which documents are labelled; those of `grade` or of the judge, where they are asked for alike."""
+    """Grades of an LLM by which documents are labelled."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "three_grades"
-    """three_grades (relevant, ambiguous, irrelevant), two_grades (relevant or not), relevance (the judge's, from 0 to 3), or a
-    YAML file of the same form, whose text counts for the fingerprint."""
+    """three_grades, two_grades, relevance, or a YAML file of the same form; its content counts for the fingerprint."""
     document_chars: Annotated[int, Field(ge=1)] | None = None
-    """The most characters of a document that is graded; null: no limit."""
+    """Largest number of characters of a document."""
 
 
 class RoundLabelSettings(Labelling):
-    """How documents are labelled by relevance (High, Medium, Low) for refined queries."""
+    """Labels of relevance (High, Medium, Low) of documents, for refined queries."""
 
     by: Literal["rank", "score", "rerank", "llm"] = "rank"
-    """rank: by thirds of their ranks; score: by thresholds of the score that they are ranked by; rerank: by thresholds of the
-    reranker's own score, whatever `rerank.combine` makes of it; llm: by grades of an LLM (`grades`), a request each: High from
-    2 and Medium from 1 on, unless `high` and `medium` say otherwise; a document that could not be graded has no label."""
+    """rank: thirds of the ranks; score: thresholds of the ranking score; rerank: thresholds of the reranker's own score; llm:
+    grades of an LLM (`grades`), High from 2 and Medium from 1."""
     grades: LabelGradeSettings | None = None
-    """With `by: llm`: how documents are graded, against the query; null: by its defaults."""
+    """Grading with `by: llm`; null: its defaults."""
 
     @model_validator(mode="after")
     def _grades_by_an_llm(self) -> RoundLabelSettings:
@@ -286,22 +282,20 @@ class RoundLabelSettings(Labelling):
 
 
 class IterateSettings(DocumentStepSettings):
-    """Further rounds of rewriting and retrieval, for queries whose best score is low (rewrite, retrieve, read)."""
+    """Further rounds of rewriting and retrieval for queries with a low best score."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "iterate"
-    """iterate (a refined query, from what was found), refine (from documents by their grades, which `labels` gives), or a YAML
-    file of the same form, whose text counts for the fingerprint."""
+    """iterate (a refined query from the results), refine (from graded documents), or a YAML file of the same form; its content
+    counts for the fingerprint."""
     documents: Annotated[int, Field(ge=1)] = 3
-    """How many of the first results the LLM is shown."""
+    """Number of first results that the LLM is shown."""
     labels: RoundLabelSettings | None = None
     """The label of relevance that stands behind each document; null: none."""
     by: Annotated[str, Field(min_length=1)]
-    """Whose best score tells whether a query needs another round: a retriever's, of the original's list, then of those of the
-    refined queries; or `rerank`, the best of the reranker's."""
+    """Best score that decides on another round: a retriever's, or `rerank`."""
     below: float
-    """A query whose best score so far is lower has another round; so does one without any hit."""
+    """Queries with a lower best score, or without a hit, have another round."""
     rounds: Annotated[int, Field(ge=1, le=5)] = 1
-    """Rounds at most."""
+    """Largest number of rounds."""
     merge: Literal["best", "fuse"] = "fuse"
-    """How candidates of the rounds are merged: by RRF of the rounds' rankings; or best, each with its best fused score, which
-    compares rounds that have as many lists, such as with `rewrite.strategies: []`."""
+    """fuse: RRF of the rounds; best: each document's best fused score, for first rounds without rewrites."""

@@ -67,7 +67,7 @@ PINS, WITHOUT_GPUS = pins("constraints.txt"), pins("constraints-cpu.txt")
 )
 def test_every_direct_dependency_is_pinned_within_its_bounds(found: dict[str, Version], text: str) -> None:
     wanted = Requirement(text)
-    assert found[canonicalize_name(wanted.name)] in wanted.specifier, "renew it: docs/cluster.md"
+    assert found[canonicalize_name(wanted.name)] in wanted.specifier, "renew it: docs/clusters.md"
 
 
 @pytest.mark.slow

@@ -76,13 +76,13 @@ def test_the_provider_is_the_host_without_credentials() -> None:
     assert OpenaiSettings.model_validate(settings).provider == "api.example.org:8443"
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[2] / "docs" / "engines-and-indexes.md"
 ANSWER = json.dumps({"general": "knots that hold a loop", "keyword": "knot loop rope"})
 
 
 def example() -> dict[str, Any]:
-    """The engine that docs/settings.md shows for Ollama."""
-    section = PAGE.read_text(encoding="utf-8").partition("**Ollama, llama.cpp and LM Studio**")[2]
+    """The engine that docs/engines-and-indexes.md shows for Ollama."""
+    section = PAGE.read_text(encoding="utf-8").partition("### Ollama, llama.cpp, LM Studio")[2]
     block = re.search(r"```yaml\n(.*?)```", section, re.S)
     assert block is not None
     engine: dict[str, Any] = yaml.safe_load(block[1])["rewrite"]["engine"]

@@ -16,7 +16,7 @@ from cluster.plugins import plugin, version_of
 from cluster.settings import Settings
 from tests.support.jobs.whole_runs import ROOT
 
-PAGE = ROOT / "docs" / "plugins.md"
+PAGE = ROOT / "docs" / "python.md"
 
 
 def page_file(name: str) -> str:

@@ -112,7 +112,8 @@ def test_an_outage_is_waited_for_once(serve: Any, job: str, monkeypatch: pytest.
 
 
 def test_the_documented_config_of_an_index_of_others_works(serve: Any, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(r"```yaml\n(# existing.yaml.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL)
+    page = (ROOT / "docs" / "engines-and-indexes.md").read_text()
+    (block,) = re.findall(r"```yaml\n(# existing.yaml.*?)```", page, re.DOTALL)
     Path("existing.yaml").write_text(block)
     Path("queries.csv").write_text("query\nwhy does bread rise\n")
     monkeypatch.setenv("ELASTICSEARCH_URL", serve(fake_index("articles", ("title", "body"))).url)

@@ -39,7 +39,7 @@ Load = Callable[..., Config]
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Values) -> Values:
-    """A config with the retriever of docs/plugins.md in the current folder."""
+    """A config with the retriever of docs/python.md in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "overlap.py").write_text(page_file("overlap.py"))
     (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')

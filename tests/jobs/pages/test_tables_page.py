@@ -1,4 +1,4 @@
-"""The examples of docs/tables.md run as they stand, on the quickstart's run without its encoder; whole: test_examples.py."""
+"""The examples of docs/results-and-tables.md on the quickstart's run without its encoder; whole: test_examples.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_example_runs_and_finds_its_rows(place: Path) -> None:
     assert ["bee42934aeb07bcbc440f344827289a3"] in printed
     assert ["log", "NULL", "empty", "9"] in printed
     assert ["keyword", "143", "23", "7", "2"] in printed  # of rewrites by the way in which they were read
-    assert printed[-1][1] == "176"
+    assert any(row[1:] == ["176"] for row in printed)  # results, queries
 
 
 def test_the_public_function_gives_the_ids_of_the_tables(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""What docs/plugins.md shows keeps the contracts that authors run, and what does not keep them is told."""
+"""What docs/python.md shows keeps the contracts that authors run, and what does not keep them is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/plugins.md shows, line by line, and a retriever of the user's own in whole runs: store, other code, no code."""
+"""What docs/python.md shows, line by line, and a retriever of the user's own in whole runs: store, other code, no code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.plugins import PAGE, forget, page_file
 
 QUERIES = ["light of a lighthouse lamp at sea", "wild yeast and bread", "the moon and the sea", "zzz"]
 LINES = [
-    line for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    line for block in re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     for line in block.splitlines()
 ]  # fmt: skip
 Dmqr = Callable[..., str]

@@ -1,4 +1,4 @@
-"""The examples of docs/tables.md, and what they print."""
+"""The examples of docs/results-and-tables.md before its recipes, and what they print."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
 
-PAGE = (ROOT / "docs/tables.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = (ROOT / "docs/results-and-tables.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```", PAGE.partition("\n## Recipes\n")[0], re.MULTILINE | re.DOTALL)
 
 
 def example(folder: Path) -> str:
