@@ -198,16 +198,17 @@ def _sections(schema: Schema) -> list[tuple[list[str], Schema]]:
 
 
 def _keys(model: Schema, where: str, shown: dict[str, str]) -> str:
-    """Returns a line per key; keys that an earlier section has alike are named with it. `shown`: line -> section."""
-    lines, alike = [], {}
-    for key, field in model["properties"].items():
-        line = _line(key, field, key in model.get("required", ()))
+    """Returns a line per key; several keys that an earlier section has alike are named with it. `shown`: line -> section."""
+    lines = {key: _line(key, field, key in model.get("required", ())) for key, field in model["properties"].items()}
+    alike: dict[str, list[str]] = {}
+    for key, line in lines.items():
         if (first := shown.setdefault(line, where)) != where:
-            alike.setdefault(first, []).append(f"`{key}`")
-        else:
-            lines.append(line)
-    lines += [f"- As in {first}: {', '.join(keys)}." for first, keys in alike.items()]
-    return "\n".join(lines) + "\n"
+            alike.setdefault(first, []).append(key)
+    alike = {first: keys for first, keys in alike.items() if len(keys) > 1}
+    elsewhere = {key for keys in alike.values() for key in keys}
+    rows = [line for key, line in lines.items() if key not in elsewhere]
+    rows += [f"- As in {first}: {', '.join(f'`{key}`' for key in keys)}." for first, keys in alike.items()]
+    return "\n".join(rows) + "\n"
 
 
 def _models(schema: Schema, model: Schema, where: str) -> Iterator[tuple[str, Schema]]:

@@ -154,7 +154,7 @@ class GuardSettings(Settings):
     near_duplicates: Literal["count", "drop"] = "count"
     """For a text that repeats an earlier text of its query: flag it, or drop it."""
     drift: Annotated[float, Field(ge=-1, le=1)] | None = DRIFT
-    """Smallest cosine with the original below which a text is flagged; needs a dense retriever and `fuse.redundancy: cosine`.
+    """Cosine with the original below which a text is flagged; needs a dense retriever and `fuse.redundancy: cosine`.
     null: none."""
     mask: list[Literal["mail", "phone", "card"]] = []
     """Personal data that the LLM sees as placeholders; they are put back in the rewrites."""

@@ -120,7 +120,7 @@ class Walker:
         if not words or any(re.match(pattern, line) for pattern in NOT_RUN):
             return
         if words[0] == "export":
-            for word in words[1:]:
+            for word in (word for word in words[1:] if "=" in word):
                 self._patch.setenv(*word.split("=", 1))
             return
         words = [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else [word])]

@@ -104,7 +104,7 @@ class DocumentStepSettings(LlmStepSettings):
     separator: str = "\n\n"
     """Text between two documents."""
     language: Annotated[str, Field(min_length=1)] | None = None
-    """Language of the answer, such as German; null: the query's."""
+    """Language of the text that it writes, such as German; null: the query's."""
 
 
 class AnswerSettings(DocumentStepSettings):
@@ -114,7 +114,7 @@ class AnswerSettings(DocumentStepSettings):
     """answer, short_answer (a few words, for exact match), or a YAML file of the same form; its content counts for the
     fingerprint."""
     labels: LabelSettings | None = None
-    """The label of relevance that stands behind each document; null: none."""
+    """Label of relevance behind each document; null: none."""
 
 
 class QuestionSettings(LlmStepSettings):
@@ -290,7 +290,7 @@ class IterateSettings(DocumentStepSettings):
     documents: Annotated[int, Field(ge=1)] = 3
     """Number of first results that the LLM is shown."""
     labels: RoundLabelSettings | None = None
-    """The label of relevance that stands behind each document; null: none."""
+    """Label of relevance behind each document; null: none."""
     by: Annotated[str, Field(min_length=1)]
     """Best score that decides on another round: a retriever's, or `rerank`."""
     below: float
