@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dmqr.arguments import VERBS, function_of, parsed
+from dmqr.arguments import VERB_NAMES, VERBS, function_of, parsed
 from tests.support import pages
 
 ROOT = Path(__file__).resolve().parents[1]
