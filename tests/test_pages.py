@@ -1,4 +1,4 @@
-"""Every block of README.md and docs/ does what it shows: commands, SQL and Python run, YAML is a config that is read.
+"""README.md and docs/ speak of what exists, and every block does what it shows: commands, SQL and Python run, YAML is read.
 
 A page's blocks run from top to bottom in a folder with the configs, a log, a corpus and a finished run of the quickstart,
 which searches by BM25 alone. A server of an LLM stands where the pages name one on this machine.
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -25,20 +25,25 @@ import pytest
 import yaml
 
 import dmqr
+from dmqr.arguments import VERB_NAMES, VERBS, function_of, parsed
 from jobs.__main__ import main
 from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
 from tests.support.jobs.whole_runs import PATIENCE, ROOT, rows
-from tests.support.pages import PAGES, SERVERS, Block, blocks, commands, fragments
 from tests.support.plugins import forget
 from tests.support.rewriters.fake_server import FakeServer
 
 QUICKSTART = "configs/quickstart.yaml"
+MARKDOWN = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+}
+PAGES = {name: text for name, text in MARKDOWN.items() if name == "README.md" or name.startswith("docs/")}
 LANGUAGES = {"bash", "python", "sql", "yaml", "text", "toml"}
 MADE_HERE = {"README.md", "docs/quickstart.md"}  # pages that start without a run
 SLOW = {"docs/quickstart.md", "docs/python.md", "docs/ablations.md", "docs/operations.md", "docs/clusters.md"}
 NOT_RUN = {
-    r"python3\.11 -m venv|\.venv/bin/(pip|python)": "environments are made by .ci/run",
+    r"python3\.11 -m venv|pip install|python -m pytest$": "environments are made by .ci/run",
     r"docker |ray |kubectl |RAY_AUTH_MODE=token": "needs Docker, Kubernetes or machines of a cluster",
     r"uv pip compile|cp cluster/constraints": "tests/cluster/test_deployment.py resolves the pins",
     r"dmqr (index|plan|run|submit|logs|stop) configs/nightly\.yaml(?!.*--render)":
@@ -46,7 +51,43 @@ NOT_RUN = {
     r"dmqr \w+ (existing|configs/elastic)\.yaml": "needs Elasticsearch: tests/jobs/job/test_elastic_limits.py",
 }  # fmt: skip
 """Commands that are not run -> why."""
+SERVERS = re.compile(r"http://localhost:\d+/v1")
 ANSWER = {name: f"{name} words about tea" for name in ("general", "keyword", "pseudo_answer", "core_content")}
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, and the file that it is, if its first line names one."""
+
+    language: str
+    text: str
+    file: str | None
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Yields the blocks of a page in order."""
+    for language, text in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", PAGES[page], re.MULTILINE | re.DOTALL):
+        named = re.match(r"# ([\w./-]+\.(?:py|yaml))\n", text)
+        yield Block(language, text, named[1] if named else None)
+
+
+def commands(page: str) -> list[str]:
+    """Returns the lines of the page's shell blocks, without comments."""
+    lines = [line for block in blocks(page) if block.language == "bash" for line in block.text.splitlines()]
+    return [command for line in lines if (command := re.sub(r" +#.*| *^#.*", "", line).strip())]
+
+
+def fragments(text: str) -> list[dict[str, object]]:
+    """Returns the parts of a config in a block; a section that stands there again begins another part."""
+    parts: list[list[str]] = [[]]
+    seen: set[str] = set()
+    for line in text.splitlines():
+        section = re.match(r"(\w+):", line)
+        if section and section[1] in seen:
+            parts.append([])
+            seen.clear()
+        seen |= {section[1]} if section else set()
+        parts[-1].append(line)
+    return [yaml.safe_load("\n".join(part)) for part in parts]
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +223,51 @@ def test_the_documentation_is_short() -> None:
     assert len(pages) <= 12
     assert sum(pages.values()) <= 35_000
     assert pages["docs/operations.md"] <= 5_000
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_generated_pages_are_fresh() -> None:
+    command = [sys.executable, "docs/generate.py", "--check"]
+    check = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (check.returncode, check.stderr) == (0, "")
+
+
+def test_every_key_has_a_meaning() -> None:
+    assert not [row for row in MARKDOWN["docs/config.md"].splitlines() if re.fullmatch(r"- `.*\): *", row)]
+
+
+@pytest.mark.parametrize("page", MARKDOWN)
+def test_every_path_exists(page: str) -> None:
+    for path in re.findall(r"`((?:jobs|rewriters|retrievers|cluster|configs|tests|docs)/[^`*<> ]*)`", MARKDOWN[page]):
+        braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", path)
+        names = [braces[1] + one + braces[3] for one in braces[2].split(",")] if braces else [path]
+        for name in names:
+            assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", MARKDOWN)
+def test_every_link_leads_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", MARKDOWN[page]):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent.joinpath(path).resolve() if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_the_readme_has_the_verbs_in_the_groups_of_the_command_line() -> None:
+    named = re.findall(r"^- \*\*(.+)\*\*: (`.+`)$", PAGES["README.md"], re.MULTILINE)
+    assert {title: tuple(re.findall(r"`([^`]+)`", text)) for title, text in named} == VERBS
+
+
+@pytest.mark.parametrize(
+    "command", [line for page in PAGES for line in commands(page) if "dmqr " in line and "docker" not in line]
+)
+def test_every_command_can_be_typed(command: str) -> None:
+    words = shlex.split(command[command.index("dmqr ") :].partition(" > ")[0])[1:]
+    (verb,) = [verb for verb in VERB_NAMES if words[: len(verb.split())] == verb.split()]
+    assert parsed(words)[0] is function_of(verb)
