@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -60,6 +61,14 @@ def test_what_they_print(done: Done, folder: Path) -> None:
     assert done["report"].stdout == f"{run}/report.html\n"
     for measure in ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10"):
         assert measure in done["evaluate"].stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_first_pages_show_what_the_run_prints(page: str, done: Done) -> None:
+    shown = re.findall(r"^```text\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for text in shown for line in text.splitlines() if "..." not in line]
+    assert len(lines) > 5
+    assert [line for line in lines if line not in done["run"].stdout.splitlines()] == []
 
 
 def test_try_finds_what_the_run_has_found(done: Done, folder: Path) -> None:
