@@ -27,6 +27,7 @@ from cluster.errors import (
     UnavailableError,
 )
 from dmqr.analysis import diff, evaluate, report, tune
+from dmqr.first_config import init
 from dmqr.previews import index, plan, rewrite, try_query
 from dmqr.quality import JoinedQuality, MeasuredQuality
 from dmqr.results import Ablation, Planned, Result, Rewrites, Run
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Ablation", "ClusterError", "Config", "ConfigError", "DmqrError", "HeldError", "JoinedQuality", "LogError",
     "MeasuredQuality", "Planned", "Result", "RetrieverError", "RewriterError", "Rewrites", "Run", "Stopped",
-    "UnavailableError", "ablate", "diff", "evaluate", "export", "index", "logs", "look_up_key", "open", "plan", "report",
-    "rewrite", "run", "runs", "stop", "store_forget", "store_gc", "submit", "try_query", "tune",
+    "UnavailableError", "ablate", "diff", "evaluate", "export", "index", "init", "logs", "look_up_key", "open", "plan",
+    "report", "rewrite", "run", "runs", "stop", "store_forget", "store_gc", "submit", "try_query", "tune",
 ]  # fmt: skip
 
 logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python prints warnings where no handler is set up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cluster.errors import ConfigError
 from dmqr.face import caller
@@ -13,6 +13,8 @@ from dmqr.results import Folder, Result, prices_of_run
 
 if TYPE_CHECKING:
     from jobs.log.judgements import Key
+
+Quality = TypeVar("Quality", MeasuredQuality, JoinedQuality)
 
 
 def report(
@@ -73,6 +75,7 @@ def evaluate(
     measures: Sequence[str] | None = None,
     baseline: str | None = None,
     answers: str | None = None,
+    csv: str | None = None,
     per_query: str | None = None,
     trec: str | None = None,
     rows: str | None = None,
@@ -91,6 +94,7 @@ def evaluate(
         measures: with commas, as ir_measures names them, like nDCG@10,AP@10; the first one leads (default: evaluate.measures)
         baseline: the arm that an ablation's arms are compared with (default: evaluate.baseline)
         answers: gold answers, for EM and F1: log_id (or what --key says), answer (tabs) (default: those of the run's config)
+        csv: write the measures, a row for each, of ablations for each arm and measure; .csv or .parquet
         per_query: write the measures of each judged log row or query; .parquet or .csv
         trec: write the run's results (not the original's; all that were kept) of what is judged as a TREC run file; a topic is
             the judged log_id, else the query_id; of an ablation: a folder of one file per arm
@@ -101,18 +105,19 @@ def evaluate(
         dmqr evaluate runs/quickstart configs/sample/qrels.tsv
     """
     from jobs.measure.answers import judges_answers
-    from jobs.measure.exports import check_ending, write_answers
+    from jobs.measure.exports import check_table, write_answers
     from jobs.runs.folder import is_run, open_run
 
+    for option, path in (("csv", csv), ("per_query", per_query)):
+        if path:
+            check_table(path, option)
     face = caller()
     files = [given if isinstance(given, dict) else os.fspath(given) for given in qrels]  # type: ignore[arg-type]
     if len(files) > 1 or any(isinstance(file, str) and is_run(file) for file in files):
         of_one = {"key": key, "answers": answers, "per_query": per_query, "trec": trec, "rows": rows, "arm": arm}
         for name in (name for name, value in of_one.items() if value is not None):
             raise ConfigError("argument", f"{name}: is of one run or ablation; leave it out")
-        return joined([os.fspath(run), *map(str, files)], face, measures, baseline, judged)
-    if per_query:
-        check_ending(per_query, "per_query")
+        return _saved(joined([os.fspath(run), *map(str, files)], face, measures, baseline, judged), csv)
     folder = open_run(os.fspath(run))
     truth = Truth(folder, next(iter(files), None), key, answers, judged, face.note)
     known = truth.judgements, truth.gold  # arguments are checked before anything is written
@@ -130,6 +135,17 @@ def evaluate(
         quality.write_per_query(per_query)
     others = f"`dmqr report {os.fspath(run)} --qrels FILE` writes it to the page, --per-query FILE each query's values"
     quality.files, quality.lines = written, [*map(str, written), f"not kept: {others}"]
+    return _saved(quality, csv)
+
+
+def _saved(quality: Quality, path: str | None) -> Quality:
+    """Returns the quality, whose table is written to a file where one is named."""
+    from jobs.measure.exports import write_tables
+
+    if path:
+        if not (table := quality.table).num_rows:
+            raise ConfigError("argument", "csv: has the measures of lists, and none is judged; give judgements: qrels")
+        write_tables(path, table.schema, [table])
     return quality
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import cyclopts
 
 VERBS = {
-    "First hour": ("index", "try", "plan", "run", "report"),
+    "First hour": ("init", "index", "try", "plan", "run", "report"),
     "Every night": ("submit", "logs", "stop", "runs", "export", "store gc", "store forget"),
     "Analysis": ("ablate", "evaluate", "diff", "tune"),
 }
@@ -32,10 +32,10 @@ _METAVARS = {
     "baseline": "ARM", "arm": "ARM", "label": "TEXT", "context": "TEXT", "retry": "REASON", "address": "URL",
     "unused": "DURATION", "value": "NAME=TEXT", "to": "FOLDER", "corpus": "PATH", "pip": "FILE|SPEC", "uv": "FILE|SPEC",
     "run": "RUN", "a": "RUN", "b": "RUN", "job": "RUN|CONFIG|ID", "output": "CONFIG|OUTPUT|RUN", "store": "CONFIG|STORE",
-    "query": "QUERY", "qrels": "QRELS", "key": "|".join(_KEYS),
+    "query": "QUERY", "qrels": "QRELS", "key": "|".join(_KEYS), "log": "LOG", "documents": "CORPUS",
 }  # fmt: skip
 """Parameter -> what stands for its value; of others N, where it is a number, or FILE."""
-_PATHS = {"CONFIG", "FILE", "FOLDER", "PATH", "RUN", "QRELS", "OUTPUT", "STORE"}  # a shell completes them
+_PATHS = {"CONFIG", "FILE", "FOLDER", "PATH", "RUN", "QRELS", "OUTPUT", "STORE", "LOG", "CORPUS"}  # a shell completes them
 
 
 def function_of(verb: str) -> Callable[..., Any]:

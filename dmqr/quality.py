@@ -183,7 +183,7 @@ class MeasuredQuality(Result):
         import pyarrow as pa
 
         rows: list[dict[str, Any]] = []
-        for arm in self.values["arms"] if self._folder.is_ablation else ():
+        for arm in self.values.get("arms", ()) if self._folder.is_ablation else ():
             for measure, figures in arm["measures"].items():
                 plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
                 rows.append({"arm": arm["arm"], "measure": measure} | plain)

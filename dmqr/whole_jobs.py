@@ -142,6 +142,7 @@ def run(
     label: str | None = None,
     measures: Sequence[str] | None = None,
     retry: str | None = None,
+    csv: str | None = None,
     progress: OnProgress | None = None,
     **settings: Any,
 ) -> Run:
@@ -156,6 +157,7 @@ def run(
         label: stands in the name of the run's folder (default: the log's date); another label is another run
         retry: ask the queries again whose errors have this reason (all: any), as a run labelled retry-1, retry-2, ...;
             everything else comes from the store
+        csv: write the results, a row per query and rank, with scores and the beginnings of documents; .csv or .parquet
         progress: is called about once a second, in this thread, with what `progress.json` holds; what it raises ends the run.
 
     Raises:
@@ -167,6 +169,7 @@ def run(
     """
     from jobs.job.prepare import prepare
     from jobs.measure.answers import gold_answers
+    from jobs.measure.exports import check_table, write_results
     from jobs.measure.judged import judged_relevance
     from jobs.pages.comparison import UNMEASURED, measured_run
     from jobs.pages.run import write_report
@@ -174,6 +177,8 @@ def run(
     from jobs.runs.folder import REPORT
     from jobs.runs.retry import prepare_retry
 
+    if csv:
+        check_table(csv, "csv")
     job = WholeJob("run", config, settings, progress, date, label, measures)
 
     def check(config: Config, file: str, ready: Ready) -> Job:
@@ -196,6 +201,8 @@ def run(
         if not job.before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
             with job.tolerating(folder, "the report was not written"):
                 write_report(folder, prepared.prices, measured)
+        if csv and (missing := write_results(csv, folder)):
+            warn([f"{csv} is written without the texts of documents: {missing}"])
         result = Run(folder, measured, prepared.warnings, job.failures)
         result.prices = prepared.prices
         return result

@@ -79,7 +79,7 @@ def has_values(file: LogFile, name: str) -> bool:
     if name in dict(file.partitions):
         return True
     with opened(file) as table:
-        return table is not None and table.names.count(name) == 1 and _fits(_VALUE, table.types.get(name, pa.string()))
+        return table is not None and table.names.count(name) == 1 and fits(_VALUE, table.types.get(name, pa.string()))
 
 
 @contextmanager
@@ -111,9 +111,9 @@ def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | None]:
 
 
 # Types of columns, as pyarrow writes them.
-_TEXT = r"((large_)?string|string_view|null|dictionary<values=(large_)?string.*>)"
-_CONTEXT = rf"{_TEXT}|(large_|fixed_size_)?list<[^:]*: {_TEXT}( not null)?>(\[\d+\])?"
-_ID = rf"{_TEXT}|u?int\d+|decimal\d+\(.*|date\d+.*|timestamp.*|extension<arrow\.uuid>"
+TEXT = r"((large_)?string|string_view|null|dictionary<values=(large_)?string.*>)"
+_CONTEXT = rf"{TEXT}|(large_|fixed_size_)?list<[^:]*: {TEXT}( not null)?>(\[\d+\])?"
+_ID = rf"{TEXT}|u?int\d+|decimal\d+\(.*|date\d+.*|timestamp.*|extension<arrow\.uuid>"
 _VALUE = rf"{_CONTEXT}|{_ID}|float|double|bool|time\d+.*"
 _USED = "used by a prompt or a selection"
 _PLAIN = ("log.query_column", "log.id_column", "log.count_column")
@@ -123,7 +123,7 @@ _ODD: dict[type, str] = {dict: "an object", list: "an array", float: "a number w
 def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, str]]:
     """Returns what names each column, the column, of which type it is to be, and the pattern of such types."""
     return [
-        ("log.query_column", columns.query_column, "text (string)", _TEXT),
+        ("log.query_column", columns.query_column, "text (string)", TEXT),
         ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _ID),
         ("log.count_column", columns.count_column, "whole numbers", r"u?int\d+"),
         ("log.context_column", columns.context_column, "text (string) or lists of text", _CONTEXT),
@@ -138,7 +138,7 @@ def _check_columns(file: LogFile, table: ParquetTable | TextTable, columns: LogC
             continue
         _check_name(file, table, use, column)
         kind = table.types.get(column, pa.null())  # null: a shard that has no value
-        if not _fits(types, kind):
+        if not fits(types, kind):
             raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
         for line, row in table.head if use in _PLAIN else ():
             what = _ODD.get(type(row.get(column)))
@@ -163,5 +163,6 @@ def _check_name(file: LogFile, table: ParquetTable | TextTable, use: str, column
         raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted whole numbers; {_REMEDY}")
 
 
-def _fits(types: str, kind: pa.DataType) -> bool:
+def fits(types: str, kind: pa.DataType) -> bool:
+    """Returns whether a column of this type can be read as one of these, a pattern of types."""
     return re.fullmatch(types, str(kind)) is not None or pa.types.is_null(kind)
