@@ -140,18 +140,16 @@ def _corpus_columns(paths: Sequence[str]) -> tuple[str, dict[str, Guess]]:
 
 
 def _sample(table: ParquetTable | TextTable | MemoryTable) -> Sample:
-    import pyarrow as pa
-
-    from jobs.log.check import TEXT, fits
+    from jobs.log.check import TEXT
     from jobs.log.rows import values
 
-    kinds = {name: table.types.get(name, pa.string()) for name in table.names if table.names.count(name) == 1}
-    names = [name for name, kind in kinds.items() if fits(rf"{TEXT}|u?int\d+", kind)]
+    kinds = {name: str(table.types.get(name, "string")) for name in table.names if table.names.count(name) == 1}
+    names = [name for name, kind in kinds.items() if re.fullmatch(rf"{TEXT}|u?int\d+", kind)]
     batch = next(iter(table.batches(names or table.names, _ROWS, any_bytes=True)), None)
     if batch is None:
         return Sample(table.names, 0, {}, {})
     columns = {name: [value for value in values(batch.column(name)).to_pylist() if value] for name in names}
-    texts = {name: column for name, column in columns.items() if column and fits(TEXT, kinds[name])}
+    texts = {name: column for name, column in columns.items() if column and re.fullmatch(TEXT, kinds[name])}
     ids = {name: column for name, column in columns.items() if len({*column}) == len(batch)}
     return Sample(table.names, len(batch), texts, ids)
 

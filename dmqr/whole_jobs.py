@@ -169,11 +169,12 @@ def run(
     """
     from jobs.job.prepare import prepare
     from jobs.measure.answers import gold_answers
-    from jobs.measure.exports import check_table, write_results
+    from jobs.measure.exports import check_table, write_tables
     from jobs.measure.judged import judged_relevance
     from jobs.pages.comparison import UNMEASURED, measured_run
     from jobs.pages.run import write_report
     from jobs.run.job import run_of
+    from jobs.runs.documents import RESULTS, results_with_texts
     from jobs.runs.folder import REPORT
     from jobs.runs.retry import prepare_retry
 
@@ -201,8 +202,10 @@ def run(
         if not job.before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
             with job.tolerating(folder, "the report was not written"):
                 write_report(folder, prepared.prices, measured)
-        if csv and (missing := write_results(csv, folder)):
-            warn([f"{csv} is written without the texts of documents: {missing}"])
+        if csv:
+            missing: dict[str, None] = {}
+            write_tables(csv, RESULTS, results_with_texts(folder, missing.setdefault))
+            warn(f"{csv} has documents without their texts: {reason}" for reason in missing)
         result = Run(folder, measured, prepared.warnings, job.failures)
         result.prices = prepared.prices
         return result

@@ -79,7 +79,7 @@ def has_values(file: LogFile, name: str) -> bool:
     if name in dict(file.partitions):
         return True
     with opened(file) as table:
-        return table is not None and table.names.count(name) == 1 and fits(_VALUE, table.types.get(name, pa.string()))
+        return table is not None and table.names.count(name) == 1 and _fits(_VALUE, table.types.get(name, pa.string()))
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def _check_columns(file: LogFile, table: ParquetTable | TextTable, columns: LogC
             continue
         _check_name(file, table, use, column)
         kind = table.types.get(column, pa.null())  # null: a shard that has no value
-        if not fits(types, kind):
+        if not _fits(types, kind):
             raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
         for line, row in table.head if use in _PLAIN else ():
             what = _ODD.get(type(row.get(column)))
@@ -163,6 +163,5 @@ def _check_name(file: LogFile, table: ParquetTable | TextTable, use: str, column
         raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted whole numbers; {_REMEDY}")
 
 
-def fits(types: str, kind: pa.DataType) -> bool:
-    """Returns whether a column of this type can be read as one of these, a pattern of types."""
+def _fits(types: str, kind: pa.DataType) -> bool:
     return re.fullmatch(types, str(kind)) is not None or pa.types.is_null(kind)

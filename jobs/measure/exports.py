@@ -25,17 +25,13 @@ from jobs.log.judgements import Key
 from jobs.measure.answers import GoldAnswers, answering, best_overlap, golds_by_query
 from jobs.measure.frame import JUDGED_LISTS, Frame
 from jobs.measure.judged_rows import ARM_LISTS, contexts_of, database
-from jobs.runs.documents import RunDocuments, pages, texts_of
+from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, files, portions, queries_table, searched_rewrites
+from jobs.runs.reading import create_view, searched_rewrites
 from retrievers.web.hits import is_page
 
 ENDINGS = (".parquet", ".csv")
 LONG = pa.schema([(name, pa.string()) for name in ("key", "query_id", "arm", "measure")] + [("value", pa.float64())])
-RESULTS = pa.schema(
-    [("query", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64()), ("text", pa.string())]
-)
-_SNIPPET = 300  # characters of a document in RESULTS
 _FETCHED = 1 << 16  # rows
 _LONGEST_TAG = 100
 _SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
@@ -54,9 +50,6 @@ FROM (
 )
 ORDER BY topic, rank
 """
-_RESULTS = """
-SELECT query, rank, doc_id, score FROM results JOIN queries USING (query_id) ORDER BY query, query_id, rank
-"""
 _BATCH = 500  # answers whose documents are in memory
 _ANSWERS = """
 SELECT answers.*, query FROM rows_of($answers) AS answers JOIN rows_of($queries) USING (query_id) WHERE arm = $arm
@@ -73,53 +66,24 @@ WHERE (arm = $arm OR arm IS NULL) AND query_id IN (SELECT unnest($ids)) ORDER BY
 Row = dict[str, Any]
 
 
-def check_ending(path: str, option: str = "") -> None:
-    """Checks the name of a file that is to be written; `option` of the command line gave it.
-
-    Raises:
-        ConfigError: it ends in neither .parquet nor .csv.
-    """
+def check_table(path: str, option: str = "") -> None:
+    """Checks where a table is to be written, which `option` of the command line named; raises ConfigError."""
+    what = f"{option} {path}".strip()
     if not path.lower().endswith(ENDINGS):
-        what = f"{option} {path}".strip()
         raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
-
-
-def check_table(path: str, option: str) -> None:
-    """Checks where a table is to be written, before it is computed; as `check_ending`, and whether the folder is there."""
-    check_ending(path, option)
     if not remote(path) and not Path(path).absolute().parent.is_dir():
-        raise ConfigError("argument", f"{option} {path}: its folder is not there; make it, or give another name")
+        raise ConfigError("argument", f"{what}: its folder is not there; make it, or give another name")
 
 
 def write_tables(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Writes tables, one after the other, to a local file or an object on S3, Parquet or CSV by its ending."""
-    check_ending(path)
+    check_table(path)
     is_parquet = path.lower().endswith(".parquet")
     with written(path) as file:
         opened: Any = pq.ParquetWriter(file, schema, compression="zstd") if is_parquet else pa.csv.CSVWriter(file, schema)
         with opened as writer:
             for table in tables:
                 writer.write_table(table)
-
-
-def write_results(path: str, run: RunFolder) -> str | None:
-    """Writes the results of a run, a row per query and rank; returns why the texts of documents are missing, if they are."""
-    missing: list[str] = []
-
-    def tables() -> Iterator[pa.Table]:
-        for portion in portions(run.manifests, "results", _FETCHED):
-            queries = queries_table(run, (one.shard for one in portion), ["query_id", "query"])
-            with database(run) as connection:
-                create_view(connection, "results", "results", files(run, "results", portion))
-                connection.register("queries", queries)
-                rows = connection.sql(_RESULTS).to_arrow_table()
-            texts, reason = texts_of(run, sorted({*rows.column("doc_id").to_pylist()}))
-            missing.extend([reason] if reason else [])
-            snippets = [" ".join(texts.get(one, "").split())[:_SNIPPET] for one in rows.column("doc_id").to_pylist()]
-            yield rows.append_column("text", pa.array(snippets, pa.string())).cast(RESULTS)
-
-    write_tables(path, RESULTS, tables())
-    return next(iter(missing), None)
 
 
 def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:

@@ -5,10 +5,11 @@ A page may have another text in each search that found it: that of the best rank
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import duckdb
+import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import ClusterError, RetrieverError
@@ -17,13 +18,19 @@ from jobs.job.opening import is_replaced, open_documents
 from jobs.job.searched import corpus_of, searched_indexes
 from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import database
+from jobs.runs.reading import create_view, database, files, portions, queries_table
 from retrievers.web.hits import indexed_text, is_page
 
 _PAGES = """
 SELECT query_id, doc_id, url, title, text FROM rows_of($pages) WHERE {key} IN (SELECT unnest($ids))
 QUALIFY row_number() OVER (PARTITION BY {key}, doc_id ORDER BY retriever = $corrective, rank, query_id, searched) = 1
 """
+RESULTS = pa.schema(
+    [("query", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64()), ("text", pa.string())]
+)
+_RESULTS = "SELECT query, rank, doc_id, score FROM results JOIN queries USING (query_id) ORDER BY query, query_id, rank"
+_PORTION = 1 << 16  # rows of results, whose documents are in memory
+_BEGINNING = 300  # characters of a document in RESULTS
 
 
 class FoundPage(NamedTuple):
@@ -63,6 +70,21 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
         return texts | {one: f"{places.get(one, '')} {text}".lstrip() for one, text in documents(others).items()}, None
     except (RetrieverError, ClusterError, OSError) as error:
         return texts, one_line(error, None)
+
+
+def results_with_texts(run: RunFolder, missing: Callable[[str], object]) -> Iterator[pa.Table]:
+    """Yields the results of a run, some shards at a time; `missing` hears why documents have no text, where it is so."""
+    for portion in portions(run.manifests, "results", _PORTION):
+        with database() as connection:
+            create_view(connection, "results", "results", files(run, "results", portion))
+            connection.register("queries", queries_table(run, (one.shard for one in portion), ["query_id", "query"]))
+            rows = connection.sql(_RESULTS).to_arrow_table()
+        doc_ids = rows.column("doc_id").to_pylist()
+        texts, reason = texts_of(run, sorted({*doc_ids}))
+        if reason:
+            missing(reason)
+        beginnings = [" ".join(texts.get(one, "").split())[:_BEGINNING] for one in doc_ids]
+        yield rows.append_column("text", pa.array(beginnings, pa.string())).cast(RESULTS)
 
 
 class RunDocuments:

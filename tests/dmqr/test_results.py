@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 import dmqr
 from jobs.__main__ import main
 from jobs.config.load import load_config
+from jobs.runs.documents import results_with_texts
+from jobs.runs.folder import open_run
 from tests.support.jobs.whole_runs import in_order
 
 IN_PROCESS = {"cluster.address": "none", "evaluate.qrels": "qrels.tsv"}
@@ -55,6 +58,33 @@ def test_judgements_and_measures_that_are_given(here: Path, capfd: pytest.Captur
         with pytest.raises(dmqr.ConfigError) as refused:
             run.quality(wrong)  # type: ignore[arg-type]
         assert refused.value.code == "judgements"
+
+
+def test_results_and_measures_as_csv(here: Path) -> None:
+    def read(path: str) -> list[dict[str, str]]:
+        with open(path, newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    for name, words in (("no/results.csv", "its folder is not there"), ("results.txt", "is neither Parquet nor CSV")):
+        with pytest.raises(dmqr.ConfigError, match=words):
+            dmqr.run("job.yaml", csv=name, **IN_PROCESS)
+    assert not Path("runs").exists()
+    run = dmqr.run("job.yaml", csv="results.csv", **IN_PROCESS)
+    queries = dict(zip(*run.table("queries", ["query_id", "query"]).to_pydict().values(), strict=True))
+    texts = dict(zip(*pq.read_table("corpus.parquet", columns=["doc_id", "text"]).to_pydict().values(), strict=True))
+    rows = [(queries[row["query_id"]], row["rank"], row["doc_id"], row["score"], texts[row["doc_id"]])
+            for row in run.table("results").to_pylist()]  # fmt: skip
+    written = read("results.csv")
+    assert [(row["query"], int(row["rank"]), row["doc_id"], float(row["score"]), row["text"]) for row in written] == sorted(
+        rows
+    )
+    measured = dmqr.evaluate(run.folder, csv="measures.csv")
+    figures = [(row["measure"], row["results"], row["original"]) for row in measured.table.to_pylist()]
+    assert [(row["measure"], float(row["results"]), float(row["original"])) for row in read("measures.csv")] == figures
+    shutil.rmtree("index")
+    reasons: list[str] = []
+    (table,) = results_with_texts(open_run(run.folder), reasons.append)
+    assert ("index" in reasons[0], set(table.column("text").to_pylist())) == (True, {""})
 
 
 @pytest.mark.slow
