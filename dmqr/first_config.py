@@ -15,7 +15,7 @@ from dmqr.face import caller
 from dmqr.results import Folder, Result
 
 if TYPE_CHECKING:
-    from jobs.log.table_file import MemoryTable, ParquetTable, TextTable
+    from jobs.log.table_file import ParquetTable, TextTable
 
 _ROWS = 1000  # that are looked at
 _LONGEST_QUERY = 300  # characters
@@ -28,7 +28,7 @@ _TEXT = ("text", "body", "content", "contents", "passage", "document", "abstract
 _TITLE = ("title", "headline", "heading", "name", "subject")
 
 
-class Sample(NamedTuple):
+class TableSample(NamedTuple):
     """The first rows of a table."""
 
     names: list[str]  # of all columns
@@ -96,7 +96,7 @@ def init(log: Folder, /, *documents: Folder, out: str = "dmqr.yaml") -> Result:
     )
 
 
-def _log_sample(path: str) -> Sample:
+def _log_sample(path: str) -> TableSample:
     """Returns the first rows of the first file of a log that has some."""
     from jobs.log.check import opened
     from jobs.log.files import log_files
@@ -125,7 +125,7 @@ def _corpus_columns(paths: Sequence[str]) -> tuple[str, dict[str, Guess]]:
         file = table_files(path, files)[0].path
         with reading(file):
             table = open_table(file)
-            sample = Sample([], 0, {}, {}) if table is None else _sample(table)
+            sample = TableSample([], 0, {}, {}) if table is None else _sample(table)
         doc_id = _guess(sample.ids, _DOC_ID, lambda values: not any(map(str.isspace, "".join(values))))
         texts = _without(sample.texts, doc_id)
         text = _guess(texts, _TEXT, lambda values: sum(map(len, filter(_has_words, values))))
@@ -139,7 +139,7 @@ def _corpus_columns(paths: Sequence[str]) -> tuple[str, dict[str, Guess]]:
     return f"{read}; split: {{size: 1200, overlap: 200}} makes passages of long ones", {}
 
 
-def _sample(table: ParquetTable | TextTable | MemoryTable) -> Sample:
+def _sample(table: ParquetTable | TextTable) -> TableSample:
     from jobs.log.check import TEXT
     from jobs.log.rows import values
 
@@ -147,11 +147,11 @@ def _sample(table: ParquetTable | TextTable | MemoryTable) -> Sample:
     names = [name for name, kind in kinds.items() if re.fullmatch(rf"{TEXT}|u?int\d+", kind)]
     batch = next(iter(table.batches(names or table.names, _ROWS, any_bytes=True)), None)
     if batch is None:
-        return Sample(table.names, 0, {}, {})
+        return TableSample(table.names, 0, {}, {})
     columns = {name: [value for value in values(batch.column(name)).to_pylist() if value] for name in names}
     texts = {name: column for name, column in columns.items() if column and re.fullmatch(TEXT, kinds[name])}
     ids = {name: column for name, column in columns.items() if len({*column}) == len(batch)}
-    return Sample(table.names, len(batch), texts, ids)
+    return TableSample(table.names, len(batch), texts, ids)
 
 
 def _guess(
@@ -173,7 +173,7 @@ def _without(columns: Mapping[str, list[str]], guess: Guess) -> dict[str, list[s
     return {name: values for name, values in columns.items() if name != guess.column}
 
 
-def _unknown(what: str, sample: Sample) -> str:
+def _unknown(what: str, sample: TableSample) -> str:
     columns = ", ".join(sample.names) or "no columns"
     return f'no column looks like {what}; it has {columns}; rename one, or write the config yourself (README, "Your own log")'
 
