@@ -216,10 +216,10 @@ def _models(schema: Schema, model: Schema, where: str) -> Iterator[tuple[str, Sc
     yield where, model
     for key, field in model["properties"].items():
         for inner, named in _inner(field):
-            place = ".".join(filter(None, [where, key, "<name>" if named else ""]))
-            found = schema["$defs"][inner]
-            if "properties" in found:
-                yield from _models(schema, found, place)
+            path = ".".join(filter(None, [where, key, "<name>" if named else ""]))
+            inner_schema = schema["$defs"][inner]
+            if "properties" in inner_schema:
+                yield from _models(schema, inner_schema, path)
 
 
 def _inner(field: Schema, named: bool = False) -> Iterator[tuple[str, bool]]:

@@ -31,7 +31,7 @@ COLOURS = 64  # of its picture: a third of the bytes of all
 
 def main() -> None:
     """Runs the quickstart in a temporary folder, and writes both pictures."""
-    browser = next((found for name in ("chromium", "google-chrome", "chrome") if (found := shutil.which(name))), None)
+    browser = next((program for name in ("chromium", "google-chrome", "chrome") if (program := shutil.which(name))), None)
     if browser is None:
         sys.exit("docs/pictures.py: there is no Chromium on the path; install one")
     with tempfile.TemporaryDirectory() as folder:
@@ -48,11 +48,11 @@ def main() -> None:
         Image.open(screen).convert("RGB").quantize(COLOURS).save(IMAGES / "report.png", optimize=True)
 
 
-def printed(folder: str, *words: str) -> str:
+def printed(folder: str, *arguments: str) -> str:
     """Returns what a verb prints to standard output where that is a terminal, with its colours."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "jobs", *words]
+    command = [sys.executable, "-m", "jobs", *arguments]
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=theirs, stderr=subprocess.DEVNULL) as process:
         os.close(theirs)
         text = b""
@@ -63,7 +63,7 @@ def printed(folder: str, *words: str) -> str:
                 break
     os.close(ours)
     if process.returncode:
-        sys.exit(f"docs/pictures.py: dmqr {' '.join(words)} failed with exit code {process.returncode}")
+        sys.exit(f"docs/pictures.py: dmqr {' '.join(arguments)} failed with exit code {process.returncode}")
     return text.decode()
 
 

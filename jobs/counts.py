@@ -185,8 +185,8 @@ class Work(CountKey):
     @classmethod
     def parse(cls, key: str) -> Self | None:
         """Returns a stored key by its parts; None: it is of another kind."""
-        found = super().parse(key)
-        return found if found is not None and found.quantity in QUANTITIES else None
+        work = super().parse(key)
+        return work if work is not None and work.quantity in QUANTITIES else None
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,8 @@ Of = TypeVar("Of", bound=CountKey)
 def counts_of(counts: Mapping[str, int], kind: type[Of]) -> Iterator[tuple[Of, int]]:
     """Yields what is counted of one kind."""
     for key, count in counts.items():
-        if (found := kind.parse(key)) is not None:
-            yield found, count
+        if (parsed := kind.parse(key)) is not None:
+            yield parsed, count
 
 
 def arm_key(arm: str, key: str) -> str:
@@ -237,11 +237,11 @@ def arm_key(arm: str, key: str) -> str:
 
 def by_arm(counts: Mapping[str, int], arms: Collection[str]) -> dict[str, Counter[str]]:
     """Returns the counts of each arm under a run's keys; of two arms whose names a key fits, it is of the longer."""
-    found = {arm: Counter[str]() for arm in arms}
+    counters = {arm: Counter[str]() for arm in arms}
     for key, count in counts.items():
         parts = key.removeprefix(_ARM).split("/") if key.startswith(_ARM) else []
         for end in range(len(parts) - 1, 0, -1):  # a name may hold a slash: weights.general/bm25=0
-            if (arm := "/".join(parts[:end])) in found:
-                found[arm]["/".join(parts[end:])] += count
+            if (arm := "/".join(parts[:end])) in counters:
+                counters[arm]["/".join(parts[end:])] += count
                 break
-    return found
+    return counters

@@ -25,9 +25,9 @@ class RerankerContract(SettingsContract[RerankerSettings]):
 
     def opened(self) -> Reranker:
         """Returns an open reranker; may be overridden to open it once."""
-        found = open_reranker(self.settings())
-        assert found is not None, "kind: none is no reranker"
-        return found
+        reranker = open_reranker(self.settings())
+        assert reranker is not None, "kind: none is no reranker"
+        return reranker
 
     def test_a_pair_has_one_finite_score(self) -> None:
         """In the order of the pairs, as float64."""

@@ -23,10 +23,10 @@ from retrievers.retriever import (
 )
 
 
-def hits_of(found: RankedLists) -> list[list[tuple[str, float]]]:
+def hits_of(lists: RankedLists) -> list[list[tuple[str, float]]]:
     """Returns lists as (doc_id, score) pairs."""
-    ids = found.doc_ids.to_pylist()
-    return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
+    ids = lists.doc_ids.to_pylist()
+    return [list(zip(ids[a:b], lists.scores[a:b].tolist(), strict=True)) for a, b in pairwise(lists.offsets.tolist())]
 
 
 class RetrieverContract(SettingsContract[RetrieverSettings]):
@@ -48,15 +48,15 @@ class RetrieverContract(SettingsContract[RetrieverSettings]):
         retriever = self.opened()
         assert isinstance(retriever, Retriever), "it has search and identity"
         for depth in (1, 3, 1000):
-            found = retriever.search(list(self.texts), depth)
-            assert found.offsets.dtype == np.int64
-            assert found.scores.dtype == np.float64
-            assert found.doc_ids.type == pa.string(), f"doc_ids are strings of Arrow, not {found.doc_ids.type}"
-            assert int(found.offsets[0]) == 0
-            assert int(found.offsets[-1]) == len(found.doc_ids) == len(found.scores)
-            assert len(found.offsets) == len(self.texts) + 1, "one list per text, in their order"
-            assert np.isfinite(found.scores).all(), "a score is a number"
-            for hits in hits_of(found):
+            lists = retriever.search(list(self.texts), depth)
+            assert lists.offsets.dtype == np.int64
+            assert lists.scores.dtype == np.float64
+            assert lists.doc_ids.type == pa.string(), f"doc_ids are strings of Arrow, not {lists.doc_ids.type}"
+            assert int(lists.offsets[0]) == 0
+            assert int(lists.offsets[-1]) == len(lists.doc_ids) == len(lists.scores)
+            assert len(lists.offsets) == len(self.texts) + 1, "one list per text, in their order"
+            assert np.isfinite(lists.scores).all(), "a score is a number"
+            for hits in hits_of(lists):
                 assert len(hits) <= depth
                 assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0])), "best first, equal scores by doc_id"
                 assert len({doc_id for doc_id, _ in hits}) == len(hits), "a document is in a list once"
@@ -132,12 +132,12 @@ class RetrieverContract(SettingsContract[RetrieverSettings]):
         if not settings.indexed(self.name):
             return
         documents = open_documents(self.name, settings)
-        found = self.opened().search(list(self.texts), 3).doc_ids.to_pylist()
-        texts = documents.texts(found)
-        assert len(texts) == len(found)
+        doc_ids = self.opened().search(list(self.texts), 3).doc_ids.to_pylist()
+        texts = documents.texts(doc_ids)
+        assert len(texts) == len(doc_ids)
         assert all(isinstance(text, str) for text in texts)
-        assert documents.known([*found, "no such document"]) == [True] * len(found) + [False]
-        assert len(documents.places(found)) == len(found)
+        assert documents.known([*doc_ids, "no such document"]) == [True] * len(doc_ids) + [False]
+        assert len(documents.places(doc_ids)) == len(doc_ids)
         assert len(documents.some(2)) <= 2
         refusal_of(
             lambda: documents.texts(["no such document"]), "a document that is not there has no text: raise RetrieverError"

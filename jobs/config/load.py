@@ -307,7 +307,7 @@ def _model_in(annotation: Any) -> Any:
     parts = typing.get_args(annotation)
     if (kinds := next((part for part in parts if isinstance(part, Kinds)), None)) is not None:
         return kinds.models()
-    found: list[Any] = [model for part in parts if (model := _model_in(part)) is not None]
-    if any(model is not found[0] for model in found):
-        return {typing.get_args(model.model_fields["kind"].annotation)[0]: model for model in found}
-    return found[0] if found else None
+    models: list[Any] = [model for part in parts if (model := _model_in(part)) is not None]
+    if any(model is not models[0] for model in models):
+        return {typing.get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
+    return models[0] if models else None

@@ -64,8 +64,12 @@ class RewriteSettings(Settings):
         if twice or "original" in names:
             why = "(the original is always retrieved); remove it"
             if twice:
-                of = list(dict.fromkeys(entry.source for entry in entries if entry.name == twice[0]))
-                why = "twice; list it once" if len(of) == 1 else f"twice ({', '.join(of)}); give one of them another `name`"
+                sources = list(dict.fromkeys(entry.source for entry in entries if entry.name == twice[0]))
+                why = (
+                    "twice; list it once"
+                    if len(sources) == 1
+                    else f"twice ({', '.join(sources)}); give one of them another `name`"
+                )
             raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
         return self
 

@@ -90,8 +90,8 @@ def write_rows(run: RunFolder, hits: int, path: Path) -> dict[str, int]:
 
 def _strategies(run: RunFolder) -> list[dict[str, Any]]:
     """Returns a row of `_GIVEN` per strategy whose texts rewrites/ may have, in the order of the config."""
-    fuse, found = run.config.fuse, []
-    for place, name in enumerate([*run.config.rewrite.planned, *[ITERATE] * (run.config.iterate is not None)]):
+    fuse, strategies = run.config.fuse, []
+    for order, name in enumerate([*run.config.rewrite.planned, *[ITERATE] * (run.config.iterate is not None)]):
         weights = [
             list_weight(fuse.weights, name, retriever, nan)
             for retriever in run.config.retrieve.route(name)
@@ -99,8 +99,8 @@ def _strategies(run: RunFolder) -> list[dict[str, Any]]:
         ]
         given = [weight for weight in weights if not isnan(weight)]
         weight = max(given, default=None if weights else 0.0)
-        found.append({"strategy": name, "place": place, "weight": weight, "own": len(given) < len(weights)})
-    return found
+        strategies.append({"strategy": name, "place": order, "weight": weight, "own": len(given) < len(weights)})
+    return strategies
 
 
 def _made(connection: duckdb.DuckDBPyConnection, run: RunFolder, hits: int) -> Iterator[pa.Table]:

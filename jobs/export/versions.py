@@ -96,10 +96,10 @@ def promote(storage: Storage, version: Version) -> str | None:
 
 
 def _content_of(run: RunFolder) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for table, files in sorted(committed_tables(run.plan, (one.files for one in run.manifests)).items()):
-        found.update("".join([f"{table}\n", *(f"{file.key} {file.size}\n" for file in files)]).encode())
-    return found.hexdigest()[:16]
+        digest.update("".join([f"{table}\n", *(f"{file.key} {file.size}\n" for file in files)]).encode())
+    return digest.hexdigest()[:16]
 
 
 def _read(storage: Storage, run_id: str) -> Version | None:
@@ -122,9 +122,9 @@ def _json_of(storage: Storage, key: str) -> dict[str, Any] | None:
 
 
 def _check_whole(storage: Storage, version: Version) -> None:
-    found = storage.stat(key := f"{version.run_id}/{version.file}")
-    if found is None or found.size != version.size:
-        why = "is gone" if found is None else f"has {found.size:,} bytes in place of {version.size:,}"
+    entry = storage.stat(key := f"{version.run_id}/{version.file}")
+    if entry is None or entry.size != version.size:
+        why = "is gone" if entry is None else f"has {entry.size:,} bytes in place of {version.size:,}"
         remedy = f"put it back, or remove {storage.url(version.run_id)} and export again"
         raise ConfigError("export", f"{storage.url(key)}: {why}; {remedy}")
 

@@ -70,38 +70,38 @@ def named_corpus(config: Config, paths: Sequence[str]) -> NamedCorpus:
 
 def configured_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     """Returns the corpora that configs name, of a job's arms each once, with what is built of them for any of the configs."""
-    found: dict[str, NamedCorpus] = {}
+    corpora: dict[str, NamedCorpus] = {}
     for config in configs:
-        for one in (own for own in own_corpora(config) if own.paths and own.retrievers):
-            known = json.dumps([one.member, one.columns.model_dump()], sort_keys=True)
-            whole = found.setdefault(known, one._replace(retrievers={}))
-            for key, settings in one.retrievers.items():
+        for corpus in (own for own in own_corpora(config) if own.paths and own.retrievers):
+            known = json.dumps([corpus.member, corpus.columns.model_dump()], sort_keys=True)
+            whole = corpora.setdefault(known, corpus._replace(retrievers={}))
+            for key, settings in corpus.retrievers.items():
                 if settings not in whole.retrievers.values():
                     numbers = (f"{key} ({number})" for number in count(2))  # of arms that have it otherwise
                     name = key if key not in whole.retrievers else next(n for n in numbers if n not in whole.retrievers)
                     whole.retrievers[name] = settings
-    return list(found.values())
+    return list(corpora.values())
 
 
 def check_indexes(corpora: Sequence[NamedCorpus]) -> None:
     """Raises RetrieverError if an index is of two corpora, or if its retrievers want it differently."""
     owners: dict[str, NamedCorpus] = {}
     for corpus in corpora:
-        for place in {built.place for built in index_builds(corpus.retrievers).builds}:
-            if (other := owners.setdefault(place, corpus)) is not corpus:
-                words = f"is of two corpora, {other.shown} and {corpus.shown}, and is built of one"
-                raise RetrieverError("index-other", f"index {place}: {words}; give each an index of its own")
+        for name in {built.place for built in index_builds(corpus.retrievers).builds}:
+            if (other := owners.setdefault(name, corpus)) is not corpus:
+                problem = f"is of two corpora, {other.shown} and {corpus.shown}, and is built of one"
+                raise RetrieverError("index-other", f"index {name}: {problem}; give each an index of its own")
 
 
 def own_corpora(config: Config) -> list[NamedCorpus]:
     """Returns the corpora of a config, also those that it names no paths of."""
-    found = []
+    corpora = []
     for member, columns in config.corpora.items():
         built = {key: index for name, one in config.retrieve.retrievers.items() for key, index in one.indexed(name).items()
                  if one.member(key) == member}  # fmt: skip
         key = f"corpus.{member}.path" if member else "corpus.path"
-        found.append(NamedCorpus(member, columns.paths, columns, built, key))
-    return found
+        corpora.append(NamedCorpus(member, columns.paths, columns, built, key))
+    return corpora
 
 
 _KEPT, _REMEDY = "exists already, nothing to do", "name another index, or replace it: dmqr index CONFIG --replace"
@@ -122,8 +122,8 @@ def source_of(corpus: NamedCorpus) -> str | None:
     files = [sorted(_versions(path)) for path in corpus.paths]
     if not all(files):
         return None
-    found = [corpus.columns.model_dump(exclude={"path"}), *files]
-    return f"sha256:{hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:32]}"
+    parts = [corpus.columns.model_dump(exclude={"path"}), *files]
+    return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]}"
 
 
 def _versions(path: str) -> Iterator[tuple[str, int, str]]:
@@ -203,13 +203,13 @@ class ComparedCorpus:
         """Raises OtherCorpus if an index is of another by its note; returns `source_of` the corpus where the note's differs."""
         corpus = self.corpus
         if self._source is None:
-            words = f"{corpus.key}: {corpus.shown_paths} is not here, so whether {shown} is of it is not known"
-            event("warning", words, logging.WARNING)
+            problem = f"{corpus.key}: {corpus.shown_paths} is not here, so whether {shown} is of it is not known"
+            event("warning", problem, logging.WARNING)
         elif note.source != self._source:
             self._content = documents, content = self._content or self._read()
             if content != note.content:
-                words = f"was built from another corpus ({note.documents:,} documents) than {corpus.shown_paths}"
-                raise OtherCorpus("index-other", f"{shown}: {words} ({documents:,}; {corpus.key}); {_REMEDY}")
+                problem = f"was built from another corpus ({note.documents:,} documents) than {corpus.shown_paths}"
+                raise OtherCorpus("index-other", f"{shown}: {problem} ({documents:,}; {corpus.key}); {_REMEDY}")
             return self._source
         return None
 
@@ -228,31 +228,31 @@ def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool)
         OtherCorpus: An index is of another or an unknown corpus, or would lose its vectors, and this is no `dry_run`.
         RetrieverError: The corpus cannot be read, or a server is away.
     """
-    compared, found = ComparedCorpus(corpus, progress), dict[str, dict[str, Any]]()
-    for name, one in corpus.retrievers.items():
-        for build in index_builds({name: one}).builds:
-            documents, words = 0, "would be built"
+    compared, builds = ComparedCorpus(corpus, progress), dict[str, dict[str, Any]]()
+    for name, settings in corpus.retrievers.items():
+        for build in index_builds({name: settings}).builds:
+            documents, state = 0, "would be built"
             try:
-                if keeps_note(one) and (known := known_index(name, one)) is not None:
+                if keeps_note(settings) and (known := known_index(name, settings)) is not None:
                     if known.note is None:
                         raise OtherCorpus("index-other", f"{known.shown}: was not built by dmqr index; {_REMEDY}")
                     documents = known.note.documents
                     compared.check(known.shown, known.note)
-                    _check_vectors(known.shown, one, corpus)
+                    _check_vectors(known.shown, settings, corpus)
                     if dry_run:
-                        retriever_identity(name, one)
-                    words = _KEPT
+                        retriever_identity(name, settings)
+                    state = _KEPT
             except OtherCorpus as error:
                 if not dry_run:
                     raise
-                words = f"would be replaced: {error.what}"
+                state = f"would be replaced: {error.what}"
             except RetrieverError as error:
                 if error.code not in ("index-missing", "index-other"):
                     raise
-                words = f"would be built: {error.what}"
-            if words != _KEPT or build.name not in found:  # retrievers that share an index
-                found[build.name] = {"index": build.name, "documents": documents, "done": words}
-    return list(found.values())
+                state = f"would be built: {error.what}"
+            if state != _KEPT or build.name not in builds:  # retrievers that share an index
+                builds[build.name] = {"index": build.name, "documents": documents, "done": state}
+    return list(builds.values())
 
 
 def _check_vectors(shown: str, settings: RetrieverSettings, corpus: NamedCorpus) -> None:

@@ -61,8 +61,8 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> Built:
     with suppress(RetrieverError):  # there is none, or a damaged one, which is replaced
         old, _ = stored_index(storage)
     if old is None and (other := next((one.key for one in storage.list() if not one.key.startswith(_OURS)), None)):
-        words = f"is not empty and not an index (it has {other}); give another folder"
-        raise RetrieverError("storage-refused", f"index {url}: {words}")
+        problem = f"is not empty and not an index (it has {other}); give another folder"
+        raise RetrieverError("storage-refused", f"index {url}: {problem}")
     check_writable(storage, f"index {url}")
     try:
         lease = Lease.acquire(storage)
@@ -137,8 +137,8 @@ def index(
     arms = [] if corpus or config.ablate == AblateSettings() else [arm.config for arm in arms_of(config)]
     corpora = [named_corpus(config, corpus)] if corpus else configured_corpora([config, *arms])
     if not corpora:
-        words = "is missing, and the config names no corpus (corpus.path); give one, or name it there"
-        raise ConfigError("argument", f"--corpus: {words}")
+        problem = "is missing, and the config names no corpus (corpus.path); give one, or name it there"
+        raise ConfigError("argument", f"--corpus: {problem}")
     check_indexes(corpora)
     if dry_run or not replace:
         planned = [row for one in corpora for row in planned_builds(one, progress, dry_run=dry_run)]
@@ -158,33 +158,33 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
         show = shown_progress(progress, "index")
         given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
         built = [_build(config, given, one, progress) for one in indexes.builds]
-    for one in indexes.builds:
-        if isinstance(one, FolderBuild):
-            note_source(one.folder, source)
+    for build in indexes.builds:
+        if isinstance(build, FolderBuild):
+            note_source(build.folder, source)
     nothing = {"documents": 0, "without_text": 0, "replaced": None}
     built += [{"index": name, "done": why} | nothing for name, why in indexes.left.items()]
     notes = "".join(f"; {note}" for note in prepared.notes)
     return [one | {"done": f"{one['done']}{notes}"} for one in built]
 
 
-def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
-    load = partial(load_on_actors, config) if one.encodes and uses_actors(config) else None
+def _build(config: Config, given: BuildInputs, build: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
+    load = partial(load_on_actors, config) if build.encodes and uses_actors(config) else None
     with work_folder() as work:
-        given = given._replace(folder=work, progress=shown_progress(progress, one.name), load=load)
-        in_bucket = one if isinstance(one, FolderBuild) and remote(one.folder) else None
-        summary = one.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
-    shown = one.name if summary.concrete is None else f"{one.name} ({summary.concrete})"
+        given = given._replace(folder=work, progress=shown_progress(progress, build.name), load=load)
+        in_bucket = build if isinstance(build, FolderBuild) and remote(build.folder) else None
+        summary = build.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
+    shown = build.name if summary.concrete is None else f"{build.name} ({summary.concrete})"
     return {"index": shown, "documents": summary.documents} | _done(summary)
 
 
 def _done(summary: Built) -> dict[str, Any]:
-    words = "built" if summary.built else "exists already, nothing to do"
+    state = "built" if summary.built else "exists already, nothing to do"
     if summary.replaced is not None:
-        words += f", in place of the index of another corpus ({summary.replaced:,} documents)"
+        state += f", in place of the index of another corpus ({summary.replaced:,} documents)"
     if summary.without_text:
-        words += f"; {summary.without_text:,} documents have no text"
-    words += "".join(f"; {note}" for note in summary.notes)
-    return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
+        state += f"; {summary.without_text:,} documents have no text"
+    state += "".join(f"; {note}" for note in summary.notes)
+    return {"done": state, "without_text": summary.without_text, "replaced": summary.replaced}
 
 
 def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
@@ -194,9 +194,9 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
         RetrieverError: An index is of another corpus than the config names, or cannot be built; one that is not local is not
             there, or its server is away.
     """
-    found = known_corpora(configs)
-    check_indexes(found)
-    corpora = [_IndexedCorpus(one, progress) for one in found]
+    named = known_corpora(configs)
+    check_indexes(named)
+    corpora = [_IndexedCorpus(one, progress) for one in named]
     for corpus in corpora:  # refuse before anything is built
         corpus.missing()
     for corpus in corpora:
@@ -224,8 +224,8 @@ class _IndexedCorpus(ComparedCorpus):
         while missing := self.missing():
             folders = local_indexes(missing)
             for folder in folders:
-                words = f"index {folder}: there is none yet; it is built from {self.corpus.shown}"
-                event("index", words, index=folder, corpus=self.corpus.paths)
+                message = f"index {folder}: there is none yet; it is built from {self.corpus.shown}"
+                event("index", message, index=folder, corpus=self.corpus.paths)
             try:
                 built = built_of(config, self.corpus._replace(retrievers=missing), self.progress, replace=False)
             except RetrieverError as error:
@@ -249,8 +249,8 @@ class _IndexedCorpus(ComparedCorpus):
                 continue
             self._checked.add(build.place)
             if known.note is None:
-                words = f"was not built by dmqr index, so whether it is of {self.corpus.shown} is not known"
-                event("warning", f"{known.shown}: {words}", logging.WARNING)
+                problem = f"was not built by dmqr index, so whether it is of {self.corpus.shown} is not known"
+                event("warning", f"{known.shown}: {problem}", logging.WARNING)
             elif (source := self.check(known.shown, known.note)) is not None:
                 known.put_source(source)
         return missing

@@ -56,16 +56,16 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
         ConfigError: A data set cannot be had.
     """
     sources: list[str | Source] = []
-    made: list[Passages] = []
+    written: list[Passages] = []
     left_out: list[str] = []
     for number, path in enumerate(corpus):
         to = folder / f"{number}.parquet"
         name = set_name(path)
         files = [] if name else files_at(path)
-        found = documents_of(path, files)
-        left_out += found.left_out if found.files else []
-        if found.files:
-            made.append(write_passages(found.files, columns, to, progress))
+        documents = documents_of(path, files)
+        left_out += documents.left_out if documents.files else []
+        if documents.files:
+            written.append(write_passages(documents.files, columns, to, progress))
             sources.append(str(to))
             continue
         tables: list[str | Source]
@@ -81,11 +81,11 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
                 for place, file in enumerate(table_files(path, files))
             ]
         if columns.split is not None:
-            made.append(split_documents(corpus_files(tables), columns, to, progress))
+            written.append(split_documents(corpus_files(tables), columns, to, progress))
             sources.append(str(to))
         else:
             sources += tables
-    return Sources(sources, _notes(made, left_out))
+    return Sources(sources, _notes(written, left_out))
 
 
 class Documents(NamedTuple):
@@ -100,8 +100,8 @@ def documents_of(path: str, files: Sequence[FoundFile]) -> Documents:
     if any(is_corpus_file(file.name) for file in files):
         return Documents([], [])
     shown = [file for file in files if file.path == path or not is_hidden(file.name)]
-    found = [TextFile(file.path, file.name, partial(open_file, file.path)) for file in shown if ending(file.name)]
-    return Documents(found, [file.name for file in shown if not ending(file.name)])
+    texts = [TextFile(file.path, file.name, partial(open_file, file.path)) for file in shown if ending(file.name)]
+    return Documents(texts, [file.name for file in shown if not ending(file.name)])
 
 
 def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
@@ -110,14 +110,14 @@ def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
         raise RetrieverError("corpus", f"corpus {path}: {absent(path)}; correct corpus.path or --corpus")
     if [file.path for file in files] == [path]:
         return list(files)
-    found = [file for file in files if is_corpus_file(file.name)]
-    if not found:
+    tables = [file for file in files if is_corpus_file(file.name)]
+    if not tables:
         with reading(path):
-            found = of_one_form([file for file in files if form_of(file.name) and not is_hidden(file.name)])
-    if not found:
-        words = f"holds no {_TABLES} file and no document ({', '.join(READERS)}); give another"
-        raise RetrieverError("corpus", f"corpus {path}: {words}")
-    return found
+            tables = of_one_form([file for file in files if form_of(file.name) and not is_hidden(file.name)])
+    if not tables:
+        problem = f"holds no {_TABLES} file and no document ({', '.join(READERS)}); give another"
+        raise RetrieverError("corpus", f"corpus {path}: {problem}")
+    return tables
 
 
 def corpus_file(name: SetName) -> str:
@@ -143,11 +143,13 @@ def _set_corpus(name: SetName, columns: CorpusSettings, to: Path, progress: Prog
     return Source(str(name), partial(open_file, str(to)))
 
 
-def _notes(made: Sequence[Passages], left_out: Sequence[str]) -> list[str]:
+def _notes(written: Sequence[Passages], left_out: Sequence[str]) -> list[str]:
     notes = []
-    if made:
-        notes.append(f"{sum(one.passages for one in made):,} passages of {sum(one.documents for one in made):,} documents")
-    without = [name for one in made for name in one.without_text]
+    if written:
+        notes.append(
+            f"{sum(one.passages for one in written):,} passages of {sum(one.documents for one in written):,} documents"
+        )
+    without = [name for one in written for name in one.without_text]
     if without:
         notes.append(f"warning: no text in {and_more(without, _NAMED)}")
     if left_out:
@@ -210,8 +212,8 @@ def reading(path: str) -> Iterator[None]:
     except UnavailableError:
         raise
     except (duckdb.Error, OSError, pa.ArrowException) as error:
-        words = f"cannot be read: {reason(error)}; correct it, or export it again"
-        raise RetrieverError("corpus", f"corpus {path}: {words}") from None
+        problem = f"cannot be read: {reason(error)}; correct it, or export it again"
+        raise RetrieverError("corpus", f"corpus {path}: {problem}") from None
 
 
 def _check_distinct(names: Sequence[str]) -> None:
@@ -250,8 +252,8 @@ def _type(kind: Any) -> str | None:
 def _check_mixed(connection: duckdb.DuckDBPyConnection, path: str, name: str, *, whole_numbers: bool) -> None:
     """Checks that a column that is mixed or nested, and will be text, has text and perhaps whole numbers."""
     query = f"SELECT DISTINCT json_type({identifier(name)}) FROM {_table(path, {name: _MIXED})}"
-    found = connection.execute(query).fetchall()
-    odd = {kind for (kind,) in found if kind} - {"VARCHAR", "NULL"} - ({"UBIGINT", "BIGINT"} if whole_numbers else set())
+    rows = connection.execute(query).fetchall()
+    odd = {kind for (kind,) in rows if kind} - {"VARCHAR", "NULL"} - ({"UBIGINT", "BIGINT"} if whole_numbers else set())
     if odd:
         wanted, kinds = "string or integer" if whole_numbers else "string", ", ".join(sorted(odd)).lower()
         raise TableFault(f"column {name!r} must be {wanted}, found {kinds} in some rows; convert it")

@@ -90,13 +90,15 @@ def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLis
     topics, without = _queries(settings, log_files(settings), run, where)
     if not topics:
         ids = and_more(run.topics, _NAMED)
-        words = f"none of its topics ({ids}) is an id of the log (log.id_column: {settings.id_column}); name the column of them"
-        raise RetrieverError("run-file", f"{where}: {words}")
+        problem = (
+            f"none of its topics ({ids}) is an id of the log (log.id_column: {settings.id_column}); name the column of them"
+        )
+        raise RetrieverError("run-file", f"{where}: {problem}")
     queries: dict[str, int] = {}
     again = []
-    for place, topic in enumerate(run.topics):
+    for number, topic in enumerate(run.topics):
         query = topics.get(topic)
-        if query is not None and queries.setdefault(query, place) != place:
+        if query is not None and queries.setdefault(query, number) != number:
             again.append(topic)
     pairs = json.dumps(sorted(topics.items()), ensure_ascii=False)
     identity = {
@@ -115,7 +117,7 @@ def _queries(log: LogSettings, files: list[LogFile], run: RunFile, where: str) -
     """
     columns = LogColumns(log.query_column, log.id_column, context_column=log.context_column)
     wanted = pa.array(run.topics, pa.string())
-    found: dict[str, str] = {}
+    queries: dict[str, str] = {}
     after: dict[str, tuple[str, str]] = {}  # query -> its earlier turns, and a topic
     without = 0
     for rows in read_rows(check_log(files, columns), columns):
@@ -125,12 +127,12 @@ def _queries(log: LogSettings, files: list[LogFile], run: RunFile, where: str) -
         texts = (mine.column("log_id"), mine.column("text"), turns)
         for topic, raw, earlier in zip(*(column.to_pylist() for column in texts), strict=True):
             query, context = (plain((text or b"").decode("utf-8", "replace")) for text in (raw, earlier))
-            if query and found.setdefault(topic, query) == query:
+            if query and queries.setdefault(topic, query) == query:
                 other, first = after.setdefault(query, (context, topic))
                 if other != context:
                     what = f"topics {first} and {topic} have the query {query!r} after different turns; lists are known by it"
                     raise RetrieverError("run-file", f"{where}: {what}, so leave one of them out of the file")
-    return {topic: found[topic] for topic in run.topics if topic in found}, without
+    return {topic: queries[topic] for topic in run.topics if topic in queries}, without
 
 
 def _notes(run: RunFile, topics: Mapping[str, Any], again: list[str], without: int) -> Iterator[str]:
@@ -143,8 +145,8 @@ def _notes(run: RunFile, topics: Mapping[str, Any], again: list[str], without: i
         others = "have the query of an earlier one, whose list counts"
         yield f"{len(again):,} topics {others} ({and_more(again, _NAMED)})"
     if counts.duplicates:
-        words = "lines name a document again; the one with the best score counts (trec_eval refuses such a run)"
-        yield f"{counts.duplicates:,} {words}"
+        note = "lines name a document again; the one with the best score counts (trec_eval refuses such a run)"
+        yield f"{counts.duplicates:,} {note}"
     if counts.ties:
         yield f"{counts.ties:,} documents have the score of the one before; the greater id stands first, as in trec_eval"
     if counts.disordered:

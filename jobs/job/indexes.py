@@ -32,13 +32,13 @@ def noted_changes(starts: Iterable[Mapping[str, Any]]) -> list[str]:
     seen, warnings = dict[str, Any](), list[str]()
     for start in starts:
         for when, since in (("begin", "the start before"), ("end", f"start {start['start']} began")):
-            for place, state in ((start.get("index_states") or {}).get(when) or {}).items():
-                if seen.setdefault(place, state) != state:
+            for name, state in ((start.get("index_states") or {}).get(when) or {}).items():
+                if seen.setdefault(name, state) != state:
                     warnings.append(
-                        f"index {place}: another program has written to it since {since}, so queries of this job were searched "
+                        f"index {name}: another program has written to it since {since}, so queries of this job were searched "
                         "in different states of it; search an index that is closed to writing, or run again while nobody writes"
                     )
-                seen[place] = state
+                seen[name] = state
     return warnings
 
 
@@ -69,10 +69,10 @@ def read_facts(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> dict
 
 def check_depths(config: Config, facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Checks by the facts about indexes that they give lists as deep as the config has them."""
-    for name, one in config.retrieve.retrievers.items():
+    for name, retriever in config.retrieve.retrievers.items():
         key, depth = "retrieve.depth", config.retrieve.depth
-        if one.own_depth is not None:
-            key, depth = f"retrieve.retrievers.{name}.depth", one.own_depth
+        if retriever.own_depth is not None:
+            key, depth = f"retrieve.retrievers.{name}.depth", retriever.own_depth
         for part, of_index in indexed_identities({name: facts[name]}).items():
             if depth > (most := of_index.get("most_hits", depth)):
                 raise ConfigError(
@@ -93,12 +93,12 @@ def encoder_warnings(config: Config, *, reranker: bool = True) -> list[str]:
 def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Returns what the config leaves to its encoders' own files, a line for each retriever that does."""
     stored = indexed_identities(indexes)
-    words = {
+    differences = {
         name: own_words(retriever.encoder, stored[name]["encoder"])
         for name, retriever in all_indexed(config.retrieve.retrievers).items()
         if isinstance(retriever.encoder, EncoderSettings) and "encoder" in stored.get(name, {})
     }
-    return [f"{name}: {left_out}" for name, left_out in words.items() if left_out]
+    return [f"{name}: {left_out}" for name, left_out in differences.items() if left_out]
 
 
 def text_settings(config: Config) -> list[RetrieverSettings]:

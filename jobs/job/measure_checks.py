@@ -105,7 +105,9 @@ def shallow_measures(config: Config, reach: Mapping[str, int], *, is_run: bool) 
 
 def check_grades(names: Sequence[str], judgements: Judgements) -> None:
     """Checks the grades of judgements against what the measures can be computed for."""
-    exponential = [name for name in names if (one := _parsed(name)).NAME == "ERR" or one.params.get("dcg") == "exp-log2"]
+    exponential = [
+        name for name in names if (measure := _parsed(name)).NAME == "ERR" or measure.params.get("dcg") == "exp-log2"
+    ]
     highest = max((grade for grades in judgements.grades.values() for grade in grades.values()), default=0)
     if exponential and highest > EXPONENTIAL_GRADE:
         raise ConfigError(
@@ -168,5 +170,5 @@ def _faults(measure: ir_measures.Measure) -> Iterator[str]:
     computing = [one for one in ir_measures.DefaultPipeline.providers if one.supports(measure)]
     if any(one.is_available() for one in computing):
         return
-    missing = " or ".join(" ".join(words.split()) for one in computing if (words := one.install_instructions()))
+    missing = " or ".join(" ".join(instructions.split()) for one in computing if (instructions := one.install_instructions()))
     yield f"no installed package computes it; {missing or 'add a cutoff or rel, or leave a parameter out'}"

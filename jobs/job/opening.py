@@ -42,11 +42,11 @@ def open_documents(
     """
     read: set[str] = set()  # of a hybrid the documents of the first index alone
 
-    def with_copy(key: str, one: RetrieverSettings) -> RetrieverSettings:
+    def with_copy(key: str, settings_of: RetrieverSettings) -> RetrieverSettings:
         if (member := settings.member(key)) in read:
-            return one
+            return settings_of
         read.add(member)
-        return _with_copy(one, names, cached_only=cached_only)
+        return _with_copy(settings_of, names, cached_only=cached_only)
 
     with ExitStack() as names:
         return retriever.open_documents(name, settings.with_indexed(name, with_copy), patient=patient)
@@ -65,10 +65,10 @@ def is_replaced(documents: DocumentStore, corpus: Any) -> bool:
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
 
-    def of_index(key: str, one: RetrieverSettings) -> dict[str, Any]:
-        if _on_s3(one):
-            return index_identity(key, one, stored_index(S3Storage(one.index))[0])
-        return retriever.retriever_identity(key, one)
+    def of_index(key: str, own: RetrieverSettings) -> dict[str, Any]:
+        if _on_s3(own):
+            return index_identity(key, own, stored_index(S3Storage(own.index))[0])
+        return retriever.retriever_identity(key, own)
 
     return retriever.retriever_identity(name, settings, of_index)
 
@@ -76,10 +76,10 @@ def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]
 def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_facts`, of an index on S3 without copying it."""
 
-    def of_index(key: str, one: RetrieverSettings, known: Mapping[str, Any]) -> dict[str, Any]:
-        if _on_s3(one):
-            return index_facts(stored_index(S3Storage(one.index))[0])
-        return retriever.retriever_facts(key, one, known)
+    def of_index(key: str, own: RetrieverSettings, known: Mapping[str, Any]) -> dict[str, Any]:
+        if _on_s3(own):
+            return index_facts(stored_index(S3Storage(own.index))[0])
+        return retriever.retriever_facts(key, own, known)
 
     return retriever.retriever_facts(name, settings, identity, of_index)
 

@@ -91,12 +91,12 @@ def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[
         if (workers := sum(most.values())) <= limit.max_in_flight:
             continue
         asking = [name for name, one in config.retrieve.retrievers.items() if server in dict(one.own_limits())]
-        place = f"retrieve.retrievers.{asking[0]}" if asking else f"the model at {server}"
+        asker = f"retrieve.retrievers.{asking[0]}" if asking else f"the model at {server}"
         raise ConfigError(
             "cluster-small",
             f"cluster: {workers} workers cannot share {limit.max_in_flight} requests in flight "
             f"({', '.join(f'{name} {n}' for name, n in most.items())}); "
-            f"take fewer workers, or raise max_in_flight of {'the retrievers' if server is None else place}",
+            f"take fewer workers, or raise max_in_flight of {'the retrievers' if server is None else asker}",
         )
 
 
@@ -177,8 +177,12 @@ def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None 
     else:
         devices = {name: device(pool) for name, pool in requested.items()}
 
-    def with_precision(_: str, one: RetrieverSettings) -> RetrieverSettings:
-        return one.model_copy(update={"encoder": _resolved(one.encoder, devices["retrieve"])}) if one.encoder else one
+    def with_precision(_: str, retriever: RetrieverSettings) -> RetrieverSettings:
+        return (
+            retriever.model_copy(update={"encoder": _resolved(retriever.encoder, devices["retrieve"])})
+            if retriever.encoder
+            else retriever
+        )
 
     retrievers = {name: one.with_indexed(name, with_precision) for name, one in config.retrieve.retrievers.items()}
     rerank = config.rerank

@@ -207,8 +207,8 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
     ]
     for model, tier in ((asked.counted_by, asked.asked_tier) for asked in _at_servers(config, pool)):
         if tier and model in prices.tokens and tier not in prices.tokens[model].tiers:
-            words = f"{model!r} has no price for tier {tier}, so its tokens count as of the standard tier"
-            warnings.append(f"prices.yaml: tokens: {words}; add tiers: {{{tier}: ...}} there")
+            warning = f"{model!r} has no price for tier {tier}, so its tokens count as of the standard tier"
+            warnings.append(f"prices.yaml: tokens: {warning}; add tiers: {{{tier}: ...}} there")
     return tuple(dict.fromkeys(warnings))
 
 

@@ -37,13 +37,13 @@ def searched_indexes(
 
 def corpus_of(searched: Iterable[SearchedIndex]) -> Any:
     """Returns the identity of the documents of a retriever's indexes, of a union by member; None: it has none."""
-    found = {member: index.identity.get("corpus") for member, index in text_sources(searched).items()}
-    return found.get("") if found.keys() <= {""} else found
+    corpora = {member: index.identity.get("corpus") for member, index in text_sources(searched).items()}
+    return corpora.get("") if corpora.keys() <= {""} else corpora
 
 
 def text_sources(searched: Iterable[SearchedIndex]) -> dict[str, SearchedIndex]:
     """Returns the first index of each member of a union, which has its texts; of a retriever that is none "" -> its first."""
-    found: dict[str, SearchedIndex] = {}
+    sources: dict[str, SearchedIndex] = {}
     for index in searched:
-        found.setdefault(index.member, index)
-    return found
+        sources.setdefault(index.member, index)
+    return sources

@@ -38,9 +38,9 @@ class LogFile:
         """Returns path, size and etag or mtime_ns, as the plan stores them."""
         return {"path": self.path, "size": self.size, "etag" if isinstance(self.changed, str) else "mtime_ns": self.changed}
 
-    def error(self, code: str, words: str, at: str = "") -> LogError:
+    def error(self, code: str, problem: str, at: str = "") -> LogError:
         """Returns an error of the file, or of what is `at` a place in it, such as `, line 3`."""
-        return LogError(code, f"log file {self.path}{at}: {words}")
+        return LogError(code, f"log file {self.path}{at}: {problem}")
 
 
 def versions(files: Sequence[LogFile]) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
     when = f" (date {date})" if date else ""
     # os.path takes S3 URLs for paths below the working directory; common and relative paths are right all the same
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(entry)) for entry in paths])
-    found: dict[str, LogFile] = {}
+    by_path: dict[str, LogFile] = {}
     for entry in paths:
         where = f"log.path {entry}{when}"
         if remote(entry) and not all(map(remote, paths)):
@@ -105,8 +105,8 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         for file in inside:
             name = os.path.relpath(file.path, base or root)
             partitions = _partitions(file.path if remote(entry) else os.path.abspath(file.path))
-            found.setdefault(os.path.realpath(file.path), LogFile(file.path, name, file.size, file.changed, partitions))
-    return sorted(found.values(), key=lambda file: file.name)
+            by_path.setdefault(os.path.realpath(file.path), LogFile(file.path, name, file.size, file.changed, partitions))
+    return sorted(by_path.values(), key=lambda file: file.name)
 
 
 def _partitions(path: str) -> tuple[tuple[str, str | None], ...]:

@@ -164,7 +164,7 @@ def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = 
     return Judgements(where, judged, key)
 
 
-def _add_fields(fields: Sequence[str], key: Key, place: str, line: str, grades: dict[str, dict[str, int]]) -> None:
+def _add_fields(fields: Sequence[str], key: Key, where: str, line: str, grades: dict[str, dict[str, int]]) -> None:
     try:
         name, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
         value = (
@@ -173,25 +173,25 @@ def _add_fields(fields: Sequence[str], key: Key, place: str, line: str, grades: 
     except ValueError as error:
         trec = "TREC's four columns, parted by tabs, too" if key == "query" else "TREC's four columns"
         raise ConfigError(
-            "judgements", f"{place} is neither '{key}<TAB>doc_id<TAB>grade' nor {trec}; correct it: {line[:80]!r}"
+            "judgements", f"{where} is neither '{key}<TAB>doc_id<TAB>grade' nor {trec}; correct it: {line[:80]!r}"
         ) from error
     name = normalise(name) if key == "query" else name
     for what, text in ((key, name), ("doc_id", doc_id)):
         if not text:
-            raise ConfigError("judgements", f"{place}: the {what} is empty; correct it: {line[:80]!r}")
-    _add(grades, name, doc_id, value, place, line)
+            raise ConfigError("judgements", f"{where}: the {what} is empty; correct it: {line[:80]!r}")
+    _add(grades, name, doc_id, value, where, line)
 
 
-def _add(grades: dict[str, dict[str, int]], name: str, doc_id: str, value: int, place: str, line: str) -> None:
+def _add(grades: dict[str, dict[str, int]], name: str, doc_id: str, value: int, where: str, line: str) -> None:
     """Adds a judgement to `grades`; refuses one that contradicts an earlier one, or whose grade is too high."""
     if value > MAX_GRADE:
         raise ConfigError(
-            "judgements", f"{place}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}"
+            "judgements", f"{where}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}"
         )
     earlier = grades.setdefault(name, {}).setdefault(doc_id, value)
     if earlier != value:
         raise ConfigError(
-            "judgements", f"{place}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}"
+            "judgements", f"{where}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}"
         )
 
 

@@ -64,10 +64,10 @@ _WRITE_UTF8 = "is not UTF-8; write the file as UTF-8"
 class TableFault(ValueError):
     """A fault of a file: its message with a remedy (`words`), and where it is (`at`, such as `, line 3`, or empty)."""
 
-    def __init__(self, words: str, line: int | None = None) -> None:
+    def __init__(self, message: str, line: int | None = None) -> None:
         """`line`: from 1; None: the file as a whole."""
-        super().__init__(words)
-        self.words, self.at = words, "" if line is None else f", line {line:,}"
+        super().__init__(message)
+        self.words, self.at = message, "" if line is None else f", line {line:,}"
 
 
 def form_of(path: str) -> Form | None:

@@ -56,20 +56,20 @@ def normalised_answer(text: str) -> str:
 
 def overlap(answer: str, gold: str) -> AnswerScore:
     """Returns exact match and F1 of an answer against one gold answer."""
-    found, wanted = normalised_answer(answer), normalised_answer(gold)
-    if found == wanted:
+    given, wanted = normalised_answer(answer), normalised_answer(gold)
+    if given == wanted:
         return AnswerScore(1.0, 1.0)
-    if found in CLOSED or wanted in CLOSED:
+    if given in CLOSED or wanted in CLOSED:
         return AnswerScore(0.0, 0.0)
-    of_answer, of_gold = found.split(), wanted.split()
+    of_answer, of_gold = given.split(), wanted.split()
     common = (Counter(of_answer) & Counter(of_gold)).total()
     return AnswerScore(2 * common / (len(of_answer) + len(of_gold)), 0.0)
 
 
 def best_overlap(answer: str, golds: Iterable[str]) -> AnswerScore:
     """Returns the greatest F1 and the greatest exact match over several gold answers, any of which counts; 0 without one."""
-    found = [overlap(answer, gold) for gold in golds]
-    return AnswerScore(max((one.f1 for one in found), default=0.0), max((one.exact for one in found), default=0.0))
+    overlaps = [overlap(answer, gold) for gold in golds]
+    return AnswerScore(max((one.f1 for one in overlaps), default=0.0), max((one.exact for one in overlaps), default=0.0))
 
 
 class GoldAnswers(NamedTuple):
@@ -164,8 +164,8 @@ def _frame(
         answers = wanted_rows(connection, run, ("answers",), ("arm", "text"), "true ORDER BY query_id, arm")
         for row in (row for rows in answers for row in rows.to_pylist()):
             for key in cells.counted.of_query.get(row["query_id"], ()) if row["arm"] in cells.arms else ():
-                arm, place = cells.arms[row["arm"]], cells.places[key]
-                cells.values[arm, :, place], cells.shown[arm, place] = value_of(key, row["arm"], row["text"]), 1
+                arm, column = cells.arms[row["arm"]], cells.places[key]
+                cells.values[arm, :, column], cells.shown[arm, column] = value_of(key, row["arm"], row["text"]), 1
         asked = asked_queries(connection, run)
     cells.choose(0)
     frame = frame_of(cells, range(len(arms)), asked, keys, kind=kind)

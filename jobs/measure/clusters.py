@@ -35,16 +35,16 @@ def query_clusters(texts: Sequence[str | None]) -> Numbers:
     from scipy.sparse.csgraph import connected_components
 
     numbers: dict[frozenset[str], int] = {}
-    place = [
+    first_of = [
         numbers.setdefault(frozenset({f" {row}"} if text is None else _WORD.findall(text) or [f" {text}"]), len(numbers))
         for row, text in enumerate(texts)
     ]
-    if not place:
+    if not first_of:
         return np.zeros(0, np.int64)
     pairs = np.array([(0, 0), *_similar(list(numbers))])
     graph = coo_array((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(len(numbers), len(numbers)))
     _, component = connected_components(graph, directed=False)
-    _, first, cluster = np.unique(component[place], return_index=True, return_inverse=True)
+    _, first, cluster = np.unique(component[first_of], return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[cluster].astype(np.int64)
 
 
@@ -53,14 +53,14 @@ def _similar(sets: Sequence[frozenset[str]]) -> Iterable[tuple[int, int]]:
     frequency = Counter(word for words in sets for word in words)
     blocks: defaultdict[str, list[int]] = defaultdict(list)  # word -> sets that have it in their prefix, small ones first
     for number in sorted(range(len(sets)), key=lambda number: len(sets[number])):
-        words = sets[number]
-        least = ceil(SIMILARITY * len(words) - ROUNDING)  # words in common, so also the size of a similar set
+        tokens = sets[number]
+        least = ceil(SIMILARITY * len(tokens) - ROUNDING)  # words in common, so also the size of a similar set
         compared: set[int] = set()
-        for word in sorted(words, key=lambda word: (frequency[word], word))[: len(words) - least + 1]:
+        for word in sorted(tokens, key=lambda word: (frequency[word], word))[: len(tokens) - least + 1]:
             for other in blocks[word]:
                 if other not in compared and len(sets[other]) >= least:
                     compared.add(other)
-                    shared = len(words & sets[other])
-                    if shared >= SIMILARITY * (len(words) + len(sets[other]) - shared) - ROUNDING:
+                    shared = len(tokens & sets[other])
+                    if shared >= SIMILARITY * (len(tokens) + len(sets[other]) - shared) - ROUNDING:
                         yield number, other
             blocks[word].append(number)

@@ -258,12 +258,12 @@ def differences(
     return [of_arm for of_measures in zip(*by_measure, strict=True) for of_arm in of_measures]
 
 
-def _of_measure(frame: Frame, place: int, baseline: str, margin: float, tested: Sequence[str | None]) -> list[Difference]:
+def _of_measure(frame: Frame, index: int, baseline: str, margin: float, tested: Sequence[str | None]) -> list[Difference]:
     base, keys = frame.arms.index(baseline), len(frame.keys)
-    values, condensed = frame.values[:, place], frame.condensed[:, place]
+    values, condensed = frame.values[:, index], frame.condensed[:, index]
     series = values - values[base]
     arms = range(len(frame.arms))
-    test, by_traffic = (frame.difference_test(arms, base, place, weights=weights) for weights in (None, frame.weights))
+    test, by_traffic = (frame.difference_test(arms, base, index, weights=weights) for weights in (None, frame.weights))
     known = bool((test.freedom > 0).all())
     p_holm, q = adjusted(test.p, tested if known else [None] * len(tested))
     seen = detectable(test, p_holm, len(p_holm)) | detectable(test, q, len(q))
@@ -283,7 +283,7 @@ def _of_measure(frame: Frame, place: int, baseline: str, margin: float, tested: 
         "condensed_difference": condensed_means - condensed_means[base],
         "effect": effects(series),
         "p": test.p,
-        "p_equivalent": frame.equivalence_p(test, place, margin),
+        "p_equivalent": frame.equivalence_p(test, index, margin),
         "wins": wins,
         "ties": keys - wins - losses,
         "losses": losses,
@@ -291,7 +291,7 @@ def _of_measure(frame: Frame, place: int, baseline: str, margin: float, tested: 
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [
         Difference(
-            arm, frame.measures[place], **dict(zip(columns, row, strict=True)),
+            arm, frame.measures[index], **dict(zip(columns, row, strict=True)),
             p_holm=p_holm.get(n), q=q.get(n), detectable=seen.get(n), baseline=baseline,
         )
         for n, (arm, row) in enumerate(zip(frame.arms, rows, strict=True))

@@ -64,11 +64,11 @@ def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
             for name, value in run.spent.get(stage, {}).get(need.component, {}).items():
                 sums[name] = sums.get(name, 0.0) + value
         # costs count attempts at a request, and an arm needs it once, at what all of them cost
-        made = run.counts[MadeWork(made_as, need.component).key]
+        made_work = run.counts[MadeWork(made_as, need.component).key]
         spent = sums.get(cost_quantity(made_as), 0)
         if need.amount and spent <= sums.get("reused", 0):
             return None
-        share = need.amount / (made or spent) if need.amount else 0.0
+        share = need.amount / (made_work or spent) if need.amount else 0.0
         parts = {name: value * share for name, value in sums.items()}
         add_totals(cost, {cost_stages(made_as)[0]: {need.component: parts}})
     return cost

@@ -188,15 +188,15 @@ def write_trec(path: str, run: RunFolder, frame: Frame) -> dict[str, str]:
 
 def run_tags(arms: Iterable[str]) -> dict[str, str]:
     """Returns arm -> its run tag and name of its file, distinct even where a file system ignores case."""
-    found: dict[str, str] = {}
+    tags: dict[str, str] = {}
     taken: set[str] = set()
     for arm in arms:
         tag = re.sub(r"[^A-Za-z0-9._+=-]", "_", arm)[:_LONGEST_TAG].lstrip(".-")
         if tag != arm or tag.lower() in taken:
             tag = f"{tag or 'arm'}-{hashlib.sha256(arm.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-        found[arm] = tag
+        tags[arm] = tag
         taken.add(tag.lower())
-    return found
+    return tags
 
 
 def _chosen(run: RunFolder, frame: Frame, places: Sequence[int]) -> pa.Table:
@@ -282,8 +282,8 @@ def _lines(
     with database(run) as connection:
         own = {(one.query_id, one.doc_id): one.text for one in pages(connection, run, "query_id", ids)}
         if "grades" in tables:
-            found = connection.execute(_REFINED, given | {"grades": tables["grades"]}).fetchall()
-            own |= {(query_id, doc_id): strips for query_id, doc_id, strips in found}
+            refined = connection.execute(_REFINED, given | {"grades": tables["grades"]}).fetchall()
+            own |= {(query_id, doc_id): strips for query_id, doc_id, strips in refined}
         rewrites = searched_rewrites(connection, run, ids, arm)
         if "judgements" in tables:
             table = connection.sql(_JUDGED, params=given | {"judgements": tables["judgements"]}).to_arrow_table()

@@ -150,8 +150,8 @@ class Frame:
 
     def equivalence_p(self, test: PairedTest, measure: int, margin: float) -> Floats:
         """Returns the p that differences by a measure are within a margin; NaN where it is 0 throughout: it says nothing."""
-        found = equivalence_p(test, margin)
-        return found if self.values[:, measure].any() else np.full_like(found, np.nan)
+        p = equivalence_p(test, margin)
+        return p if self.values[:, measure].any() else np.full_like(p, np.nan)
 
     def pairs(self, b: int, a: int | None, margin: float) -> dict[str, Pair]:
         """Returns measure -> arm `b` beside arm `a`; None: beside none."""
@@ -161,22 +161,22 @@ class Frame:
         test = paired_test(self.values[b] - self.values[a], self.clusters)
         moved = self.by_query[b] - self.by_query[a]
         seen = detectable(test, range(len(self.measures)))
-        found = {}
-        for place, name in enumerate(self.measures):
-            difference, p = float(test.mean[place]), float(test.p[place])
-            p_equivalent = float(self.equivalence_p(test, place, margin)[place])
-            found[name] = Pair(
-                a=float(means[a, place]),
-                b=float(means[b, place]),
+        pairs = {}
+        for index, name in enumerate(self.measures):
+            difference, p = float(test.mean[index]), float(test.p[index])
+            p_equivalent = float(self.equivalence_p(test, index, margin)[index])
+            pairs[name] = Pair(
+                a=float(means[a, index]),
+                b=float(means[b, index]),
                 difference=difference,
-                interval=test.interval(place),
+                interval=test.interval(index),
                 p=None if np.isnan(p) else p,
-                better=int((moved[place] > TIE).sum()),
-                worse=int((moved[place] < -TIE).sum()),
-                detectable=seen.get(place),
+                better=int((moved[index] > TIE).sum()),
+                worse=int((moved[index] < -TIE).sum()),
+                detectable=seen.get(index),
                 verdict=None if np.isnan(p) else verdict(difference, p, p_equivalent),
             )
-        return found
+        return pairs
 
     @cached_property
     def means(self) -> dict[str, tuple[float, tuple[float, float] | None]]:
@@ -271,7 +271,7 @@ def frame_of(
     counted, names, shown = cells.counted, tuple(cells.arms), cells.shown[arms]
     query_ids = [counted.query_of[key] for key in counted.keys]
     queries = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
-    words = tuple(query.words for query in queries)
+    word_counts = tuple(query.words for query in queries)
     with np.errstate(invalid="ignore"):
         unjudged = cells.unjudged[arms].sum(axis=1) / shown.sum(axis=1)
     return Frame(
@@ -289,11 +289,11 @@ def frame_of(
         missing=counted.missing,
         not_committed=counted.not_committed,
         rejected=len(counted.rejected),
-        clusters=query_clusters(words),
+        clusters=query_clusters(word_counts),
         depth=cells.depth,
         key=judgements.key,
         unmatched=counted.unmatched,
-        words=words,
+        words=word_counts,
         judge=judgements.judge,
         **fields,
     )

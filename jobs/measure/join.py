@@ -130,8 +130,8 @@ def _rows(
         losses: list[float | None] = [None] * len(sets)
         if arm.startswith(WITHOUT) and FULL in arms:
             losses = [one.by_arm[FULL, measure].mean - of.mean for one, of in zip(sets.values(), on_sets, strict=True)]
-        for name, of, loss in zip(sets, on_sets, losses, strict=True):
-            figures = (of.mean, of.difference, of.low, of.high, of.p, of.p_holm, of.q)
+        for name, joined, loss in zip(sets, on_sets, losses, strict=True):
+            figures = (joined.mean, joined.difference, joined.low, joined.high, joined.p, joined.p_holm, joined.q)
             rows.append(JoinedArm(name, arm, families[arm], measure, *figures, loss))
         difference, low, high, p = (float(one[number]) for one in (test.mean, test.low, test.high, test.p))
         mean = float(np.mean([of.mean for of in on_sets]))

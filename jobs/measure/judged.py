@@ -33,11 +33,11 @@ def judge_asked(run: RunFolder, kind: str) -> str | None:
 
 def judge_models(run: RunFolder) -> list[str]:
     """Returns the models that have judged, sorted; by the judgements where an earlier stage has paid for them."""
-    found = {component.partition("@")[2] for component in run.spent.get("judge", {})} - {""}
-    if not found:
+    models = {component.partition("@")[2] for component in run.spent.get("judge", {})} - {""}
+    if not models:
         with database(run) as connection:
-            found = {model for (model,) in table_rows(connection, run, "judgements", "DISTINCT model") if model}
-    return sorted(found)
+            models = {model for (model,) in table_rows(connection, run, "judgements", "DISTINCT model") if model}
+    return sorted(models)
 
 
 def judged_relevance(run: RunFolder) -> Judgements | None:

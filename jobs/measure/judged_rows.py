@@ -69,8 +69,8 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
         if isinstance(error, duckdb.OutOfMemoryException):
             what, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
             raise no_room(what, error, MEMORY, remedy) from error
-        words = f"the run's tables cannot be read ({reason(error)}); put back what was changed there"
-        raise ConfigError("run-damaged", f"{where}: {words}") from error
+        problem = f"the run's tables cannot be read ({reason(error)}); put back what was changed there"
+        raise ConfigError("run-damaged", f"{where}: {problem}") from error
 
 
 def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> CountedKeys:
@@ -116,13 +116,13 @@ def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict
 
 def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | None]:
     """Returns query_id -> its earlier turns, in the order of the ids; None: there are none."""
-    found: dict[str, str | None] = dict.fromkeys(query_ids)
-    if not found or run.config.log.context_column is None:
-        return found
+    contexts: dict[str, str | None] = dict.fromkeys(query_ids)
+    if not contexts or run.config.log.context_column is None:
+        return contexts
     with database(run) as connection:
-        connection.register("wanted", pa.table({"query_id": pa.array(sorted(found), pa.string())}))
+        connection.register("wanted", pa.table({"query_id": pa.array(sorted(contexts), pa.string())}))
         query = "SELECT query_id, context FROM rows_of(?) SEMI JOIN wanted USING (query_id)"
-        return found | dict(connection.execute(query, [run.tables["queries"]]).fetchall())
+        return contexts | dict(connection.execute(query, [run.tables["queries"]]).fetchall())
 
 
 def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:
@@ -135,14 +135,14 @@ def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: 
     # rows two threads ran out of 256 MB at times, one did not and was as fast.
     connection.execute("SET threads = 1")
     # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
-    found = connection.execute(
+    row = connection.execute(
         f"SELECT judged, max(query_id) FROM rows_of(?) JOIN judged ON judged = {column}{alone} GROUP BY judged",
         [run.tables[table]],
     ).fetchall()
     connection.execute(f"SET threads = {THREADS}")
-    wanted = sorted({query_id for _, query_id in found if query_id is not None})
+    wanted = sorted({query_id for _, query_id in row if query_id is not None})
     connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
-    return dict(found)
+    return dict(row)
 
 
 def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:

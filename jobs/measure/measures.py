@@ -56,9 +56,9 @@ class ListMeasures:
         every = list(grades)
 
         def qrels_from(least: int) -> dict[str, dict[str, int]]:
-            for one in every:
-                if (id(one), least) not in known:
-                    known[id(one), least] = {self._number(doc_id): max(least, grade) for doc_id, grade in one.items()}
+            for qrels in every:
+                if (id(qrels), least) not in known:
+                    known[id(qrels), least] = {self._number(doc_id): max(least, grade) for doc_id, grade in qrels.items()}
             return {str(place): known[id(one), least] for place, one in enumerate(every)}
 
         by_least = {least: [one for one in measures if (one.NAME in _POOLED) == (least < 0)] for least in (0, -1)}
@@ -68,11 +68,11 @@ class ListMeasures:
     def __call__(self, lists: Iterable[Sequence[str]]) -> Floats:
         """Returns (lists, measures): the values of the doc_ids of each list, best first; zero for a list without documents."""
         run = {}
-        for place, doc_ids in enumerate(lists):
+        for position, doc_ids in enumerate(lists):
             if doc_ids:
                 # strictly falling scores, so that no measure reorders ties; above zero, what Compat takes missing documents for
                 numbers = map(self._number, doc_ids)
-                run[str(place)] = {number: float(len(doc_ids) - rank) for rank, number in enumerate(numbers)}
+                run[str(position)] = {number: float(len(doc_ids) - rank) for rank, number in enumerate(numbers)}
         values = np.zeros((self._lists, len(self._column)))
         for metric in (metric for one in self._evaluators for metric in one.iter_calc(run)) if run else ():
             if metric.query_id in run:  # gdeval, which computes ERR, adds a line of means
@@ -86,8 +86,8 @@ class ListMeasures:
 def measured_lists(names: Sequence[str], lists: Sequence[GradedList]) -> Floats:
     """Returns (lists, measures): the value of each list; arguments as of `ListMeasures`."""
     chunks = [lists[begin : begin + CHUNK] for begin in range(0, len(lists), CHUNK)]
-    found = [ListMeasures(names, [grades for grades, _ in chunk])([doc_ids for _, doc_ids in chunk]) for chunk in chunks]
-    return np.concatenate([np.zeros((0, len(names))), *found])
+    values = [ListMeasures(names, [grades for grades, _ in chunk])([doc_ids for _, doc_ids in chunk]) for chunk in chunks]
+    return np.concatenate([np.zeros((0, len(names))), *values])
 
 
 class MeasuredCells:
@@ -118,8 +118,8 @@ class MeasuredCells:
         known: dict[tuple[str, bytes], tuple[int, int, int, int]] = {}
         cells: list[tuple[int, ...]] = []
         for begin, end in zip(begins, [*begins[1:], len(query)], strict=True):
-            place = self.arms.get(arms[arm[begin]])
-            if place is None:
+            arm_number = self.arms.get(arms[arm[begin]])
+            if arm_number is None:
                 continue
             codes = doc[begin:end]
             for key in self.counted.of_query.get(queries[query[begin]], ()):
@@ -130,23 +130,23 @@ class MeasuredCells:
                     kept = tuple(doc_id for doc_id in doc_ids if doc_id in grades)[: self.depth]
                     without = sum(doc_id not in grades for doc_id in first)
                     known[same] = place_of(key, first), place_of(key, kept), len(first), without
-                cells.append((place, self.places[key], *known[same]))
+                cells.append((arm_number, self.places[key], *known[same]))
         if not cells:
             return
         measured = measured_lists(self.measures, [graded for _, graded in lists.values()])
-        place, key, plain, condensed, shown, unjudged = np.array(cells).T
-        self.values[place, :, key] = measured[plain]
-        self.condensed[place, :, key] = measured[condensed]
-        self.shown[place, key], self.unjudged[place, key] = shown, unjudged
+        arm_number, key, plain, condensed, shown, unjudged = np.array(cells).T
+        self.values[arm_number, :, key] = measured[plain]
+        self.condensed[arm_number, :, key] = measured[condensed]
+        self.shown[arm_number, key], self.unjudged[arm_number, key] = shown, unjudged
 
     def choose(self, by: int) -> None:
         """Fills oracle arms: for each key the best member by a measure, the first of equal ones, in all measures."""
         keys = np.arange(len(self.places))
         for arm in (arm for arm in self.records if arm.get("members")):
             members = np.array([self.arms[name] for name in arm["members"]])
-            best, place = members[self.values[members, by].argmax(axis=0)], self.arms[arm["name"]]
-            self.values[place], self.condensed[place] = self.values[best, :, keys].T, self.condensed[best, :, keys].T
-            self.shown[place], self.unjudged[place] = self.shown[best, keys], self.unjudged[best, keys]
+            best, arm_number = members[self.values[members, by].argmax(axis=0)], self.arms[arm["name"]]
+            self.values[arm_number], self.condensed[arm_number] = self.values[best, :, keys].T, self.condensed[best, :, keys].T
+            self.shown[arm_number], self.unjudged[arm_number] = self.shown[best, keys], self.unjudged[best, keys]
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
@@ -172,12 +172,12 @@ def reached(
     left = np.flatnonzero(fixed | ~cut[:, whole[0]]) if whole else np.arange(len(arms))
     kept = [place for place in whole if not cut[left, place].any()]
 
-    def note(names: Sequence[str], depth: int, mine: Sequence[int], of: str = "") -> str:
+    def note(names: Sequence[str], depth: int, mine: Sequence[int], suffix: str = "") -> str:
         ends, few = lengths[mine][lists[depth][mine]], int(lists[depth][mine].any(axis=0).sum())
         whose = "every arm" if len(mine) == len(arms) > 2 else and_more([arms[place] for place in mine])
         at = f"{ends.min():,}" + f" to {ends.max():,}" * bool(ends.min() < ends.max())
         why = f"reads {depth:,} documents, lists end at {at} ({whose}; {few:,} of {lengths.shape[1]:,} judged)"
-        return f"{of}{', '.join(names)}: left out: {why}; {deeper(config, names, ends.min(), is_run=is_run)}"
+        return f"{suffix}{', '.join(names)}: left out: {why}; {deeper(config, names, ends.min(), is_run=is_run)}"
 
     notes = []
     for depth in sorted(lists):

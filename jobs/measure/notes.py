@@ -54,15 +54,15 @@ def nothing_measured(
     judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key, *, gold: bool = False
 ) -> str:
     """Returns why no key is counted, in one line."""
-    words, look = _WORDS[key]
-    named = f"{words} with gold answers" if gold else f"judged {words}"
+    problem, look = _WORDS[key]
+    named = f"{problem} with gold answers" if gold else f"judged {problem}"
     if not_committed:
         return f"nothing is measured: the queries of all {not_committed:,} {named} of the log are not committed"
-    found = ""
+    example = ""
     if unmatched is not None:
-        one, logged = (f"{name[:80]!r}" for name in unmatched)
-        found = f": the {'gold answers' if gold else 'judgements'} say {one}, the log {logged}"
-    return f"nothing is measured: none of {judged:,} {named} is in the log{found}; see {look}"
+        unmatched_key, logged = (f"{name[:80]!r}" for name in unmatched)
+        example = f": the {'gold answers' if gold else 'judgements'} say {unmatched_key}, the log {logged}"
+    return f"nothing is measured: none of {judged:,} {named} is in the log{example}; see {look}"
 
 
 def counts_in_words(*counts: tuple[int, str]) -> str:
@@ -74,8 +74,8 @@ def judge_notes(judge: JudgedBy | None) -> list[str]:
     """Returns what is to be said of the LLM that judged; nothing where people did."""
     if judge is None:
         return []
-    words = "an LLM, and LLMs over-rate: the differences tell more than the height of the figures"
-    return [f"judged by {judge.model}, {words}", *judge.notes]
+    note = "an LLM, and LLMs over-rate: the differences tell more than the height of the figures"
+    return [f"judged by {judge.model}, {note}", *judge.notes]
 
 
 def judged_note(frame: Frame, left_out: Sequence[tuple[int, str]] | None = None, where: str = "") -> str:
@@ -97,8 +97,8 @@ def judged_note(frame: Frame, left_out: Sequence[tuple[int, str]] | None = None,
 
 def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:
     """Returns a note on what counts as zero: the counts above 0, and more in words; none where nothing does."""
-    words = ", ".join(filter(None, [counts_in_words(*counts), *more]))
-    return [f"counted as zero: {words}"] if words else []
+    reasons = ", ".join(filter(None, [counts_in_words(*counts), *more]))
+    return [f"counted as zero: {reasons}"] if reasons else []
 
 
 def interval_notes(what: str, frame: Frame, untested: Sequence[str]) -> list[str]:

@@ -33,18 +33,18 @@ def leading(run: ListedRun) -> str | None:
     return next(iter((run["evaluation"] or {}).get("measures", {})), None)
 
 
-def measured(run: ListedRun, of: str, measure: str | None = None) -> float | None:
-    """Returns the mean of a measure (`leading`), `of` the results or the original alone; None: not measured."""
-    mean: float | None = (run["evaluation"] or {}).get("measures", {}).get(measure or leading(run), {}).get(of)
+def measured(run: ListedRun, source: str, measure: str | None = None) -> float | None:
+    """Returns the mean of a measure (`leading`), `source` the results or the original alone; None: not measured."""
+    mean: float | None = (run["evaluation"] or {}).get("measures", {}).get(measure or leading(run), {}).get(source)
     return mean
 
 
 def measured_answers(run: ListedRun) -> dict[str, float]:
     """Returns the means of its answers: F1 and EM, and the first measure of each kind in which they are judged."""
     means, evaluation = {}, run["evaluation"] or {}
-    for kind, one in {"": evaluation.get("answers", {}), **evaluation.get("judged_answers", {})}.items():
-        for name in list(one.get("measures", {}))[: 1 if kind else None]:
-            if (mean := one["measures"][name]["answers"]) is not None:
+    for kind, figures in {"": evaluation.get("answers", {}), **evaluation.get("judged_answers", {})}.items():
+        for name in list(figures.get("measures", {}))[: 1 if kind else None]:
+            if (mean := figures["measures"][name]["answers"]) is not None:
                 means[name] = mean
     return means
 

@@ -52,9 +52,9 @@ class PairedTest:
     p: Floats
     freedom: Floats
 
-    def interval(self, place: int) -> tuple[float, float] | None:
+    def interval(self, index: int) -> tuple[float, float] | None:
         """Returns the interval of one series; None where it is unknown."""
-        low, high = float(self.low[place]), float(self.high[place])
+        low, high = float(self.low[index]), float(self.high[index])
         return None if np.isnan(low) else (low, high)
 
 
@@ -73,11 +73,11 @@ class Gap(NamedTuple):
         return None if np.isnan(self.low) else (self.low, self.high)
 
 
-def gap(differences: Floats, clusters: Numbers, of: int = 1) -> Gap:
-    """Returns `paired_test` of one series, (keys,); of the best of several options, `of`, corrected by Bonferroni's method."""
-    test = paired_test(differences[None], clusters, level=1 - (1 - LEVEL) / of)
+def gap(differences: Floats, clusters: Numbers, candidates: int = 1) -> Gap:
+    """Returns `paired_test` of one series, (keys,); of the best of several `candidates`, corrected by Bonferroni's method."""
+    test = paired_test(differences[None], clusters, level=1 - (1 - LEVEL) / candidates)
     mean, error, low, high, p = (float(one[0]) for one in (test.mean, test.error, test.low, test.high, test.p))
-    return Gap(mean, error, low, high, float(np.minimum(1.0, of * p)))
+    return Gap(mean, error, low, high, float(np.minimum(1.0, candidates * p)))
 
 
 def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
@@ -243,8 +243,8 @@ class Corrected:
     @property
     def corrected(self) -> float | None:
         """Returns the p that decides: by Holm, or the q-value in a grid; None where neither is known."""
-        found = self.q if self.p_holm is None else self.p_holm
-        return None if found is None or math.isnan(found) else found
+        p = self.q if self.p_holm is None else self.p_holm
+        return None if p is None or math.isnan(p) else p
 
     @property
     def sign(self) -> str:

@@ -80,10 +80,10 @@ def slices_of(
             tests = [dict(zip(arms, (SliceTest(*row) for row in part.tolist()), strict=True)) for part in rows]
         for (value, chosen), tested in zip(parts, tests, strict=True):
             means = first[:, chosen].mean(axis=1)
-            found = {arm: (float(means[n]), float(means[n] - means[base])) for n, arm in enumerate(frame.arms)}
+            figures = {arm: (float(means[n]), float(means[n] - means[base])) for n, arm in enumerate(frame.arms)}
             means_of = frame.values[:, :, chosen].mean(axis=2).tolist()
             measured = {arm: dict(zip(frame.measures, of, strict=True)) for arm, of in zip(frame.arms, means_of, strict=True)}
-            slices.append(Slice(title, value, len(chosen), found, len(chosen) < FEW_QUERIES, tested, measured))
+            slices.append(Slice(title, value, len(chosen), figures, len(chosen) < FEW_QUERIES, tested, measured))
     return slices, notes
 
 
@@ -93,13 +93,13 @@ def _values(
     """Returns the name of a property as it is shown, each key's value, and what is to be said of it."""
 
     def looked_up(table: str, value: str) -> Values:
-        found = dict(
+        values = dict(
             connection.execute(
                 f"SELECT query_id, {value} FROM rows_of(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
                 [run.tables[table]],
             ).fetchall()
         )
-        return [found.get(query_id or "") for query_id in frame.query_ids]
+        return [values.get(query_id or "") for query_id in frame.query_ids]
 
     queries = [run.tables["queries"]]
     connection.register("wanted", pa.table({"query_id": pa.array([one for one in frame.query_ids if one], pa.string())}))
@@ -131,8 +131,10 @@ def _values(
         if "query_type" in columns:
             values = looked_up("queries", "any_value(query_type)")
         elif "selections" in run.tables:  # the type that the first selecting arm chose by
-            place = "CASE arm " + " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
-            values = looked_up("selections", f"arg_min(query_type, {place}) FILTER (query_type IS NOT NULL)")
+            arm_number = (
+                "CASE arm " + " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
+            )
+            values = looked_up("selections", f"arg_min(query_type, {arm_number}) FILTER (query_type IS NOT NULL)")
         if not any(values):
             values = _by(frame.queries, load_rules("english").type_of)
             note = "query_type: by the rules for English, since no arm selects by it"

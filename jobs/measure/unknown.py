@@ -36,15 +36,15 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
     if not of_indexes or not of_indexes <= indexed_identities(indexes).keys():
         return None
     try:
-        for one in searched_indexes(retrievers, indexes):
-            if (one.member, one.place) in seen or not left:
+        for index in searched_indexes(retrievers, indexes):
+            if (index.member, index.place) in seen or not left:
                 continue
-            seen.add((one.member, one.place))
-            looked[one.place] = None
-            documents = open_documents(one.name, one.settings.at(one.identity), cached_only=True)
-            if one.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
+            seen.add((index.member, index.place))
+            looked[index.place] = None
+            documents = open_documents(index.name, index.settings.at(index.identity), cached_only=True)
+            if index.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
                 return None
-            known = all_documents({one.member: documents}).known(left)
+            known = all_documents({index.member: documents}).known(left)
             left = [doc_id for doc_id, is_known in zip(left, known, strict=True) if not is_known]
     except (RetrieverError, ClusterError, OSError):
         return None

@@ -70,28 +70,30 @@ def axis(values: Iterable[float], start: float, end: float, *, zero: bool = Fals
     return Axis(low - margin * (not zero or low < 0), high + margin * (not zero or high > 0 or low == high), start, end)
 
 
-def scatter(points: Sequence[Point], across: str, up: str, words: Callable[[float], str], line: Sequence[Point] = ()) -> Markup:
+def scatter(points: Sequence[Point], across: str, up: str, label: Callable[[float], str], line: Sequence[Point] = ()) -> Markup:
     """Returns points by two values, with a line of stairs through some of them.
 
     Where labels would cover each other the first is written.
     """
     x, y = axis([one.x for one in points], LEFT, RIGHT), axis([one.y for one in points], BOTTOM, TOP + 12)
     stairs = [(a, b) for a, b in zip(line, [*line[1:], None], strict=True)]
-    parts = [*_grid(x, y, words, across, up)]
+    parts = [*_grid(x, y, label, across, up)]
     for a, b in stairs:
         end = RIGHT if b is None else x.place(b.x)
         parts.append(_line("front", x.place(a.x), end, y.place(a.y), y.place(a.y)))
         parts += [] if b is None else [_line("front", end, end, y.place(a.y), y.place(b.y))]
     circle = '<circle class="{}" cx="{:.2f}%" cy="{:.1f}" r="5"><title>{}</title></circle>'
-    for one in reversed(points):
-        parts.append(Markup(circle).format(one.kind, x.place(one.x), y.place(one.y), shown(one.words)))
+    for point in reversed(points):
+        parts.append(Markup(circle).format(point.kind, x.place(point.x), y.place(point.y), shown(point.words)))
     taken: list[tuple[float, float]] = []
-    for one in points:
-        at = x.place(one.x), y.place(one.y) - 9
+    for point in points:
+        at = x.place(point.x), y.place(point.y) - 9
         free = all(abs(at[0] - other[0]) > 34 or abs(at[1] - other[1]) > 13 for other in taken)
-        if one.label and free and len(taken) < MOST_LABELS:
+        if point.label and free and len(taken) < MOST_LABELS:
             taken.append(at)
-            parts.append(_text("label", at[0], at[1], one.label, "start" if at[0] < 40 else "end" if at[0] > 70 else "middle"))
+            parts.append(
+                _text("label", at[0], at[1], point.label, "start" if at[0] < 40 else "end" if at[0] > 70 else "middle")
+            )
     return _drawing(parts, f"{up} by {across} of {len(points)} arms")
 
 
@@ -101,22 +103,22 @@ def gains(differences: Sequence[float], up: str) -> Markup:
     y, width = axis(ordered, BOTTOM, TOP + 12, zero=True), (RIGHT - LEFT) / len(ordered)
     parts = [*_grid(None, y, str, f"{len(ordered):,} queries, the greatest gain first", up)]
     bar = '<rect class="{}" x="{:.3f}%" width="{:.3f}%" y="{:.1f}" height="{:.1f}"/>'
-    for place, value in enumerate(ordered):
+    for number, value in enumerate(ordered):
         if value:
             top, bottom = sorted((y.place(value), y.place(0)))
             kind = "gain" if value > 0 else "loss"
-            parts.append(Markup(bar).format(kind, LEFT + place * width, width, top, bottom - top))
-    words = f"{sum(one > 0 for one in ordered):,} gained, {sum(one < 0 for one in ordered):,} lost"
-    return _drawing([*parts, _line("zero", LEFT, RIGHT, y.place(0), y.place(0))], f"{up}: {words}")
+            parts.append(Markup(bar).format(kind, LEFT + number * width, width, top, bottom - top))
+    summary = f"{sum(one > 0 for one in ordered):,} gained, {sum(one < 0 for one in ordered):,} lost"
+    return _drawing([*parts, _line("zero", LEFT, RIGHT, y.place(0), y.place(0))], f"{up}: {summary}")
 
 
-def _grid(x: Axis | None, y: Axis, words: Callable[[float], str], across: str, up: str) -> Iterator[Markup]:
+def _grid(x: Axis | None, y: Axis, label: Callable[[float], str], across: str, up: str) -> Iterator[Markup]:
     for tick in y.ticks():
         yield _line("grid", LEFT, RIGHT, y.place(tick), y.place(tick))
         yield _text("tick", LEFT - 1.5, y.place(tick) + 4, f"{tick:.3g}".replace("-", "−"), "end")
     for tick, at in [(tick, x.place(tick)) for tick in x.ticks()] if x else ():
         yield _line("grid", at, at, TOP + 12, BOTTOM)
-        yield _text("tick", at, BOTTOM + 17, words(tick), "middle")
+        yield _text("tick", at, BOTTOM + 17, label(tick), "middle")
     yield _text("axis", LEFT, TOP + 2, up, "start")
     yield _text("axis", RIGHT, BOTTOM + 38, across, "end")
 
@@ -126,12 +128,12 @@ def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
     return Markup(line).format(kind, x1, x2, y1, y2)
 
 
-def _text(kind: str, x: float, y: float, words: str, anchor: str) -> Markup:
+def _text(kind: str, x: float, y: float, text: str, anchor: str) -> Markup:
     return Markup('<text class="{}" x="{:.2f}%" y="{:.1f}" text-anchor="{}">{}</text>').format(
-        kind, x, y, anchor, shown(words, 60)
+        kind, x, y, anchor, shown(text, 60)
     )
 
 
-def _drawing(parts: Iterable[Markup], words: str) -> Markup:
+def _drawing(parts: Iterable[Markup], title: str) -> Markup:
     box = '<svg width="100%" height="{:.0f}" role="img" aria-label="{}">{}</svg>'
-    return Markup(box).format(HEIGHT, shown(words), Markup("").join(parts))
+    return Markup(box).format(HEIGHT, shown(title), Markup("").join(parts))

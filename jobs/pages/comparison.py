@@ -218,14 +218,14 @@ def arms_table(comparison: Comparison, arms: Sequence[str], *, wide: bool = Fals
     ]  # fmt: skip
     rows = []
     for arm in arms:
-        one, base = comparison.by_arm[arm, first], arm == comparison.baseline
-        p = "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else one.corrected
-        moved = "" if base else f"{one.wins:,} / {one.ties:,} / {one.losses:,}"
-        words = "" if base or isinstance(p, str) else one.verdict_within(comparison.margin)
+        tests, base = comparison.by_arm[arm, first], arm == comparison.baseline
+        p = "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else tests.corrected
+        moved = "" if base else f"{tests.wins:,} / {tests.ties:,} / {tests.losses:,}"
+        verdict = "" if base or isinstance(p, str) else tests.verdict_within(comparison.margin)
         rows.append([
-            comparison.named(arm), _placed(one.mean, places.get(arm, ""), f"{places.get(arm, ''):<2}"),
-            "baseline" if base else one.difference, None if base else Interval(one.low, one.high, one.difference),
-            "" if one.detectable is None else one.detectable, p, *([words, moved] if wide else [one.signs]),
+            comparison.named(arm), _placed(tests.mean, places.get(arm, ""), f"{places.get(arm, ''):<2}"),
+            "baseline" if base else tests.difference, None if base else Interval(tests.low, tests.high, tests.difference),
+            "" if tests.detectable is None else tests.detectable, p, *([verdict, moved] if wide else [tests.signs]),
         ])  # fmt: skip
     return Table(columns, rows, strong=[comparison.named(comparison.baseline)])
 
@@ -258,8 +258,8 @@ def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = 
     return Table([Head("arm"), *(Head(name, figure) for name in measures)], rows, "all measures", note, strong)
 
 
-def _placed(mean: float, place: str, mark: str) -> Marked:
-    return Marked(mean, mark, {BEST: "best", SECOND: "second"}.get(place, ""))
+def _placed(mean: float, rank: str, mark: str) -> Marked:
+    return Marked(mean, mark, {BEST: "best", SECOND: "second"}.get(rank, ""))
 
 
 def slices_table(comparison: Comparison) -> Table:
@@ -291,7 +291,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Returns the comparison as JSON-able values; unknown ones are None."""
     frame = comparison.frame
     arms: list[dict[str, Any]] = []
-    for place, (arm, record) in enumerate(comparison.arms.items()):
+    for index, (arm, record) in enumerate(comparison.arms.items()):
         measures = {name: asdict(comparison.by_arm[arm, name]) for name in (frame.measures if comparison.differences else ())}
         arms.append({
             "arm": arm,
@@ -300,8 +300,8 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             "reads_part_of": record.get("reads_part_of") or None,
             "same_as": record.get("same_as"),
             "also": record.get("also") or [],
-            "failed": int(frame.failed[place]),
-            "unjudged": float(frame.unjudged[place]),
+            "failed": int(frame.failed[index]),
+            "unjudged": float(frame.unjudged[index]),
             "measures": {
                 name: {key: value for key, value in figures.items() if key not in {"arm", "measure"}}
                 for name, figures in measures.items()
@@ -325,33 +325,35 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 def joined_tables(joined: Sequence[Joined]) -> RenderableType:
     """Returns a table of arms and sets for each measure, then what is lost without a strategy, and the notes."""
     parts: list[RenderableType] = []
-    for one in joined:
-        parts += [Text("\n" * bool(parts) + HEADINGS[one.kind], style="bold")] if len(joined) > 1 else []
-        tables = [_arms(one, measure) for measure in one.measures]
+    for joined_set in joined:
+        parts += [Text("\n" * bool(parts) + HEADINGS[joined_set.kind], style="bold")] if len(joined) > 1 else []
+        tables = [_arms(joined_set, measure) for measure in joined_set.measures]
         losses: dict[str, list[Any]] = {}  # of `full` without a strategy, the means over sets by measure
-        for row in (row for row in one.rows if row.set is None and row.loss is not None):
+        for row in (row for row in joined_set.rows if row.set is None and row.loss is not None):
             losses.setdefault(row.arm, [row.arm]).append(row.loss)
         if losses:
-            heads = [Head("arm"), *(Head(name, difference) for name in one.measures)]
+            heads = [Head("arm"), *(Head(name, difference) for name in joined_set.measures)]
             tables.append(Table(heads, [*losses.values()], "average loss"))
         parts += [table.terminal(WIDTH, ARM_WIDTH) for table in tables]
-        notes = [f"+ better, - worse than {one.baseline} (p or q < {ALPHA}: of a set its own, of the mean that over sets)"]
-        notes += [f"not all sets are shown: --json has all {len(one.sets):,}"] * (len(one.sets) > MOST_SETS)
-        parts.append(Text(printable("\n".join([*notes, *one.notes]))))
+        notes = [
+            f"+ better, - worse than {joined_set.baseline} (p or q < {ALPHA}: of a set its own, of the mean that over sets)"
+        ]
+        notes += [f"not all sets are shown: --json has all {len(joined_set.sets):,}"] * (len(joined_set.sets) > MOST_SETS)
+        parts.append(Text(printable("\n".join([*notes, *joined_set.notes]))))
     return Group(*parts)
 
 
-def _arms(one: Joined, measure: str) -> Table:
+def _arms(joined: Joined, measure: str) -> Table:
     """Returns the arms, best first: their means on sets and over sets, difference, interval and p."""
     by_arm: dict[str, dict[str | None, JoinedArm]] = {}
-    for row in one.rows:
+    for row in joined.rows:
         if row.measure == measure:
             by_arm.setdefault(row.arm, {})[row.set] = row
-    shown = [*list(one.sets)[:MOST_SETS], None]
+    shown = [*list(joined.sets)[:MOST_SETS], None]
     rows = []
-    for arm, of in sorted(by_arm.items(), key=lambda item: -item[1][None].mean):
-        over, base = of[None], arm == one.baseline
-        means = [Marked(of[name].mean, "" if base else of[name].sign) for name in shown]
+    for arm, by_set in sorted(by_arm.items(), key=lambda item: -item[1][None].mean):
+        over, base = by_set[None], arm == joined.baseline
+        means = [Marked(by_set[name].mean, "" if base else by_set[name].sign) for name in shown]
         moved = ["baseline", None] if base else [over.difference, Interval(over.low, over.high, over.difference)]
         rows.append([arm, *means, *moved, over.corrected])
     columns = [Head("arm"), *(Head(name or "mean", figure) for name in shown), Head("difference", difference)]

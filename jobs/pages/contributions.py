@@ -120,16 +120,16 @@ def leakage_words(run: RunFolder) -> list[str]:
         query = "SELECT query_id, doc_id FROM rows_of(?) WHERE rank <= ? AND query_id IN (SELECT unnest(?))"
         for query_id, doc_id in connection.execute(query, [results, TOP, wanted]).fetchall() if results and wanted else ():
             hits.setdefault(query_id, []).append(doc_id)
-    words = []
+    lines = []
     if hits:
         texts, without = texts_of(run, sorted({doc_id for of in hits.values() for doc_id in of}))
         pairs = [] if without else [(text, hits.get(query_id, ())) for query_id, text in passages]
         copied = sum(any(copies(text, texts[doc_id]) for doc_id in doc_ids) for text, doc_ids in pairs)
         known = f"{copied:,} of {len(passages):,} pseudo-answers (a sample) copy one of the first {TOP} results of their query."
-        words.append(known if without is None else sentence(f"whether pseudo-answers copy results is not known: {without}"))
+        lines.append(known if without is None else sentence(f"whether pseudo-answers copy results is not known: {without}"))
     try:
         if passages and (gold := gold_answers(run.config.evaluate)) is not None:
-            words.append("{:,} of {:,} pseudo-answers of queries with a gold answer have it.".format(*answer_share(run, gold)))
+            lines.append("{:,} of {:,} pseudo-answers of queries with a gold answer have it.".format(*answer_share(run, gold)))
     except ConfigError as error:
-        words.append(sentence(f"gold answers cannot be read: {error}"))
-    return words
+        lines.append(sentence(f"gold answers cannot be read: {error}"))
+    return lines

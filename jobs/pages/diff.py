@@ -25,14 +25,14 @@ MOST_TURNS = 120  # characters of the earlier turns, the last ones
 _WHOLE = 500  # characters of a value: where long ones differ must be seen
 
 
-def diff_page(found: Diff) -> RenderableType:
+def diff_page(diff: Diff) -> RenderableType:
     """Returns what differs between two runs: what they were given, what came out, what it cost, how good it is."""
-    heads = [f"{name}  {run.storage.root} ({run.state})" for name, run in (("A", found.a), ("B", found.b))]
-    heads += ["A and B are the same run"] * (found.a.storage.root == found.b.storage.root)
+    heads = [f"{name}  {run.storage.root} ({run.state})" for name, run in (("A", diff.a), ("B", diff.b))]
+    heads += ["A and B are the same run"] * (diff.a.storage.root == diff.b.storage.root)
     parts: list[RenderableType] = [Text(line, overflow="fold") for line in heads]
-    for name, words, of in _sections(found):
-        parts.append(Text.assemble(("\n" + name + "  ", "bold cyan"), (words, "dim")))
-        for part in of:
+    for name, detail, section in _sections(diff):
+        parts.append(Text.assemble(("\n" + name + "  ", "bold cyan"), (detail, "dim")))
+        for part in section:
             shown_part = Text(part, overflow="fold") if isinstance(part, str) else part
             parts.append(Padding(shown_part, (0, 0, 0, 2)))
     return Group(*parts)
@@ -41,41 +41,41 @@ def diff_page(found: Diff) -> RenderableType:
 Parts = list[str | RenderableType]
 
 
-def _sections(found: Diff) -> Iterator[tuple[str, str, Parts]]:
-    yield "given", "what differs, A and B", _given(found)
-    parts: Parts = [_moves(found.moves)]
-    if found.moves.overlap is not None:
-        parts.append(f"{percent(found.moves.overlap)} of the first {found.moves.depth} are in both, on average by traffic")
-    if found.texts[0] != found.texts[1]:
-        parts.append("rewrites of a query, on average: A {:.2f}, B {:.2f}".format(*found.texts))
+def _sections(diff: Diff) -> Iterator[tuple[str, str, Parts]]:
+    yield "given", "what differs, A and B", _given(diff)
+    parts: Parts = [_moves(diff.moves)]
+    if diff.moves.overlap is not None:
+        parts.append(f"{percent(diff.moves.overlap)} of the first {diff.moves.depth} are in both, on average by traffic")
+    if diff.texts[0] != diff.texts[1]:
+        parts.append("rewrites of a query, on average: A {:.2f}, B {:.2f}".format(*diff.texts))
     yield "came out", "by query, and by traffic: how often the log has the query", parts
-    if found.moves.listed:
-        moved: Parts = [line for one in found.moves.listed for line in _moved(one, found.moves.depth)]
+    if diff.moves.listed:
+        moved: Parts = [line for one in diff.moves.listed for line in _moved(one, diff.moves.depth)]
         yield "moved", "the queries that were asked most often, of those that moved", moved
-    yield "cost", "of 1,000 queries; seconds are of work, start-up included", [_costs(found.costs)]
-    if found.quality is not None:
-        parts = _quality(found.quality)
+    yield "cost", "of 1,000 queries; seconds are of work, start-up included", [_costs(diff.costs)]
+    if diff.quality is not None:
+        parts = _quality(diff.quality)
         yield "quality", "", parts
-    if found.answers is not None:
-        yield "answers", "against gold answers", _quality(found.answers)
-    for of_kind in found.judged:
+    if diff.answers is not None:
+        yield "answers", "against gold answers", _quality(diff.answers)
+    for of_kind in diff.judged:
         yield of_kind.frame.kind, HEADINGS[of_kind.frame.kind], _quality(of_kind)
-    if found.notes:
-        yield "not compared", "", list(found.notes)
+    if diff.notes:
+        yield "not compared", "", list(diff.notes)
 
 
 def _text(value: object, limit: int = _WIDTH) -> str:
-    words = ", ".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)
-    return " ".join(shown(words, limit).split())
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)
+    return " ".join(shown(text, limit).split())
 
 
-def _given(found: Diff) -> Parts:
+def _given(diff: Diff) -> Parts:
     rows: list[Sequence[str]] = []
-    for section, changed in found.changes.items():
+    for section, changed in diff.changes.items():
         lines: list[list[str]] = [[_text(value, _WHOLE) for value in one] for one in changed[:MOST_LINES]]
         lines += [[f"{len(changed) - MOST_LINES:,} more (--json has all)"]] * (len(changed) > MOST_LINES)
-        for place, one in enumerate(lines or [["the same"]]):
-            rows.append([section if not place else "", *one, *[""] * (3 - len(one))])
+        for number, line in enumerate(lines or [["the same"]]):
+            rows.append([section if not number else "", *line, *[""] * (3 - len(line))])
     return [Table([Head("")] * 4, rows).terminal()]
 
 
@@ -89,10 +89,12 @@ def _moves(moved: Moves) -> RenderableType:
     for name, share in (("queries in both", moved.both), ("only in A", moved.only_a), ("only in B", moved.only_b)):
         rows.append([name, share.queries, "", share.asked, ""])
     row("other rewrites (of strategies in both)", moved.rewrites)
-    for one in moved.strategies:
-        alone = "" if bool(one.a.queries) == bool(one.b.queries) else f", only in {'A' if one.a.queries else 'B'}"
-        row(f"  {one.strategy}{alone}", one.moved)
-        for name, share in (("A", one.selected_a), ("B", one.selected_b)):
+    for strategy in moved.strategies:
+        alone = (
+            "" if bool(strategy.a.queries) == bool(strategy.b.queries) else f", only in {'A' if strategy.a.queries else 'B'}"
+        )
+        row(f"  {strategy.strategy}{alone}", strategy.moved)
+        for name, share in (("A", strategy.selected_a), ("B", strategy.selected_b)):
             if share.queries:
                 row(f"    selected in {name} only", share)
     row(f"first {moved.depth} documents moved", moved.documents)
@@ -101,17 +103,17 @@ def _moves(moved: Moves) -> RenderableType:
     return Table([Head(""), Head("queries", count), Head("", count), Head("asked", count), Head("", count)], rows).terminal()
 
 
-def _moved(one: MovedQuery, depth: int) -> Iterator[str | RenderableType]:
-    first = [_text(doc_id, 30) for doc_id in one.first]
-    words = f"the same first {depth} documents"
-    if one.moved:
-        words = f"{one.overlap:.0%} of the first {depth} in both".replace("%", " %")
-        words += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
-    yield Text.assemble((_text(one.query), "bold"), f"  ({_asked(one.asked)}; {words})")
-    yield from (f"  {words}" for words in _asked_with(one))
-    yield from (f"  {name}: {_text(a)} -> {_text(b)}" for name, (a, b) in one.rewrites.items())
+def _moved(query: MovedQuery, depth: int) -> Iterator[str | RenderableType]:
+    first = [_text(doc_id, 30) for doc_id in query.first]
+    text = f"the same first {depth} documents"
+    if query.moved:
+        text = f"{query.overlap:.0%} of the first {depth} in both".replace("%", " %")
+        text += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
+    yield Text.assemble((_text(query.query), "bold"), f"  ({_asked(query.asked)}; {text})")
+    yield from (f"  {words}" for words in _asked_with(query))
+    yield from (f"  {name}: {_text(a)} -> {_text(b)}" for name, (a, b) in query.rewrites.items())
     for run in ("A", "B"):
-        if names := [strategy for strategy, of in one.selected.items() if of == run]:
+        if names := [strategy for strategy, of in query.selected.items() if of == run]:
             yield f"  selected in {run} only: {', '.join(names)}"
 
 
@@ -121,14 +123,14 @@ def _asked(times: int) -> str:
 
 def _costs(costs: list[Cost]) -> RenderableType:
     rows, stage = [], ""
-    for one in costs:
-        if one.stage != "total" and one.quantity not in ("usd", "seconds"):  # the rest is in the total, and in --json
+    for cost in costs:
+        if cost.stage != "total" and cost.quantity not in ("usd", "seconds"):  # the rest is in the total, and in --json
             continue
-        change = f"{(one.b - one.a) / one.a:+.1%}".replace("%", " %") if one.a else ""
-        show = money if one.quantity == "usd" else duration if one.quantity.endswith("seconds") else "{:,.1f}".format
-        values = (show(value) for value in (one.a, one.b))
-        rows.append(["" if one.stage == stage else one.stage, one.quantity.replace("_", " "), *values, change])
-        stage = one.stage
+        change = f"{(cost.b - cost.a) / cost.a:+.1%}".replace("%", " %") if cost.a else ""
+        show = money if cost.quantity == "usd" else duration if cost.quantity.endswith("seconds") else "{:,.1f}".format
+        values = (show(value) for value in (cost.a, cost.b))
+        rows.append(["" if cost.stage == stage else cost.stage, cost.quantity.replace("_", " "), *values, change])
+        stage = cost.stage
     return Table([Head(""), Head(""), *(Head(name, figure) for name in ("A", "B", "change"))], rows).terminal()
 
 
@@ -136,28 +138,40 @@ def _quality(paired: Paired) -> Parts:
     if paired.warning is not None:
         return [f"warning: {paired.warning}"]
     rows = []
-    for name, one in paired.measures.items():
-        sign = SIGNS.get(one.verdict, "")
-        rows.append([title(name), one.a, one.b, one.difference, drawn(one), one.p, sign, one.better, one.worse])
+    for name, measure in paired.measures.items():
+        sign = SIGNS.get(measure.verdict, "")
+        rows.append(
+            [
+                title(name),
+                measure.a,
+                measure.b,
+                measure.difference,
+                drawn(measure),
+                measure.p,
+                sign,
+                measure.better,
+                measure.worse,
+            ]
+        )
     heads = [Head(""), Head("A", figure), Head("B", figure), Head("difference", difference), Head(INTERVAL, interval)]
     heads += [Head("p", p_words), Head(""), Head("better", count), Head("worse", count)]
     parts: Parts = [Table(heads, rows).terminal(), "\n".join(_notes(paired))]
-    for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
+    for heading, listed in (("gained", paired.gained), ("lost", paired.lost)):
         if listed:
             rows = [[figure(query.b - query.a, "+"), query.a, query.b, _asked(query.asked)] for query in listed]
             for row, query in zip(rows, listed, strict=True):
                 row.append(_text(query.query) + "".join(f" ({line})" for line in _asked_with(query)))
             columns = [Head(""), *[Head("", figure)] * 3, Head("")]
-            parts += [f"\n{words} most, by {next(iter(paired.measures))}", Table(columns, rows).terminal()]
+            parts += [f"\n{heading} most, by {next(iter(paired.measures))}", Table(columns, rows).terminal()]
     return parts
 
 
-def _asked_with(one: MovedQuery | QueryChange) -> list[str]:
+def _asked_with(query: MovedQuery | QueryChange) -> list[str]:
     """Returns the end of the query's earlier turns, in one line: what a query follows stands last."""
-    if not one.context:
+    if not query.context:
         return []
-    words = " ".join(one.context.split())
-    return [f"after: {_text(words if len(words) <= MOST_TURNS else f'... {words[-MOST_TURNS:]}', 2 * MOST_TURNS)}"]
+    context = " ".join(query.context.split())
+    return [f"after: {_text(context if len(context) <= MOST_TURNS else f'... {context[-MOST_TURNS:]}', 2 * MOST_TURNS)}"]
 
 
 def _notes(paired: Paired) -> list[str]:

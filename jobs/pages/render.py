@@ -105,17 +105,17 @@ class Table:
             box=None, padding=(0, space, 0, 0), min_width=least or None, show_header=self.has_head, header_style="bold",
             caption=Text(printable(self.note)) if self.note else None, caption_justify="left", caption_style="",
         )  # fmt: skip
-        for place, column in enumerate(self.columns):
+        for number, column in enumerate(self.columns):
             options: dict[str, Any] = {"justify": "left" if column.is_text else "right", "overflow": "fold"}
-            options |= {} if place else {"style": "bold", "max_width": first, "ratio": 1 if least else None}
-            label = column.label if place or not self.title else self.title
+            options |= {} if number else {"style": "bold", "max_width": first, "ratio": 1 if least else None}
+            label = column.label if number or not self.title else self.title
             table.add_column(Text(plain(label)), no_wrap=not column.is_text, **options)
         rows = [list(map(_marked, row)) for row in self.rows]
         widths = [max((len(row[place].mark) for row in rows), default=0) for place in range(len(self.columns))]
         for row in rows:
             cells = zip(self.columns, row, widths, strict=True)
-            words = [printable(column.words(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
-            table.add_row(*map(Text, words))
+            texts = [printable(column.words(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
+            table.add_row(*map(Text, texts))
         return table
 
     def known(self) -> Table:
@@ -128,18 +128,18 @@ class Table:
         """Yields the rows of a page: a class of the style sheet, and the cells."""
         rows = [list(map(_marked, row)) for row in self.rows]
         axes: list[Axis | None] = []
-        for place, column in enumerate(self.columns):
-            ends = [end for row in rows for end in _ends(row[place].value) if math.isfinite(end)]
+        for number, column in enumerate(self.columns):
+            ends = [end for row in rows for end in _ends(row[number].value) if math.isfinite(end)]
             axes.append(axis(ends, 0.0, 100.0, zero=True) if ends and column.show is interval else None)
         for row in rows:
             first = str(row[0].value)
             kind = "part" if first.startswith("  ") else "strong" if first in self.strong else ""
             cells = []
             for column, cell, axis_of_column in zip(self.columns, row, axes, strict=True):
-                words = column.words(cell)
-                words = words if column.is_text else words.replace("-", "−") if words != "-" else "–"
-                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not words), cell.place]))
-                cells.append(Cell(words, _drawn(column, cell.value, axis_of_column), cell.mark, column.label, kinds))
+                text = column.words(cell)
+                text = text if column.is_text else text.replace("-", "−") if text != "-" else "–"
+                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not text), cell.place]))
+                cells.append(Cell(text, _drawn(column, cell.value, axis_of_column), cell.mark, column.label, kinds))
             yield kind, cells
 
 
@@ -151,16 +151,16 @@ def _ends(value: Any) -> Sequence[float]:
     return value if isinstance(value, Interval) else ()
 
 
-def _drawn(column: Head, value: Any, of: Axis | None) -> Markup:
+def _drawn(column: Head, value: Any, axis: Axis | None) -> Markup:
     """Returns the drawing of a cell: an interval on the axis of its column, or the bar of a share; else nothing."""
     if column.show is percent and isinstance(value, float):
         return Markup('<i class="bar"><i style="width:{:.2f}%"></i></i>').format(100 * min(1.0, value))
-    if of is None or not isinstance(value, Interval) or not math.isfinite(value.low):
+    if axis is None or not isinstance(value, Interval) or not math.isfinite(value.low):
         return Markup("")
-    low, high, at = (of.place(end) for end in value)
+    low, high, at = (axis.place(end) for end in value)
     reach = '<i class="interval"><i class="zero" style="left:{:.2f}%"></i>'
     reach += '<i class="reach" style="left:{:.2f}%;right:{:.2f}%"></i><i class="dot" style="left:{:.2f}%"></i></i>'
-    return Markup(reach).format(of.place(0.0), low, 100 - high, at)
+    return Markup(reach).format(axis.place(0.0), low, 100 - high, at)
 
 
 class Tile(NamedTuple):

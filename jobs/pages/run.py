@@ -84,12 +84,12 @@ def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added
     waiting = planned["queries"] - counts["queries"]
     log = f"{counts['queries']:,} committed; {log}" if waiting else log
     tiles.append(Tile("distinct queries", count(planned["queries"]), log, "bad" if waiting else ""))
-    made, _, detail = planned_rewrites(counts).partition(" ")
-    tiles.append(Tile("rewrites", made, detail))
+    rewrites, _, detail = planned_rewrites(counts).partition(" ")
+    tiles.append(Tile("rewrites", rewrites, detail))
     limit, failed = run.config.limits.error_rate, counts["failed_queries"]
     rate = failed / counts["queries"] if counts["queries"] else 0.0
-    words = f"{percent(rate)}, {'above the limit of' if rate > limit else 'limit'} {percent(limit)}"
-    tiles.append(Tile("queries with errors", count(failed), words, "bad" if rate > limit else ""))
+    limit_text = f"{percent(rate)}, {'above the limit of' if rate > limit else 'limit'} {percent(limit)}"
+    tiles.append(Tile("queries with errors", count(failed), limit_text, "bad" if rate > limit else ""))
     parts: list[Part] = [Notes(notices(run, rate), warns=True), Tiles(tiles), Notes(remarks(run, prices))]
     return Section("verdict", "", verdict(run, measured.known, added), parts)
 
@@ -132,10 +132,10 @@ def _lead_tiles(run: RunFolder, prices: Prices | None, measured: MeasuredRun) ->
             tiles.append(Tile(title(first), figure(pair.b), "the original alone was not measured"))
         else:
             state = {BETTER: "good", WORSE: "bad"}.get(pair.verdict or "", "")
-            words = f"{figure(pair.a)} → {figure(pair.b)}"
+            text = f"{figure(pair.a)} → {figure(pair.b)}"
             if gains := [gain for _, gain in measured.gains]:
-                words += f"; {sum(one > 0 for one in gains):,} queries gained, {sum(one < 0 for one in gains):,} lost"
-            tiles.append(Tile(f"{title(first)} over the {known.alone}", figure(pair.b - pair.a, "+"), words, state))
+                text += f"; {sum(one > 0 for one in gains):,} queries gained, {sum(one < 0 for one in gains):,} lost"
+            tiles.append(Tile(f"{title(first)} over the {known.alone}", figure(pair.b - pair.a, "+"), text, state))
     asked = run.counts["queries"]
     if asked and prices is not None:
         usd = run.bill(prices).usd
@@ -150,49 +150,49 @@ def _lead_tiles(run: RunFolder, prices: Prices | None, measured: MeasuredRun) ->
 
 def notices(run: RunFolder, error_rate: float) -> list[str]:
     """Returns what went wrong, a sentence each."""
-    limit, words = run.config.limits.error_rate, []
+    limit, texts = run.config.limits.error_rate, []
     if not run.finished:
-        words.append(f"This run is not finished ({run.state}). All figures are of the committed shards only.")
+        texts.append(f"This run is not finished ({run.state}). All figures are of the committed shards only.")
     if error_rate > WARN_SHARE * limit:
         over = f"; limits.error_rate is {percent(limit)}" if error_rate > limit else ", more than half of limits.error_rate"
-        words.append(f"{percent(error_rate)} of the queries have errors{over}.")
-    words += [sentence(one) for one in (*many_fallbacks(run.counts, limit).values(), *noted_changes(run.starts))]
-    words += [sentence(one) for one in lost_words(run)]
+        texts.append(f"{percent(error_rate)} of the queries have errors{over}.")
+    texts += [sentence(one) for one in (*many_fallbacks(run.counts, limit).values(), *noted_changes(run.starts))]
+    texts += [sentence(one) for one in lost_words(run)]
     for start in run.starts:
         for away in start["outages"]:
-            words.append(f"Start {start['start']} waited {duration(away['seconds'])} for {away['service']}: {away['reason']}.")
-    return words
+            texts.append(f"Start {start['start']} waited {duration(away['seconds'])} for {away['service']}: {away['reason']}.")
+    return texts
 
 
 def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
     """Returns what is not as one might expect, without anything having gone wrong; a sentence each."""
-    counts, words = run.counts, []
+    counts, texts = run.counts, []
     if (retried := retry_words(run)) is not None:
-        words.append(f"This run is a retry: {retried}.")
+        texts.append(f"This run is a retry: {retried}.")
     redundancy = run.record.get("redundancy", {})
     if redundancy.get("asked") != redundancy.get("used"):
-        words.append(f"Redundancy weights are by {redundancy['used']}: for {redundancy['asked']} a retriever must be dense.")
+        texts.append(f"Redundancy weights are by {redundancy['used']}: for {redundancy['asked']} a retriever must be dense.")
     if (saving := saving_of_run(run, prices)) is not None:
-        words.append(f"Gate: {saving.words}.")
+        texts.append(f"Gate: {saving.words}.")
     chosen = sum(selected_by_type(counts, run.config.rewrite.planned).values(), start=Selected())
     if chosen.queries:
-        of = ", ".join(f"{name} {percent(chosen.share(name))}" for name in run.config.rewrite.planned)
-        words.append(f"Selected were {chosen.mean_strategies:.2f} strategies per query: {of}.")
+        shares = ", ".join(f"{name} {percent(chosen.share(name))}" for name in run.config.rewrite.planned)
+        texts.append(f"Selected were {chosen.mean_strategies:.2f} strategies per query: {shares}.")
     notes = {reason: sum(n for of, n in counts_of(counts, ErrorQueries) if of.reason == reason) for reason in NOTES}
     if notes["no_hits"]:
-        words.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
+        texts.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
     if notes["original_stands_in"]:
         why = "nothing of weight above 0 was found; the original's lists stand in"
-        words.append(f"For {queries(notes['original_stands_in'])} {why}.")
-    return words
+        texts.append(f"For {queries(notes['original_stands_in'])} {why}.")
+    return texts
 
 
 def _quality(measured: MeasuredRun) -> Section:
     parts: list[Table | Notes] = []
     for table, notes in measured.tables(wide=True):
         parts += [Notes(notes)] if table is None else [table, Notes(notes)]
-    words = "" if parts else "Not measured: give relevance judgements in evaluate.qrels, or to this report with --qrels FILE."
-    return Section("quality", "Quality", words, parts)
+    text = "" if parts else "Not measured: give relevance judgements in evaluate.qrels, or to this report with --qrels FILE."
+    return Section("quality", "Quality", text, parts)
 
 
 def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
@@ -200,37 +200,39 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     if added is None:
         return None
     rungs, known, failed = rungs_by_strategy(run.counts), comparable(run), Counter[str]()
-    for of, number in counts_of(run.counts, ErrorCount):
-        if of.stage == "rewrite" and of.component and of.reason not in NOTES:
-            failed[of.component] += number
+    for error, number in counts_of(run.counts, ErrorCount):
+        if error.stage == "rewrite" and error.component and error.reason not in NOTES:
+            failed[error.component] += number
     columns = [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
     by_rewrites = ["of these not by the original", f"in the first {TOP}, not by the original"] if known else []
     for label in ("results found, per query", *by_rewrites, "by no other strategy"):
         columns.append(Head(label, lambda documents: f"{documents / added.queries:.2f}"))
     rows = []
-    for one in added.added:
-        texts = sum(rungs.get(one.strategy, {}).values()) - run.counts[FurtherTexts(one.strategy).key]
-        new = [None, None] if one.strategy == ORIGINAL else [one.new, one.top_new]
-        asked = added.queries if one.strategy == ORIGINAL else texts
-        rows.append([one.strategy, asked, failed[one.strategy], one.found, *(new if known else []), one.alone])
+    for strategy in added.added:
+        texts = sum(rungs.get(strategy.strategy, {}).values()) - run.counts[FurtherTexts(strategy.strategy).key]
+        new = [None, None] if strategy.strategy == ORIGINAL else [strategy.new, strategy.top_new]
+        asked = added.queries if strategy.strategy == ORIGINAL else texts
+        rows.append(
+            [strategy.strategy, asked, failed[strategy.strategy], strategy.found, *(new if known else []), strategy.alone]
+        )
     if not added.documents:
         return Section("strategies", "Strategies", "No results are committed.", [Table(columns, rows)])
     rest = (added.documents - added.added[0].found) / added.documents
-    words = f"Rewrites alone found {percent(rest)} of all results.{_only_by_rewrites(run, added)}" if known else ""
+    text = f"Rewrites alone found {percent(rest)} of all results.{_only_by_rewrites(run, added)}" if known else ""
     total = run.counts["queries"]
     note = "" if added.queries == total else f"Measured on {added.queries:,} of {total:,} queries."
-    return Section("strategies", "Strategies", words, [Table(columns, rows, note=note), Notes(leakage_words(run))])
+    return Section("strategies", "Strategies", text, [Table(columns, rows, note=note), Notes(leakage_words(run))])
 
 
 def _samples(run: RunFolder, chosen: Sequence[Sample], measured: MeasuredRun) -> Section:
-    words, gained = "Nothing is committed yet.", "those that gained and lost most, " * (measured.lists is not None)
+    text, gained = "Nothing is committed yet.", "those that gained and lost most, " * (measured.lists is not None)
     if chosen:
-        words = f"{len(chosen):,} of {run.counts['queries']:,} queries: "
-        words += f"some with errors, {gained}those asked most often, and others."
+        text = f"{len(chosen):,} of {run.counts['queries']:,} queries: "
+        text += f"some with errors, {gained}those asked most often, and others."
         if comparable(run):
-            words += f" “+ new”: no list of the original has the document in its first {run.config.fuse.depth}."
-        words += " “★ relevant”: judged so, with its grade." * (measured.lists is not None)
-    return Section("samples", "Sample queries", words, [Queries(chosen)])
+            text += f" “+ new”: no list of the original has the document in its first {run.config.fuse.depth}."
+        text += " “★ relevant”: judged so, with its grade." * (measured.lists is not None)
+    return Section("samples", "Sample queries", text, [Queries(chosen)])
 
 
 def cost_section(run: RunFolder, prices: Prices | None) -> Section:
@@ -264,19 +266,19 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
     ups = sum(of.get("seconds", 0.0) for stage in spent.values() for key, of in stage.items() if key.startswith(START_UP))
     sums = [total.get("seconds", 0.0) - ups, ups, *(total[name] for name in quantities)]
     rows.append(["total", *([] if billed is None else [billed.usd]), 1.0, *sums])
-    columns = [Head("stage"), *([] if billed is None else [Head("USD", partial(money, of=billed.usd))])]
+    columns = [Head("stage"), *([] if billed is None else [Head("USD", partial(money, total=billed.usd))])]
     columns += [Head("share", percent), Head("busy time", duration), Head("start-up", duration)]
     table = Table([*columns, *(Head(name.replace("_", " "), count) for name in quantities)], rows, strong=["total"])
     asked = run.counts["queries"]
-    words = "Quantities only: there are no prices. Shares are of the time of workers."
+    text = "Quantities only: there are no prices. Shares are of the time of workers."
     if billed is not None and asked:
-        words = f"{money(billed.usd)} in all, {money(1000 * billed.usd / asked)} per 1,000 queries."
+        text = f"{money(billed.usd)} in all, {money(1000 * billed.usd / asked)} per 1,000 queries."
         if nodes := sum(billed.nodes.values()):
-            words += f" {money(nodes)} of it are nodes, billed by time, busy or not: idle is what no work was there for, lost"
-            words += " is what was in flight when a start was killed, failed or stopped."
+            text += f" {money(nodes)} of it are nodes, billed by time, busy or not: idle is what no work was there for, lost"
+            text += " is what was in flight when a start was killed, failed or stopped."
     if total.get("reused"):
-        words += f" {count(total['reused'])} answers, lists and scores came from the store, at no cost."
-    return Section("cost", "Cost", words, [table])
+        text += f" {count(total['reused'])} answers, lists and scores came from the store, at no cost."
+    return Section("cost", "Cost", text, [table])
 
 
 class Example(NamedTuple):
@@ -295,10 +297,10 @@ def cases(run: RunFolder) -> list[tuple[str, str, int, Mapping[str, int]]]:
     """
     order = {name: place for place, name in enumerate(run.config.rewrite.planned)}
     lost: dict[tuple[str, str], dict[str, int]] = {}
-    for of, number in sorted(counts_of(run.counts, ErrorCount), key=lambda one: order.get(one[0].component, len(order))):
-        lost.setdefault((of.stage, of.reason), {}).update({of.component: number} if of.component else {})
-    found = [(*key, run.counts[ErrorQueries(*key).key], by) for key, by in lost.items()]
-    return sorted(found, key=lambda case: (case[1] in NOTES, -case[2], case[0], case[1]))
+    for error, number in sorted(counts_of(run.counts, ErrorCount), key=lambda one: order.get(one[0].component, len(order))):
+        lost.setdefault((error.stage, error.reason), {}).update({error.component: number} if error.component else {})
+    lost_cases = [(*key, run.counts[ErrorQueries(*key).key], by) for key, by in lost.items()]
+    return sorted(lost_cases, key=lambda case: (case[1] in NOTES, -case[2], case[0], case[1]))
 
 
 def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
@@ -306,8 +308,8 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
     missing, read = {(stage, reason): EXAMPLES for stage, reason, *_ in cases(run)}, []
     for manifest in run.manifests:
         here: dict[tuple[str, str], int] = {}
-        for of, number in counts_of(manifest.counts, ErrorCount):
-            here[of.stage, of.reason] = max(number, here.get((of.stage, of.reason), 0))
+        for error, number in counts_of(manifest.counts, ErrorCount):
+            here[error.stage, error.reason] = max(number, here.get((error.stage, error.reason), 0))
         if "errors" in manifest.files and any(missing.get(key, 0) > 0 for key in here):
             read.append(manifest)
             missing = {key: left - here.get(key, 0) for key, left in missing.items()}
@@ -326,14 +328,14 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
     return examples_of
 
 
-def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]], *, texts: bool) -> Section:
+def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Example]], *, texts: bool) -> Section:
     """Returns the section on errors; without `texts` the examples are ids."""
     known = cases(run)
     names: dict[str, str] = {}
-    if texts and found:
+    if texts and examples_of:
         query = "SELECT query_id, query FROM rows_of(?) WHERE query_id IN (SELECT unnest(?))"
         with database() as connection:
-            ids = [one.about for of in found.values() for one in of]
+            ids = [one.about for of in examples_of.values() for one in of]
             names = dict(connection.execute(query, [run.tables["queries"], ids]).fetchall())
     counts, total = run.counts, run.counts["queries"]
     rows = [
@@ -346,7 +348,7 @@ def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]
     columns = [Head("reason"), Head("stage"), Head("queries", count), Head("share of queries", percent)]
     parts: list[Table | Code] = [Table([*columns, Head("rewrites lost, by strategy")], rows)] if rows else []
     for stage, reason, *_ in known:
-        shown = [_words(example, names.get(example.about), texts) for example in found.get((stage, reason), ())]
+        shown = [_words(example, names.get(example.about), texts) for example in examples_of.get((stage, reason), ())]
         parts += [Code(f"Examples: {reason} in {stage}", "\n\n".join(shown))] if shown else []
     rejected = _rejected(run)
     if rejected:
@@ -355,14 +357,14 @@ def errors_section(run: RunFolder, found: Mapping[tuple[str, str], list[Example]
         for reason, _, of in rejected:
             parts.append(Code(f"Examples: {reason}", "\n\n".join(_words(example, None, texts) for example in of)))
     failed, planned = counts["failed_queries"], run.plan.counts
-    words = "No query has an error."
+    text = "No query has an error."
     if failed:
-        words = f"{queries(failed)} of {total:,} ({percent(failed / total)}) have an error; "
-        words += "they have results all the same if any list had a hit."
-    words += f" {planned['rejected']:,} of {planned['log_rows']:,} log rows were rejected." if planned["rejected"] else ""
+        text = f"{queries(failed)} of {total:,} ({percent(failed / total)}) have an error; "
+        text += "they have results all the same if any list had a hit."
+    text += f" {planned['rejected']:,} of {planned['log_rows']:,} log rows were rejected." if planned["rejected"] else ""
     if guards := guard_words(run):
-        words += f" Guards: {guards}."
-    return Section("errors", "Errors", words, parts)
+        text += f" Guards: {guards}."
+    return Section("errors", "Errors", text, parts)
 
 
 def _rejected(run: RunFolder) -> list[tuple[str, int, list[Example]]]:
@@ -387,8 +389,14 @@ _EXCERPT = (
 """SQL for the telling part of an answer."""
 
 
-def _words(one: Example, query: str | None, texts: bool) -> str:
+def _words(example: Example, query: str | None, texts: bool) -> str:
     if not texts:
-        return one.about
-    lines = [("id", one.about), ("query", query), ("strategies", one.strategies), ("message", one.message), ("answer", one.raw)]
+        return example.about
+    lines = [
+        ("id", example.about),
+        ("query", query),
+        ("strategies", example.strategies),
+        ("message", example.message),
+        ("answer", example.raw),
+    ]
     return "\n".join(f"{name}: {words}" for name, words in lines if words)

@@ -87,22 +87,22 @@ def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, tex
     `failed` are the query_ids of some queries with errors.
     """
     chosen = _choose(run, failed, measured)
-    found = {query_id: Sample(query_id, query if texts else query_id, asked) for _, query_id, query, asked in chosen}
-    if not found:
+    by_query_id = {query_id: Sample(query_id, query if texts else query_id, asked) for _, query_id, query, asked in chosen}
+    if not by_query_id:
         return []
-    for query_id, context in contexts_of(run, found).items() if texts else ():
-        found[query_id].lines += [("earlier turns", context)] if context else []
+    for query_id, context in contexts_of(run, by_query_id).items() if texts else ():
+        by_query_id[query_id].lines += [("earlier turns", context)] if context else []
     shards = dict.fromkeys(shard for shard, *_ in chosen)
     manifests = [manifest for manifest in run.manifests if manifest.shard in shards]
     with database() as connection:
         for table in (*COLUMNS, "runs"):
             create_view(connection, table, table, files(run, table, manifests))
-        connection.register("sampled", pa.table({"query_id": list(found)}))
-        _fill(run, connection, found, texts)
+        connection.register("sampled", pa.table({"query_id": list(by_query_id)}))
+        _fill(run, connection, by_query_id, texts)
         if texts:
-            _fill_requests(run, connection, shards, found)
-    _tell_documents(run, found, texts, measured)
-    return sorted(found.values(), key=lambda one: (one.gain is None, -(one.gain or 0.0), -one.log_count, one.query_id))
+            _fill_requests(run, connection, shards, by_query_id)
+    _tell_documents(run, by_query_id, texts, measured)
+    return sorted(by_query_id.values(), key=lambda one: (one.gain is None, -(one.gain or 0.0), -one.log_count, one.query_id))
 
 
 def _choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun) -> list[Chosen]:
@@ -136,14 +136,14 @@ def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[Chosen
     return list(rows)
 
 
-def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, found: Mapping[str, Sample], texts: bool) -> None:
+def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, by_query_id: Mapping[str, Sample], texts: bool) -> None:
     """Fills what the stages made of each sample, its results, and those of the original alone, fused as measured."""
 
     def rows(table: str, columns: str, order: str, condition: str = "true") -> pa.Table:
         query = f"SELECT query_id, {columns} FROM {table} SEMI JOIN sampled USING (query_id) WHERE {condition}"
         return connection.sql(f"{query} ORDER BY query_id{order}").to_arrow_table()
 
-    tables: dict[str, dict[str, list[Row]]] = {query_id: {name: [] for name in COLUMNS} for query_id in found}
+    tables: dict[str, dict[str, list[Row]]] = {query_id: {name: [] for name in COLUMNS} for query_id in by_query_id}
     for name, columns in COLUMNS.items():
         for row in rows(name, columns, "" if name == "errors" else f", {columns.partition(',')[0]}").to_pylist():
             tables[row["query_id"]][name].append(row)
@@ -153,7 +153,7 @@ def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, found: Mapping[
         ranks.setdefault((row["query_id"], row["doc_id"]), []).append(f"{row['retriever']} {row['rank']}")
     kept, known_original = run.config.retrieve.keep_runs and not run.config.joining, comparable(run)
     fused = fuse_original(lists.drop_columns(["rank"]), run.config.fuse) if kept and lists.num_rows else {}
-    for query_id, sample in found.items():
+    for query_id, sample in by_query_id.items():
         own = tables[query_id]
         own["errors"].sort(key=lambda row: row["reason"] in NOTES)
         sample.reasons = ", ".join(dict.fromkeys(row["reason"] for row in own["errors"]))
@@ -162,8 +162,8 @@ def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, found: Mapping[
         for row in own["results"][:TOP]:
             sources = sorted(row["sources"] or [], key=lambda source: source["strategy"] != ORIGINAL)
             by_original = (query_id, row["doc_id"]) in ranks or any(source["strategy"] == ORIGINAL for source in sources)
-            words = f"score {row['score']:.4g}; {list_words(sources, names)}"
-            sample.hits.append(Hit(row["rank"], row["doc_id"], words, is_new=known_original and not by_original))
+            text = f"score {row['score']:.4g}; {list_words(sources, names)}"
+            sample.hits.append(Hit(row["rank"], row["doc_id"], text, is_new=known_original and not by_original))
         if kept:
             sample.alone_title = "Original alone" + ", fused, not reranked" * (run.config.rerank.kind != "none")
             first = enumerate(fused.get(query_id, [])[: min(TOP, run.config.results)], start=1)
@@ -179,9 +179,9 @@ def _lines(
     for row in sorted(tables["rewrites"], key=lambda row: order[row["strategy"], row["position"]]):
         yield names[row["strategy"], row["position"]], row["text"] if texts else f"read as {row['parsed_as']}"
     for row in tables["selections"]:
-        words = [", ".join(row["strategies"]) or "none", f"query type {row['query_type']}" if row["query_type"] else ""]
-        words += [row["reason"] or ""] if texts else []
-        yield "selected", "; ".join(filter(None, words))
+        facts = [", ".join(row["strategies"]) or "none", f"query type {row['query_type']}" if row["query_type"] else ""]
+        facts += [row["reason"] or ""] if texts else []
+        yield "selected", "; ".join(filter(None, facts))
     errors: dict[tuple[str, str, str], list[str]] = {}
     for row in tables["errors"]:
         key = row["stage"], row["reason"], row["message"] or ""
@@ -197,7 +197,7 @@ def _lines(
 
 
 def _fill_requests(
-    run: RunFolder, connection: duckdb.DuckDBPyConnection, shards: Iterable[int], found: Mapping[str, Sample]
+    run: RunFolder, connection: duckdb.DuckDBPyConnection, shards: Iterable[int], by_query_id: Mapping[str, Sample]
 ) -> None:
     """Fills one request of each kind that was answered; what the engine gave up is not stored."""
     listed = [one.key for shard in shards for one in run.storage.list(f"completions/{shard:06d}")]
@@ -212,9 +212,9 @@ def _fill_requests(
     answered = connection.execute(query, {"names": names}).fetchall() if names else []
     for query_id, request, model, finish, *tokens, prompt, answer, asked in answered:
         why = "cut by the token limit" if finish == "length" else finish
-        words = f"Prompt and answer of {request}" + f", one of {asked:,}" * (asked > 1)
-        words += f": {tokens[0]:,} prompt tokens, {tokens[1]:,} completion tokens, {why}"
-        found[query_id].requests.append((words, f"{prompt}\n\n— answer of {model} —\n\n{answer}"))
+        text = f"Prompt and answer of {request}" + f", one of {asked:,}" * (asked > 1)
+        text += f": {tokens[0]:,} prompt tokens, {tokens[1]:,} completion tokens, {why}"
+        by_query_id[query_id].requests.append((text, f"{prompt}\n\n— answer of {model} —\n\n{answer}"))
 
 
 def _ends(column: str) -> str:
@@ -224,12 +224,12 @@ def _ends(column: str) -> str:
     return f"CASE WHEN length({column}) > {most} THEN {ends} ELSE {column} END"
 
 
-def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, measured: MeasuredRun) -> None:
+def _tell_documents(run: RunFolder, by_query_id: Mapping[str, Sample], texts: bool, measured: MeasuredRun) -> None:
     """Fills texts and grades of the documents, and the values of judged queries."""
-    wanted = sorted({hit.doc_id for sample in found.values() for hit in (*sample.hits, *sample.alone)})
+    wanted = sorted({hit.doc_id for sample in by_query_id.values() for hit in (*sample.hits, *sample.alone)})
     documents, without = texts_of(run, wanted, addresses=True) if texts else ({}, None)
     least = 1 if measured.judgements is None else measured.judgements.least
-    for sample in found.values():
+    for sample in by_query_id.values():
         if without is not None:
             sample.lines.append(("documents", f"by id only: {without}"))
         grades, sample.values = measured.grades.get(sample.query_id, {}), measured.by_query.get(sample.query_id)
@@ -241,8 +241,8 @@ def _tell_documents(run: RunFolder, found: Mapping[str, Sample], texts: bool, me
         def told(hit: Hit, grades: Mapping[str, int] = grades) -> Hit:
             grade = grades.get(hit.doc_id)
             relevant = grade is not None and grade >= least
-            words = "" if grade is None else f"★ relevant {grade}" if relevant else "judged not relevant"
-            return hit._replace(text=documents.get(hit.doc_id, ""), grade=words, relevant=relevant)
+            text = "" if grade is None else f"★ relevant {grade}" if relevant else "judged not relevant"
+            return hit._replace(text=documents.get(hit.doc_id, ""), grade=text, relevant=relevant)
 
         sample.hits, sample.alone = [*map(told, sample.hits)], [*map(told, sample.alone)]
         shown = {hit.doc_id for hit in sample.hits}

@@ -70,12 +70,12 @@ def slowest_words(stages: Sequence[StageTimes]) -> str:
     """Returns which stage the others wait for, how busy the workers of each are, and where shards waited longest."""
     pooled = sorted((stage for stage in stages if stage.workers), key=lambda stage: -stage.busy)
     waits = f"The others wait for {pooled[0].name}." if pooled[0].busy > BUSY else "No stage holds up the others."
-    words = [waits] if len(pooled) > 1 else []
-    words.append(f"Of their time, workers worked: {', '.join(f'{stage.name} {percent(stage.busy)}' for stage in pooled)}.")
+    sentences = [waits] if len(pooled) > 1 else []
+    sentences.append(f"Of their time, workers worked: {', '.join(f'{stage.name} {percent(stage.busy)}' for stage in pooled)}.")
     longest = max(stages, key=lambda stage: stage.queued or 0.0)
     if longest.queued:
-        words.append(f"Shards waited longest before {longest.name}: {duration(longest.queued)} in all.")
-    return " ".join(words)
+        sentences.append(f"Shards waited longest before {longest.name}: {duration(longest.queued)} in all.")
+    return " ".join(sentences)
 
 
 def time_section(run: RunFolder) -> Section | None:

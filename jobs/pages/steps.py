@@ -12,9 +12,9 @@ Line = tuple[str, str]
 def list_words(sources: Iterable[Row], names: Mapping[tuple[str, int], str]) -> str:
     """Returns the lists that have a document, with its ranks there, of (strategy, position) -> name."""
     ranks: dict[str, list[str]] = {}
-    for of in sources:
-        name = names.get((of["strategy"], of["position"]), of["strategy"])
-        ranks.setdefault(name, []).append(f"{of['retriever']} {of['rank']}")
+    for source in sources:
+        name = names.get((source["strategy"], source["position"]), source["strategy"])
+        ranks.setdefault(name, []).append(f"{source['retriever']} {source['rank']}")
     return "; ".join(f"{name}: {', '.join(of)}" for name, of in ranks.items())
 
 
@@ -22,10 +22,10 @@ def round_lines(rounds: Iterable[Row], *, texts: bool = True) -> Iterator[Line]:
     """Yields what each further round searched and found."""
     for row in rounds:
         best = "no hit before" if row["best"] is None else f"best score {row['best']:.4g} before"
-        words = f"{best}; {row['new']} new result{'s' * (row['new'] != 1)}"
+        text = f"{best}; {row['new']} new result{'s' * (row['new'] != 1)}"
         labelled = [f"{of['doc_id']} ({of['label']} relevance)" for of in row["documents"] or () if of["label"]]
-        words += f"; written from {', '.join(labelled)}" if labelled else ""
-        yield f"round {row['round']}", f"{row['text']} ({words})" if texts else words
+        text += f"; written from {', '.join(labelled)}" if labelled else ""
+        yield f"round {row['round']}", f"{row['text']} ({text})" if texts else text
 
 
 def grade_lines(grades: Iterable[Row], correction: Row | None, *, texts: bool = True) -> Iterator[Line]:
@@ -50,9 +50,9 @@ def answer_lines(answer: Row | None, *, texts: bool = True) -> Iterator[Line]:
     if answer is None:
         return
     yield "answer", answer["text"] if texts else f"by {answer['model']}"
-    for number, one in enumerate(answer["documents"], start=1):
-        label = f", {one['label']} relevance" if one["label"] else ""
-        yield f"[{number}]", f"{one['doc_id']}{label}" + ", cited" * (one["doc_id"] in answer["cited"])
+    for number, document in enumerate(answer["documents"], start=1):
+        label = f", {document['label']} relevance" if document["label"] else ""
+        yield f"[{number}]", f"{document['doc_id']}{label}" + ", cited" * (document["doc_id"] in answer["cited"])
     if answer["left_out"]:
         yield "", f"no room for {answer['left_out']:,} more (answer.context_tokens)"
 
@@ -63,9 +63,10 @@ def judged_lines(judgements: Sequence[Row], scales: Mapping[str, int]) -> Iterat
     for row in sorted(judgements, key=lambda row: row["sample"]):
         kind, _, criterion = row["kind"].partition("/")
         grades.setdefault(kind, {}).setdefault(row["doc_id"] or criterion or kind, []).append(row["grade"])
-    for kind, of in grades.items():
+    for kind, by_model in grades.items():
         titles = {"accuracy": "answer, 1 is right", "relevance": f"results, 0 to {scales['relevance']}"}
-        words = [
-            f"{name} {first}" + (f" (again {', '.join(map(str, more))})" if more else "") for name, (first, *more) in of.items()
+        texts = [
+            f"{name} {first}" + (f" (again {', '.join(map(str, more))})" if more else "")
+            for name, (first, *more) in by_model.items()
         ]
-        yield titles.get(kind, f"answer, 0 to {scales['criteria']}"), ", ".join(words)
+        yield titles.get(kind, f"answer, 0 to {scales['criteria']}"), ", ".join(texts)

@@ -64,20 +64,20 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
     if (saving := saving_of_run(run, prices)) is not None:
         yield "gate", saving.words
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if config.rewrite.compares_cores else ""
-    for strategy, words in _by_strategy(counts, rungs, config.rewrite.planned).items():
-        yield f"  {strategy}", words + (longer if strategy == "core_content" else "")
+    for strategy, text in _by_strategy(counts, rungs, config.rewrite.planned).items():
+        yield f"  {strategy}", text + (longer if strategy == "core_content" else "")
     if guards := guard_words(run):
         yield "guards", guards
     yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
     if config.iterate is not None:
         rounds = sorted((of.number, n) for of, n in counts_of(counts, RoundQueries))
-        words = ", ".join(f"round {number}: {queries(n)}" for number, n in rounds)
-        yield "rounds", words or "none: no best score was below the threshold"
+        text = ", ".join(f"round {number}: {queries(n)}" for number, n in rounds)
+        yield "rounds", text or "none: no best score was below the threshold"
     if config.grade is not None:
         graded = {of.verdict: n for of, n in counts_of(counts, GradedDocuments)}
         verdicts = (RELEVANT, AMBIGUOUS, IRRELEVANT, "ungraded")
-        words = ", ".join(f"{graded[name]:,} {name}" for name in verdicts if graded.get(name))
-        yield "grades", words or "none: no result was there"
+        text = ", ".join(f"{graded[name]:,} {name}" for name in verdicts if graded.get(name))
+        yield "grades", text or "none: no result was there"
     if config.web is not None:
         away = sum(n for of, n in counts_of(counts, ErrorQueries) if of.stage == "web")
         yield "web", f"asked for {queries(counts.get('web_asked', 0))}" + (f", in vain for {queries(away)}" if away else "")
@@ -116,8 +116,8 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
             yield f"  {stage}", _cost(run.spent, [stage], usd, total)
     if billed is not None and billed.nodes:
         yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
-    for words in lost_words(run):
-        yield "lost", words
+    for text in lost_words(run):
+        yield "lost", text
 
 
 def lost_words(run: RunFolder) -> Iterator[str]:
@@ -148,45 +148,47 @@ def closing_values(
 
 def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[str]:
     """Returns notes that a reader of the figures needs."""
-    config, said = run.config, [] if measured.lists is None else measured.lists.notes
-    said += [note for frame in measured.answers for note in answer_notes(frame)]
-    said = list(dict.fromkeys(said))  # of a judge the same is to be said of all that it judges
+    config, notes_of_run = run.config, [] if measured.lists is None else measured.lists.notes
+    notes_of_run += [note for frame in measured.answers for note in answer_notes(frame)]
+    notes_of_run = list(dict.fromkeys(notes_of_run))  # of a judge the same is to be said of all that it judges
     if prices is None:
-        said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
-    said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
-    said += [f"encoder of {words}" for words in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))]
+        notes_of_run.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
+    notes_of_run += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
+    notes_of_run += [
+        f"encoder of {words}" for words in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))
+    ]
     if config.used_redundancy not in ("none", config.fuse.redundancy):
-        said.append("redundancy: overlap in place of cosine, since no retriever is dense")
-    return said
+        notes_of_run.append("redundancy: overlap in place of cosine, since no retriever is dense")
+    return notes_of_run
 
 
 def _by_strategy(
     counts: Mapping[str, int], rungs: Mapping[str, Mapping[str, int]], strategies: Sequence[str]
 ) -> dict[str, str]:
-    words = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in of.items()) for strategy, of in rungs.items()}
-    for strategy, of in rungs.items():
+    texts = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in of.items()) for strategy, of in rungs.items()}
+    for strategy, counts_of_rungs in rungs.items():
         if further := counts.get(FurtherTexts(strategy).key, 0):
-            words[strategy] += f"; texts for {queries(sum(of.values()) - further)}"
+            texts[strategy] += f"; texts for {queries(sum(counts_of_rungs.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
     for strategy in strategies if chosen.queries else ():
         selected = f"selected for {queries(chosen.strategies[strategy])}"
-        words[strategy] = "; ".join(filter(None, [words.get(strategy), selected]))
-    return words
+        texts[strategy] = "; ".join(filter(None, [texts.get(strategy), selected]))
+    return texts
 
 
 def guard_words(run: RunFolder) -> str:
     """Returns what the guards found and did, on one line; "" for nothing."""
-    found = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
+    flags = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
     saved = searches_saved(run.counts, run.config)
-    return ", ".join([*found, *[f"{counted('searches', saved)} saved"] * bool(saved)])
+    return ", ".join([*flags, *[f"{counted('searches', saved)} saved"] * bool(saved)])
 
 
 def counted(quantity: str, value: float) -> str:
     """Returns '1 search', '1,646 searches', '12 prompt tokens'."""
-    words = quantity.replace("_", " ")
+    unit = quantity.replace("_", " ")
     if value == 1:
-        words = "search" if words == "searches" else words.replace("requests to", "request to").removesuffix("s")
-    return f"{int(value):,} {words}"
+        unit = "search" if unit == "searches" else unit.replace("requests to", "request to").removesuffix("s")
+    return f"{int(value):,} {unit}"
 
 
 def _shown(sums: Mapping[str, float], usd: float | None) -> bool:

@@ -40,39 +40,41 @@ def page(trials: Sequence[Trial], prompts: bool = False) -> RenderableType:
 def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     row, config = trial.row, trial.config
     sums, planned = costs.stage_sums(trial.spent, "rewrite"), config.rewrite.planned
-    words = ", ".join(_quantities(sums)) if sums.get("requests") else "no request was made" if planned else "none are planned"
-    yield from _section("rewrites", words, _lines(_rewrites(trial)))
+    text = ", ".join(_quantities(sums)) if sums.get("requests") else "no request was made" if planned else "none are planned"
+    yield from _section("rewrites", text, _lines(_rewrites(trial)))
     if prompts:
         yield from requests(trial)
     if config.iterate is not None:
-        words = f"refined queries, where the best score of {config.iterate.by} below {config.iterate.below:g}"
+        text = f"refined queries, where the best score of {config.iterate.by} below {config.iterate.below:g}"
         none = [("", "none: the best score is not below, or the refined query is none (see below)")]
-        yield from _section("rounds", words, _lines([*round_lines(row["rounds"])] or none))
-    words = f"the first {IN_LISTS} of what each text found; the first {min(config.fuse.depth, config.retrieve.depth)} take part"
+        yield from _section("rounds", text, _lines([*round_lines(row["rounds"])] or none))
+    text = f"the first {IN_LISTS} of what each text found; the first {min(config.fuse.depth, config.retrieve.depth)} take part"
     if joined := [one["retriever"] for one in row["lists"] if one["strategy"] == TOGETHER]:
-        words += f"; {' and '.join(joined)} searched all texts as one, so there is no list of the original alone"
-    yield from _section("lists", words, _lists(trial))
-    words = _method(trial) + f"; the first {RESULTS} of {len(row['hits'])}" * (len(row["hits"]) > RESULTS)
-    yield from _section("results", words, _results(trial) if row["hits"] else Text("nothing was found"))
+        text += f"; {' and '.join(joined)} searched all texts as one, so there is no list of the original alone"
+    yield from _section("lists", text, _lists(trial))
+    text = _method(trial) + f"; the first {RESULTS} of {len(row['hits'])}" * (len(row["hits"]) > RESULTS)
+    yield from _section("results", text, _results(trial) if row["hits"] else Text("nothing was found"))
     if config.grade is not None:
-        words = f"the first {config.grade.documents} results, before they are answered from"
-        yield from _section("grades", words, _lines(grade_lines(row["grades"], row["correction"])))
+        text = f"the first {config.grade.documents} results, before they are answered from"
+        yield from _section("grades", text, _lines(grade_lines(row["grades"], row["correction"])))
     if config.answer is not None:
         answer = row["answer"]
         documents = 0 if answer is None else len(answer["documents"])
-        words = f"{answer['model']}, from {documents} result{'s' * (documents != 1)}" if answer else "none: see below"
-        yield from _section("answer", words, _lines(answer_lines(answer)))
+        text = f"{answer['model']}, from {documents} result{'s' * (documents != 1)}" if answer else "none: see below"
+        yield from _section("answer", text, _lines(answer_lines(answer)))
     if judged := row.get("judgements"):
         yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged, HIGHEST_GRADES)))
-    found, results = trial.document_counts["found"], trial.document_counts["results"]
-    yield from _section("fell away", f"{found:,} documents were found, {results:,} are results", _lines(_dropped(trial)))
+    document_count, results = trial.document_counts["found"], trial.document_counts["results"]
+    yield from _section(
+        "fell away", f"{document_count:,} documents were found, {results:,} are results", _lines(_dropped(trial))
+    )
     usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
-    words = f"{usd}{costs.stage_sums(trial.spent).get('seconds', 0):.2f} s of work"
-    yield from _section("cost", words + (f"; {trial.unpriced}" if trial.unpriced else ""), _lines(_costs(trial)))
+    text = f"{usd}{costs.stage_sums(trial.spent).get('seconds', 0):.2f} s of work"
+    yield from _section("cost", text + (f"; {trial.unpriced}" if trial.unpriced else ""), _lines(_costs(trial)))
 
 
-def _section(name: str, words: str, part: RenderableType | None = None) -> Iterator[RenderableType]:
-    yield Text.assemble((f"{name}  ", "bold cyan"), (words, "dim"))
+def _section(name: str, title: str, part: RenderableType | None = None) -> Iterator[RenderableType]:
+    yield Text.assemble((f"{name}  ", "bold cyan"), (title, "dim"))
     yield Padding("" if part is None else part, (0, 0, 1 if part is not None else 0, 2))
 
 
@@ -86,9 +88,13 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
     query, written = one_line(trial.row["query"]), trial.row["rewrites"]
     yield ORIGINAL, query, ""
     names = text_names((one["strategy"], one["position"]) for one in written)
-    for one in written:
-        text = one_line(one["text"])
-        yield names[one["strategy"], one["position"]], text + " (the query as it is)" * (text == query), one["parsed_as"]
+    for rewrite in written:
+        text = one_line(rewrite["text"])
+        yield (
+            names[rewrite["strategy"], rewrite["position"]],
+            text + " (the query as it is)" * (text == query),
+            rewrite["parsed_as"],
+        )
     if trial.not_selected:
         yield "not selected", ", ".join(trial.not_selected), ""
     if selected := trial.row["selection"]:
@@ -110,8 +116,8 @@ def _lists(trial: Trial) -> RenderableType:
     cells: dict[TextId, dict[str, str]] = {}
     for run in trial.row["lists"]:
         ids = [one_line(hit["doc_id"]) for hit in run["hits"]]
-        words = f"{' '.join(ids[:IN_LISTS])}{' ...' * (len(ids) > IN_LISTS)}  ({len(ids)})" if ids else "nothing"
-        cells.setdefault((run["strategy"], run["position"]), {})[run["retriever"]] = words
+        shown = f"{' '.join(ids[:IN_LISTS])}{' ...' * (len(ids) > IN_LISTS)}  ({len(ids)})" if ids else "nothing"
+        cells.setdefault((run["strategy"], run["position"]), {})[run["retriever"]] = shown
     retrievers, names = list(trial.config.retrieve.retrievers), text_names(cells)
     rows = [[names[text], *(of.get(name) for name in retrievers)] for text, of in cells.items()]
     return Table([Head(""), *map(Head, retrievers)], rows).terminal()
@@ -137,12 +143,12 @@ def _results(trial: Trial) -> RenderableType:
 
 def _method(trial: Trial) -> str:
     config, lists = trial.config, len(trial.row["lists"])
-    words = f"{config.fuse.method} over {lists} list{'s' * (lists != 1)}"
+    text = f"{config.fuse.method} over {lists} list{'s' * (lists != 1)}"
     if config.used_redundancy != "none":
-        words += f", {config.used_redundancy} redundancy"
+        text += f", {config.used_redundancy} redundancy"
     if config.rerank.kind == "none":
-        return f"{words}, not reranked"
-    return f"{words}, {config.rerank.counted_as} ({config.rerank.combine})"
+        return f"{text}, not reranked"
+    return f"{text}, {config.rerank.counted_as} ({config.rerank.combine})"
 
 
 def _dropped(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -174,16 +180,20 @@ def _quantities(sums: dict[str, float]) -> list[str]:
 
 def requests(trial: Trial) -> Iterator[RenderableType]:
     """Yields each request: its prompt and its answer as they were sent and received."""
-    for one in trial.requests:
-        tries, sample = divmod(one["sample"], FIRST_TRY)
+    for request in trial.requests:
+        tries, sample = divmod(request["sample"], FIRST_TRY)
         which = f", sample {sample + 1}" * bool(sample) + f", try {tries + 1}" * bool(tries)
-        about = "" if one["document"] is None else f" about {one_line(one['document'])}"
-        tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
-        tier, stored = f"tier {one['tier']}" if one["tier"] else "", "from the store" if one["reused"] else ""
-        words = ", ".join(filter(None, [one["model"], tier, tokens, stored, one["finish_reason"], one["error"]]))
-        yield from _section(f"request {one['request']}{about}{which}", words)
-        answer = one["answer"] if one["answer"] is not None else f"none: {one['message']}"
-        for part, text in (("prompt", one["prompt"]), ("answer", answer)):
+        about = "" if request["document"] is None else f" about {one_line(request['document'])}"
+        tokens = (
+            f"{request['prompt_tokens']:,} prompt tokens, {request['completion_tokens']:,} written"
+            if request["prompt_tokens"]
+            else ""
+        )
+        tier, stored = f"tier {request['tier']}" if request["tier"] else "", "from the store" if request["reused"] else ""
+        facts = ", ".join(filter(None, [request["model"], tier, tokens, stored, request["finish_reason"], request["error"]]))
+        yield from _section(f"request {request['request']}{about}{which}", facts)
+        answer = request["answer"] if request["answer"] is not None else f"none: {request['message']}"
+        for part, text in (("prompt", request["prompt"]), ("answer", answer)):
             yield Padding(Text(part, style="dim"), (0, 0, 0, 2))
             yield Padding(Text(printable(text)), (0, 0, 1, 4))
 
@@ -191,16 +201,18 @@ def requests(trial: Trial) -> Iterator[RenderableType]:
 def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]:
     columns: list[dict[str, list[str]]] = [{} for _ in trials]
     for trial, column in zip(trials, columns, strict=True):
-        for name, words, _ in _rewrites(trial):
-            column.setdefault(name, []).append(words)
+        for name, title, _ in _rewrites(trial):
+            column.setdefault(name, []).append(title)
     rows = [["rewrites", *[""] * len(trials)]]
     for name in dict.fromkeys(name for column in columns for name in column):
         rows.append([f"  {name}", *("\n".join(column.get(name, "-")) for column in columns)])
     rows.append(["results", *[""] * len(trials)])
     first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
     longest = max(len(trial.row["hits"]) for trial in trials)
-    for place in range(min(longest, RESULTS)):
-        rows.append([f"  {place + 1}", *(_cell(trial, place, None if trial is trials[0] else first) for trial in trials)])
+    for row_number in range(min(longest, RESULTS)):
+        rows.append(
+            [f"  {row_number + 1}", *(_cell(trial, row_number, None if trial is trials[0] else first) for trial in trials)]
+        )
     if any(trial.config.answer is not None for trial in trials):
         rows.append(
             ["answer", *("-" if trial.row["answer"] is None else printable(trial.row["answer"]["text"]) for trial in trials)]
@@ -219,7 +231,7 @@ def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> str:
     if number >= len(trial.row["hits"]):
         return ""
     doc_id = trial.row["hits"][number]["doc_id"]
-    before, place = None if first is None else first.get(doc_id), trial.places.get(doc_id, "")
+    before, source = None if first is None else first.get(doc_id), trial.places.get(doc_id, "")
     mark = "" if first is None else "new " if before is None else "= " if before == number + 1 else f"{before - number - 1:+d} "
     text = shortened(one_line(trial.texts[doc_id]), CHARACTERS_BESIDE)
-    return f"{mark}{one_line(doc_id)} {place and one_line(place) + ' '}{text}"
+    return f"{mark}{one_line(doc_id)} {source and one_line(source) + ' '}{text}"

@@ -26,8 +26,8 @@ def tuning_page(tuning: Tuning, written: str) -> RenderableType:
         rows.append([f"{step.name} *" if step is tuning.chosen else step.name, step.mean, *to_equal])
     columns = [Head("step"), Head("mean", figure), Head("to equal weights", difference)]
     table = Table([*columns, Head(INTERVAL, interval), Head("p", p_words)], rows, f"{tuning.measure}, held out")
-    words = [*conclusions(tuning), *choices(tuning), *tuning.notes, f"* {conclusion_written(tuning, written)}"]
-    return Group(table.terminal(76), Text("\n" + "\n".join(words)))
+    texts = [*conclusions(tuning), *choices(tuning), *tuning.notes, f"* {conclusion_written(tuning, written)}"]
+    return Group(table.terminal(76), Text("\n" + "\n".join(texts)))
 
 
 def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
@@ -44,12 +44,12 @@ def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
         }
         for step in tuning.steps.values()
     ]
-    said = [conclusion_written(tuning, written), *conclusions(tuning)]
+    texts = [conclusion_written(tuning, written), *conclusions(tuning)]
     return {
         "measure": tuning.measure, "queries": tuning.queries, "clusters": int(tuning.clusters.max()) + 1,
         "folds": tuning.folds, "steps": steps, "best": tuning.best.name, "chosen": tuning.chosen.name, "written": written,
         "chosen_without_each_fold": float(tuning.written.mean()),
-        "settings_tried": tuning.settings_tried, "conclusions": said, "notes": list(tuning.notes),
+        "settings_tried": tuning.settings_tried, "conclusions": texts, "notes": list(tuning.notes),
     }  # fmt: skip
 
 
@@ -64,5 +64,5 @@ def setting_values(settings: FuseSettings, own_weights: Mapping[str, float]) -> 
     }
 
 
-def _values(found: Gap | None) -> Any:
-    return None if found is None else known({"mean": found.mean, "low": found.low, "high": found.high, "p": found.p})
+def _values(gap: Gap | None) -> Any:
+    return None if gap is None else known({"mean": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p})

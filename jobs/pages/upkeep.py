@@ -39,8 +39,8 @@ def runs_table(runs: Sequence[ListedRun]) -> Table:
         row += [measured(run, "results", measure), measured(run, "original", measure)]
         rows.append([*row, *(measured_answers(run).get(name) for name in of_answers), run["usd"]])
         evaluation = run["evaluation"] or {}
-        for one in (evaluation, *evaluation.get("judged_answers", {}).values()):
-            judges |= {f"judged by {one['judged_by']}, an LLM, and LLMs over-rate": None} if "judged_by" in one else {}
+        for figures in (evaluation, *evaluation.get("judged_answers", {}).values()):
+            judges |= {f"judged by {figures['judged_by']}, an LLM, and LLMs over-rate": None} if "judged_by" in figures else {}
     return Table([*columns, Head("cost", money)], rows, note="\n".join(judges))
 
 
@@ -90,10 +90,10 @@ def _status_facts(status: Status) -> Iterator[tuple[str, str]]:
         return
     queries = progress["queries"]
     if queries["total"]:
-        words = [f"{queries['committed'] if status.queries is None else status.queries:,} of {queries['total']:,} committed"]
-        words += [per_second(queries["per_second"])] if runs and queries["per_second"] else []
+        facts = [f"{queries['committed'] if status.queries is None else status.queries:,} of {queries['total']:,} committed"]
+        facts += [per_second(queries["per_second"])] if runs and queries["per_second"] else []
         left = "waiting" if progress.get("outages") else queries["eta_seconds"] and clock(queries["eta_seconds"])
-        yield "queries", ", ".join([*words, *([f"ETA {left}"] if runs and left else [])])
+        yield "queries", ", ".join([*facts, *([f"ETA {left}"] if runs and left else [])])
     if status.state == "stale" or status.behind:
         then = f"with {queries['committed']:,} queries committed and others under way"
         yield "as of", f"{_ago(status, progress['written'])} ago, {then}: the rows below"
@@ -121,7 +121,9 @@ def export_page(done: DoneExport) -> RenderableType:
     return facts((name, plain(text)) for name, text in rows.items())
 
 
-def collected_page(compacted: Sequence[Compacted], found: Sequence[Collected], unused: str, *, dry_run: bool) -> RenderableType:
+def collected_page(
+    compacted: Sequence[Compacted], collected: Sequence[Collected], unused: str, *, dry_run: bool
+) -> RenderableType:
     """Returns a row per space that was compacted, and one per space of which something goes, or would go."""
     parts: list[RenderableType] = []
     names = [Head("kind"), Head("space")]
@@ -129,33 +131,33 @@ def collected_page(compacted: Sequence[Compacted], found: Sequence[Collected], u
         columns = [Head("files", count), Head("now", count), Head("bytes", size), Head("now", size)]
         rows = [[one.space.kind, one.space.name[:12], *one.files, *one.size, one.rows, one.dropped] for one in compacted]
         parts.append(Table([*names, *columns, Head("rows", count), Head("dropped", count)], rows).terminal())
-    if not found:
+    if not collected:
         return Group(*parts, Text(f"nothing to remove: every space was used within {unused}"))
     rows = []
-    for due in found:
+    for due in collected:
         why = f"not used for {unused}" if due.why == UNUSED else "all rows are older than store_ttl"
         rows.append([due.space.kind, due.space.name[:12], due.rows, due.size, due.files, due.used or None, why])
     columns = [Head("rows", count), Head("bytes", size), Head("files", count), Head("last used"), Head("why")]
-    words = "would go; nothing was removed" if dry_run else "removed"
-    total = f"{sum(due.rows for due in found):,} rows, {size(sum(due.size for due in found))}: {words}"
+    outcome = "would go; nothing was removed" if dry_run else "removed"
+    total = f"{sum(due.rows for due in collected):,} rows, {size(sum(due.size for due in collected))}: {outcome}"
     return Group(*parts, Table([*names, *columns], rows).terminal(), Text(total))
 
 
-def forgotten_page(found: Forgotten, *, dry_run: bool) -> RenderableType:
+def forgotten_page(forgotten: Forgotten, *, dry_run: bool) -> RenderableType:
     """Returns what was forgotten, or would be."""
-    kinds = ", ".join(f"{kind} {rows:,}" for kind, rows in sorted(found.rows.items()) if rows)
-    words = f"rows {'would go' if dry_run else 'gone'}: {found.rows.total():,}" + f" ({kinds})" * bool(kinds)
-    lines = [f"query_id {found.query_id}", f"{words} in {found.files:,} files"]
-    lines += [f"with it {len(found.others):,} other queries, whose rows have its words"] * bool(found.others)
+    kinds = ", ".join(f"{kind} {rows:,}" for kind, rows in sorted(forgotten.rows.items()) if rows)
+    text = f"rows {'would go' if dry_run else 'gone'}: {forgotten.rows.total():,}" + f" ({kinds})" * bool(kinds)
+    lines = [f"query_id {forgotten.query_id}", f"{text} in {forgotten.files:,} files"]
+    lines += [f"with it {len(forgotten.others):,} other queries, whose rows have its words"] * bool(forgotten.others)
     return Text("\n".join(lines))
 
 
-def holding_runs(found: Forgotten) -> list[str]:
+def holding_runs(forgotten: Forgotten) -> list[str]:
     """Returns lines about the runs that still hold a forgotten query."""
-    if found.runs is None:
+    if forgotten.runs is None:
         return ["which runs hold it is not known: give a config, or the store beside its runs"]
-    if not found.runs:
+    if not forgotten.runs:
         return ["no run holds it"]
-    lines = [f"runs that still hold it ({len(found.runs):,}); they are not edited, remove them:"]
-    more = [f"  and {len(found.runs) - _LISTED:,} more (--json has all)"] * (len(found.runs) > _LISTED)
-    return [*lines, *(f"  {plain(run)}" for run in found.runs[:_LISTED]), *more]
+    lines = [f"runs that still hold it ({len(forgotten.runs):,}); they are not edited, remove them:"]
+    more = [f"  and {len(forgotten.runs) - _LISTED:,} more (--json has all)"] * (len(forgotten.runs) > _LISTED)
+    return [*lines, *(f"  {plain(run)}" for run in forgotten.runs[:_LISTED]), *more]

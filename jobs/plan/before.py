@@ -46,9 +46,9 @@ def as_before(prepared: Prepared, left: int, done: Tally) -> dict[str, Any] | No
         for key, sums in components.items():
             parts[key.startswith(costs.START_UP)].setdefault(stage, {})[key] = sums
     work, sums = costs.stage_sums(parts[0]), costs.stage_sums(parts[1])
-    made = work.get("requests", 0) + work.get("searches", 0) + work.get("pairs", 0)
+    work_done = work.get("requests", 0) + work.get("searches", 0) + work.get("pairs", 0)
     if reused := work.get("reused", 0):
-        basis += f", which took {reused / (made + reused):.0%} of its work from the store"
+        basis += f", which took {reused / (work_done + reused):.0%} of its work from the store"
     scale, once = left / max(1, tally.counts["queries"]), 1 / len(tally.starts)  # workers start once more, whatever is left
     usd = around = None
     if (prices := prepared.prices) is not None:

@@ -64,15 +64,15 @@ def missing_of(
     prepared, parts = job.prepared, work_of(job.compiled.work)
     stored = StoredQueries(looked.store, kept_spaces(prepared.config, job.compiled.work))
     tokens, rates = Tokens(job.compiled.work, parts.values(), stored), _rates(prepared, paid)
-    found = []
+    missing = []
     for component, part in parts.items():
         number = looked.missing(component, part, None if paid is None else paid.made.get(component))
         if part.engine is None:
             quantities = {name: number.within_twice(each) for name, each in rates.get(component, {}).items()}
         else:
             quantities = tokens.quantities(number, part, looked.seen.requests[component]) or {}
-        found.append(_Missing(component, part, number, quantities))
-    kinds = {kind: of for kind in QUANTITIES if (of := [one for one in found if one.part.kind == kind])}
+        missing.append(_Missing(component, part, number, quantities))
+    kinds = {kind: of_kind for kind in QUANTITIES if (of_kind := [one for one in missing if one.part.kind == kind])}
     prices = prepared.prices
     untold = [kind for kind, of in kinds.items() if _sum_of("prompt_tokens", (one for one in of if one.part.engine)) is None]
     free = [] if prices is None else free_models(prepared.config, prices, prepared.rewriting.pool)
@@ -80,14 +80,14 @@ def missing_of(
         "kinds": {kind: _values(QUANTITIES[kind], of, looked, stored, prices) for kind, of in kinds.items()},
         "queries": looked.left,
         "looked": looked.looked("rewrite"),
-        "wall_seconds": _wall_seconds(found, pools),
-        "usd": None if prices is None else _usd(found, prices).values(),
+        "wall_seconds": _wall_seconds(missing, pools),
+        "usd": None if prices is None else _usd(missing, prices).values(),
         "unpriced": [*untold, *(f"tokens of {model} (no price)" for model in free)],
     } | ({} if paid is None else {"sample": {"folder": paid.folder, "queries": paid.queries, "usd": paid.usd}})
 
 
 def _values(
-    stage: str, found: Collection[_Missing], looked: Survey, stored: StoredQueries, prices: Prices | None
+    stage: str, missing: Collection[_Missing], looked: Survey, stored: StoredQueries, prices: Prices | None
 ) -> dict[str, Any]:
     ids, is_whole = looked.why_ids(stage)
     why = stored.why(_SPACES[stage], ids, looked.seen.prompts) if stage in _SPACES else Counter[str]()
@@ -95,30 +95,30 @@ def _values(
         why, is_whole = Counter({UNKEPT: looked.looked(stage)}), looked.looked(stage) == looked.left
     unseen, reason = looked.unseen
     notes = [f"not looked up: {reason}"] if COSTED.index(stage) >= unseen else []
-    notes += ["further rounds in the upper bound alone"] if any(one.part.in_rounds for one in found) else []
-    names = ("prompt_tokens", "completion_tokens") if any(one.part.engine for one in found) else ()
-    sums = {name: _sum_of(name, found) for name in (*names, "seconds")}
+    notes += ["further rounds in the upper bound alone"] if any(one.part.in_rounds for one in missing) else []
+    names = ("prompt_tokens", "completion_tokens") if any(one.part.engine for one in missing) else ()
+    sums = {name: _sum_of(name, missing) for name in (*names, "seconds")}
     return {
-        "number": total(one.number for one in found).values(),
-        "reused": round(sum(looked.stored(one.component) for one in found)),
+        "number": total(one.number for one in missing).values(),
+        "reused": round(sum(looked.stored(one.component) for one in missing)),
         "about": looked.looked(stage) < looked.left,
         "why": dict((+why).most_common()),
         "drawn": not is_whole,
         "note": "; ".join(notes),
-        "usd": None if prices is None else _usd(found, prices).values(),
+        "usd": None if prices is None else _usd(missing, prices).values(),
     } | {name: None if amount is None else amount.values() for name, amount in sums.items()}
 
 
-def _sum_of(quantity: str, found: Iterable[_Missing]) -> Amount | None:
+def _sum_of(quantity: str, missing: Iterable[_Missing]) -> Amount | None:
     """Returns the sum of a quantity; None: it is not known of some component of which there may be any."""
-    needed = [one for one in found if one.number.high]
+    needed = [one for one in missing if one.number.high]
     return total(one.quantities[quantity] for one in needed) if all(quantity in one.quantities for one in needed) else None
 
 
-def _usd(found: Iterable[_Missing], prices: Prices) -> Amount:
+def _usd(missing: Iterable[_Missing], prices: Prices) -> Amount:
     """Returns the price of tokens, by the tier that is asked for, of searches, and of work whose seconds are known."""
     ends: list[costs.Totals] = [{}, {}, {}]
-    for (stage, name), part, number, quantities in found:
+    for (stage, name), part, number, quantities in missing:
         for end, sums in enumerate(ends):
             known = {quantity: amount[end] for quantity, amount in quantities.items()}
             known |= {cost_quantity(part.kind): number[end]}
@@ -131,21 +131,21 @@ def _usd(found: Iterable[_Missing], prices: Prices) -> Amount:
 
 def _rates(prepared: Prepared, paid: PaidSample | None) -> dict[Component, dict[str, float]]:
     """Returns the seconds of a search and of a pair, by what was paid for, else by the newest finished run of the name."""
-    run, found = last_run(prepared) if paid is None else open_run(paid.folder), {}
+    run, rates = last_run(prepared) if paid is None else open_run(paid.folder), {}
     for stage, components in (run.spent if run else {}).items():
         for component, sums in components.items():
-            made = sums.get("searches", 0) + sums.get("pairs", 0)
-            if made and not component.startswith(costs.START_UP):
-                found[stage, component] = {one: sums.get(one, 0.0) / made for one in ("seconds", "device_seconds")}
-    return {(GATE_STAGE, one): of for (stage, one), of in found.items() if stage == "retrieve"} | found
+            count = sums.get("searches", 0) + sums.get("pairs", 0)
+            if count and not component.startswith(costs.START_UP):
+                rates[stage, component] = {one: sums.get(one, 0.0) / count for one in ("seconds", "device_seconds")}
+    return {(GATE_STAGE, one): of for (stage, one), of in rates.items() if stage == "retrieve"} | rates
 
 
-def _wall_seconds(found: Collection[_Missing], pools: Mapping[str, Pool]) -> float | None:
+def _wall_seconds(missing: Collection[_Missing], pools: Mapping[str, Pool]) -> float | None:
     """Returns the time on the wall of the pool that works longest; None: the time of some work is not known."""
-    if _sum_of("seconds", found) is None:
+    if _sum_of("seconds", missing) is None:
         return None
     seconds, workers = defaultdict[str, float](float), Counter[str]()
-    for (stage, _), _, _, quantities in found:
+    for (stage, _), _, _, quantities in missing:
         seconds[stage] += quantities.get("seconds", NOTHING).expected
     for name, pool in pools.items():
         workers[stage_of_pool(name)] += pool.workers

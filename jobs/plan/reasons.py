@@ -55,23 +55,23 @@ class StoredQueries:
         """Returns why queries miss something of a kind of space; of completions, requests of these `prompts`."""
         if not self._files.root:
             return Counter({NO_STORE: len(ids)} if ids else {})
-        found = self._reasons(self._files, kind, ids, prompts)
-        if (left := set(ids) - found.keys()) and (self._files.oldest or self._files.forgotten):
-            found |= dict.fromkeys(left & self._files.forgotten.keys(), FORGOTTEN)
+        reasons = self._reasons(self._files, kind, ids, prompts)
+        if (left := set(ids) - reasons.keys()) and (self._files.oldest or self._files.forgotten):
+            reasons |= dict.fromkeys(left & self._files.forgotten.keys(), FORGOTTEN)
             whole = replace(self._files, oldest=0, forgotten={})
-            for query_id, reason in self._reasons(whole, kind, left - found.keys(), prompts).items():
+            for query_id, reason in self._reasons(whole, kind, left - reasons.keys(), prompts).items():
                 # others would be missing, too, if they were young
-                found[query_id] = TOO_OLD if reason in _AS_ASKED else reason
-        return Counter(found.get(query_id, NEW) for query_id in ids)
+                reasons[query_id] = TOO_OLD if reason in _AS_ASKED else reason
+        return Counter(reasons.get(query_id, NEW) for query_id in ids)
 
     def _reasons(
         self, files: StoreFiles, kind: str, ids: Collection[str], prompts: Collection[tuple[str, str]]
     ) -> dict[str, str]:
         """Returns query_id -> why something is missing, of those of which the store has something that counts."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         names = {name for name, _ in prompts}
         for stored in (stored for stored in self.spaces if stored.space.kind == kind):
-            if not (left := sorted(set(ids) - found.keys())):
+            if not (left := sorted(set(ids) - reasons.keys())):
                 break
             is_own = stored.space in self._own
             schema = _REQUESTS if is_own and kind == "completions" else _IDS
@@ -80,11 +80,11 @@ class StoredQueries:
                 if is_own and kind == "completions":
                     same = (row["request"], row["prompt_hash"]) in prompts
                     reason = DECODING if same else PROMPT if row["request"] in names else REQUEST
-                    reason = max(found.get(row["query_id"], REQUEST), reason, key=_WORST_FIRST.index)
+                    reason = max(reasons.get(row["query_id"], REQUEST), reason, key=_WORST_FIRST.index)
                 elif is_own:
                     reason = TEXTS if kind == "lists" else DOCUMENTS
-                found[row["query_id"]] = reason
-        return found
+                reasons[row["query_id"]] = reason
+        return reasons
 
     def _other(self, space: Space) -> str:
         """Returns how a space that is not the job's differs from its own."""

@@ -52,8 +52,8 @@ def pay_for_sample(
     """
     config = prepared.config
     if config.store_folder is None:
-        words = "there is no store (store: null), so that what it pays for would be lost; name one, or leave --sample out"
-        raise ConfigError("argument", f"--sample {size}: {words}")
+        problem = "there is no store (store: null), so that what it pays for would be lost; name one, or leave --sample out"
+        raise ConfigError("argument", f"--sample {size}: {problem}")
     drawn = random.Random(SEED).sample(sorted(ids), min(size, len(ids)))
     if not drawn:
         return None
@@ -74,12 +74,12 @@ def pay_for_sample(
 
 
 def _rows(queries: PlannedQueries, ids: Collection[str]) -> pa.Table:
-    wanted, found = pa.array(sorted(ids), pa.string()), list[pa.Table]()
+    wanted, tables = pa.array(sorted(ids), pa.string()), list[pa.Table]()
     for shard in queries.shards:
         with queries.storage.open(shard.key) as file:
             table = pq.ParquetFile(file).read_row_group(shard.row_group)
-        found.append(table.filter(pc.is_in(table.column("query_id"), wanted)))
-    return pa.concat_tables(found)
+        tables.append(table.filter(pc.is_in(table.column("query_id"), wanted)))
+    return pa.concat_tables(tables)
 
 
 def _log(prepared: Prepared, rows: pa.Table) -> bytes:
@@ -97,14 +97,14 @@ def _log(prepared: Prepared, rows: pa.Table) -> bytes:
 
 def _paid(folder: RunFolder, prepared: Prepared) -> PaidSample:
     query_ids = dict[str, None]()
-    made: dict[Component, Counter[str]] = defaultdict(Counter)
+    paid: dict[Component, Counter[str]] = defaultdict(Counter)
     for file in (file for manifest in folder.manifests for file in manifest.files.get("costs", ())):
         with folder.storage.open(file.key) as source:
             rows = pq.read_table(source).to_pylist()
         for row in (row for row in rows if row["query_id"] is not None):
             component, number = component_of(row)
             query_ids[row["query_id"]] = None
-            made[component][row["query_id"]] += number
+            paid[component][row["query_id"]] += number
     usd = None if prepared.prices is None else prepared.prices.usd(folder.spent)
-    values = {component: [float(of[query_id]) for query_id in query_ids] for component, of in made.items()}
+    values = {component: [float(of[query_id]) for query_id in query_ids] for component, of in paid.items()}
     return PaidSample(folder.storage.root, len(query_ids), usd, values)

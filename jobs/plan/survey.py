@@ -205,9 +205,9 @@ def _counted(ids: Sequence[str], known: Mapping[str, int], followed: Collection[
         query_ids = table.column("query_id").take(pa.array(rows)).to_pylist()
         costs = pa.Table.from_struct_array(entries).select(COUNTED).to_pylist()
         for query_id, cost in zip(query_ids, costs, strict=True):
-            component, made = component_of(cost)
-            missing[component][query_id] += made
-            every[component][query_id] += made + cost["reused"]
+            component, count = component_of(cost)
+            missing[component][query_id] += count
+            every[component][query_id] += count + cost["reused"]
     arrays = (
         {key: np.array([of[one] for one in ids], dtype=float) for key, of in counts.items()} for counts in (missing, every)
     )

@@ -60,25 +60,25 @@ class Tokens:
         if prompts is None:
             return None
         lengths = [row["completion_tokens"] for row in rows]
-        found = {"prompt_tokens": prompts, "completion_tokens": of_number(lengths, number, max([_longest(part), *lengths]))}
+        amounts = {"prompt_tokens": prompts, "completion_tokens": of_number(lengths, number, max([_longest(part), *lengths]))}
         if rows:
             cached = sum(row["cached_tokens"] or 0 for row in rows) / sum(row["prompt_tokens"] for row in rows)
             # what a cache has is cheap: the least is with all of it, the most without
-            found["cached_tokens"] = Amount(prompts.low, prompts.expected * cached, 0) if cached else NOTHING
+            amounts["cached_tokens"] = Amount(prompts.low, prompts.expected * cached, 0) if cached else NOTHING
             for key in ("seconds", "device_seconds"):
-                found[key] = number.within_twice(fmean(row[key] or 0.0 for row in rows))
-        return found
+                amounts[key] = number.within_twice(fmean(row[key] or 0.0 for row in rows))
+        return amounts
 
     def _answers(self, part: WorkPart) -> list[dict[str, Any]]:
         """Returns stored answers to requests of a name, of some files of an engine's space, that have tokens."""
         assert part.engine is not None
         name = part.task.step.name if isinstance(part.task, LlmTask) else part.task.name if part.task else ""
-        space, found = Space("completions", part.engine.space), list[dict[str, Any]]()
+        space, answers = Space("completions", part.engine.space), list[dict[str, Any]]()
         for file in (file for stored in self._stored.spaces if stored.space == space for file in stored.read):
-            if len(found) < STORED_ANSWERS:
+            if len(answers) < STORED_ANSWERS:
                 rows = self._stored.of_file(space, file, _ROWS).to_pylist()
-                found += [row for row in rows if row["request"] == name and row["prompt_tokens"]]
-        return found[:STORED_ANSWERS]
+                answers += [row for row in rows if row["request"] == name and row["prompt_tokens"]]
+        return answers[:STORED_ANSWERS]
 
     def _prompts(
         self, number: Amount, part: WorkPart, some: Sequence[Request], rows: Sequence[Any], counter: TokenCounter
@@ -96,10 +96,10 @@ class Tokens:
             counted, apart = [counter.count(request.prompt) + fmean(added) for request in some], max(added) - min(added)
         known = min(len(counted), int(number.low))
         others = Amount(*(max(0.0, end - known) for end in number))
-        found = exactly(sum(counted[:known])).plus(of_number(counted, others, 2 * max(counted)))
+        amount = exactly(sum(counted[:known])).plus(of_number(counted, others, 2 * max(counted)))
         if not rows:  # another tokenizer may be the model's
-            return Amount(found.low / 2, found.expected, 2 * found.high + UNKNOWN_OVERHEAD * number.high)
-        return Amount(max(0.0, found.low - apart * number.low), found.expected, found.high + apart * number.high)
+            return Amount(amount.low / 2, amount.expected, 2 * amount.high + UNKNOWN_OVERHEAD * number.high)
+        return Amount(max(0.0, amount.low - apart * number.low), amount.expected, amount.high + apart * number.high)
 
     def _longest_prompt(self, part: WorkPart, counter: TokenCounter) -> float | None:
         """Returns the tokens of a prompt that may be as long as settings allow; None: how long documents are is not known."""

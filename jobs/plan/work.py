@@ -99,7 +99,7 @@ def work_of(work: SharedWork) -> Work:
 
 def _searches(work: SharedWork) -> Counter[str]:
     """Returns the distinct searches of a query at most, by key of the retriever, before further rounds."""
-    found: set[tuple[Any, ...]] = set()
+    searches: set[tuple[Any, ...]] = set()
     for number, search in enumerate(work.searches):
         reading, used = work.readings[search.reading], work.strategies(number)
         texts: list[tuple[Any, ...]] = [(ORIGINAL, 0)]
@@ -107,10 +107,10 @@ def _searches(work: SharedWork) -> Counter[str]:
         for name, key in search.retrievers.items():
             routed = [text for text in texts if name in search.route(text[0])]
             if name in search.together and routed:
-                found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
+                searches.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
                 routed = [text for text in routed if text[0] == ORIGINAL]  # where its texts as one have no hit
-            found |= {(key, *text) for text in routed}
-    return Counter(key for key, *_ in found)
+            searches |= {(key, *text) for text in routed}
+    return Counter(key for key, *_ in searches)
 
 
 def _alone(work: SharedWork, answer: Answer) -> SharedWork:

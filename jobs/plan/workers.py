@@ -114,13 +114,16 @@ class StoredAnswers(Engines):
                 seen.prompts.add((request.name, request.prompt_hash))
                 yield key, CompletionRecord(Completion(None, None, "", error_reason=NOT_STORED), request.prompt)
 
-    def cost(self, request: Request, one: CompletionRecord) -> dict[str, Any]:
+    def cost(self, request: Request, record: CompletionRecord) -> dict[str, Any]:
         """Returns an entry with what a run would count: a request, or an answer that is there."""
-        if one.completion.error_reason == NOT_STORED and len(some := self._seen.requests[self.stage, request.name]) < PROMPTS:
+        if (
+            record.completion.error_reason == NOT_STORED
+            and len(some := self._seen.requests[self.stage, request.name]) < PROMPTS
+        ):
             some.append(request)
         is_open = request.query_id in self._seen.typeless and not request.name.startswith(REQUEST_NAME)
-        made = 0 if one.start or is_open else one.completion.attempts  # another type may have other strategies
-        return entry(self.stage, request.name, requests=made, reused=int(one.start != 0))
+        attempts = 0 if record.start or is_open else record.completion.attempts  # another type may have other strategies
+        return entry(self.stage, request.name, requests=attempts, reused=int(record.start != 0))
 
     def lost(self, request: Request, requests: int) -> dict[str, Any]:
         """Returns an entry without any costs."""
@@ -166,10 +169,10 @@ class _Looking:
 
 
 class _LookingForLists(_Looking):
-    def opened(self, one: OpenedBy, device: str) -> Retriever:
-        is_lexical = all(index.is_lexical for index in one.settings.indexed(one.name).values())
-        if is_lexical and is_here(one.name, one.settings):
-            return opened_retriever(one, device)
+    def opened(self, plan: OpenedBy, device: str) -> Retriever:
+        is_lexical = all(index.is_lexical for index in plan.settings.indexed(plan.name).values())
+        if is_lexical and is_here(plan.name, plan.settings):
+            return opened_retriever(plan, device)
         return _NotSearched(self._seen.missing)
 
 
@@ -177,10 +180,10 @@ class _LookingGate(_LookingForLists, Gating):
     """The gate; queries whose list is missing are unknown."""
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        found = super().__call__(table)
+        gated = super().__call__(table)
         query_ids, queries = (table.column(name).to_pylist() for name in ("query_id", "query"))
         self._seen.note(zip(query_ids, map(SearchText, queries), strict=True))
-        return found
+        return gated
 
 
 class _LookingRetrieve(_LookingForLists, Retrieve):
@@ -191,35 +194,35 @@ class _LookingRetrieve(_LookingForLists, Retrieve):
 
     def __call__(self, table: pa.Table) -> pa.Table:
         self._query_ids, self._asked = table.column("query_id").to_pylist(), []
-        found = super().__call__(table)
+        retrieved = super().__call__(table)
         self._seen.note(self._asked)
-        return found
+        return retrieved
 
     def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
-        unanswered, found = self._seen.unanswered, super()._routed(search, texts)
+        unanswered, routed = self._seen.unanswered, super()._routed(search, texts)
         for name in search.together:
-            found[name] = [text for text in found[name] if self._query_ids[text.row] not in unanswered]
-        asked = [*texts, *(text for of_name in found.values() for text in of_name)]
+            routed[name] = [text for text in routed[name] if self._query_ids[text.row] not in unanswered]
+        asked = [*texts, *(text for of_name in routed.values() for text in of_name)]
         self._asked += [(self._query_ids[text.row], text.search) for text in asked]
-        return found
+        return routed
 
     def _indexed_texts(self, key: str) -> Texts:
-        one = self._work.retrievers[key]
-        read = super()._indexed_texts(key) if is_here(one.name, one.settings) else lambda doc_ids: [""] * len(doc_ids)
+        plan = self._work.retrievers[key]
+        read = super()._indexed_texts(key) if is_here(plan.name, plan.settings) else lambda doc_ids: [""] * len(doc_ids)
 
         def texts(doc_ids: Sequence[str]) -> list[str]:  # a hit that stands for a list which is missing has none
             known = [doc_id for doc_id in doc_ids if doc_id]
-            found = dict(zip(known, read(known), strict=True))
-            return [found.get(doc_id, "") for doc_id in doc_ids]
+            by_doc_id = dict(zip(known, read(known), strict=True))
+            return [by_doc_id.get(doc_id, "") for doc_id in doc_ids]
 
         return texts
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
-        found = super()._vectors(query_ids, texts)
-        for vectors in found.values():
+        by_key = super()._vectors(query_ids, texts)
+        for vectors in by_key.values():
             size = max((len(vector) for vector in vectors.values()), default=1)
             vectors.update({text: np.zeros(size, np.float32) for text, vector in vectors.items() if len(vector) != size})
-        return found
+        return by_key
 
 
 class _NotScored(_NotOpened):
@@ -230,15 +233,15 @@ class _NotScored(_NotOpened):
 class _LookingScore(_Looking, Score):
     """The scoring stage; queries with a pair that is missing are unknown."""
 
-    def opened(self, one: ScoredBy, device: str) -> Reranker:
+    def opened(self, reranker: ScoredBy, device: str) -> Reranker:
         return _NotScored()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        found = super().__call__(table)
-        rows, entries = unnested(found, "costs")
+        scored = super().__call__(table)
+        rows, entries = unnested(scored, "costs")
         missing = np.unique(rows[pc.greater(entries.field("pairs"), 0).to_numpy(zero_copy_only=False)])
-        self._seen.unknown.update(found.column("query_id").take(pa.array(missing)).to_pylist())
-        return found
+        self._seen.unknown.update(scored.column("query_id").take(pa.array(missing)).to_pylist())
+        return scored
 
 
 LOOKING: dict[Any, Any] = {Gating: _LookingGate, Retrieve: _LookingRetrieve, Score: _LookingScore}

@@ -62,13 +62,13 @@ class DriverCosts:
         with self._lock:
             now = self._clock()
             if self._count is not None and now - self._counted_at >= COUNT_SECONDS:
-                found = self._nodes
+                nodes = self._nodes
                 with contextlib.suppress(Exception):  # Ray's head does not answer: the next count has it
-                    found = dict(self._count())
-                for kind in self._nodes.keys() | found.keys():
-                    mean = (self._nodes.get(kind, 0) + found.get(kind, 0)) / 2
+                    nodes = dict(self._count())
+                for kind in self._nodes.keys() | nodes.keys():
+                    mean = (self._nodes.get(kind, 0) + nodes.get(kind, 0)) / 2
                     self._node_seconds[kind] = self._node_seconds.get(kind, 0.0) + (now - self._counted_at) * mean
-                self._nodes, self._counted_at = found, now
+                self._nodes, self._counted_at = nodes, now
             since = now - self._counted_at
             kinds = self._nodes.keys() | self._node_seconds.keys()
             return {kind: self._node_seconds.get(kind, 0.0) + since * self._nodes.get(kind, 0) for kind in sorted(kinds)}

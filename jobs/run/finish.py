@@ -91,14 +91,14 @@ def ablation_balances(
 ) -> list[Balance]:
     """Returns the counts that must be equal: of the log, and that every arm answered every query."""
     rows, queries = _rows(tables), plan.counts["queries"]
-    found = [
+    balances = [
         *_common_balances(plan, counts, rows),
         ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
     ]
     for arm, own in by_arm(counts, arms).items():
         answered = own["queries_with_results"] + own["no_hits"]
-        found.append((f"arm {arm!r}: queries", queries, "those with results + without hits", answered))
-    return found
+        balances.append((f"arm {arm!r}: queries", queries, "those with results + without hits", answered))
+    return balances
 
 
 def _rows(tables: Mapping[str, list[File]]) -> dict[str, int]:

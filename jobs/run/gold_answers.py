@@ -30,7 +30,7 @@ def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -
     }[settings.key]  # fmt: skip
     # a text is a query on its own: after earlier turns the same words are another one
     with_context = settings.key == "query" and prepared.config.log.context_column is not None
-    found: dict[str, list[str]] = {}
+    gold: dict[str, list[str]] = {}
     with open_duckdb() as connection:
         connection.register("answered", pa.table({"answered": pa.array(list(answers), pa.string())}))
         rows = connection.execute(
@@ -39,6 +39,6 @@ def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -
             [[queries.storage.url(file.key) for file in queries.tables[table]]],
         ).fetchall()
     for key, query_id in rows:
-        mine = found.setdefault(query_id, [])
+        mine = gold.setdefault(query_id, [])
         mine += [one for one in answers[key] if one not in mine]
-    return found
+    return gold

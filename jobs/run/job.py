@@ -119,8 +119,8 @@ class Job:
             RewriterError: An engine would rewrite no query.
         """
         local = self.prepared.config.cluster.joined is None
-        for one in distinct(one for of in self.engines.values() for one in of).values():
-            engine.check(one, local)
+        for opened in distinct(one for of in self.engines.values() for one in of).values():
+            engine.check(opened, local)
 
     def check(self, pools: Mapping[str, Pool]) -> None:
         """Checks that the sized pools can do the work."""

@@ -82,13 +82,13 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     return None
 
 
-def too_many(failed: int, of: int, rate: float, *, whole: bool) -> bool:
+def too_many(failed: int, queries: int, rate: float, *, whole: bool) -> bool:
     """Returns whether failed queries exceed limits.error_rate; fewer than ten do so at the end alone, if they are half of all.
 
     A rate of 0 allows none.
     """
-    enough = failed >= FEWEST_FAILED or not rate or (whole and 2 * failed >= of)
-    return enough and failed > rate * of
+    enough = failed >= FEWEST_FAILED or not rate or (whole and 2 * failed >= queries)
+    return enough and failed > rate * queries
 
 
 class Stall:

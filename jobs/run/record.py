@@ -54,9 +54,9 @@ class Record:
         """States of indexes that may change in place, at the begin and at the end of this start."""
         self.before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
         """The earlier starts."""
-        for one in self.before:
-            if one["status"] == "running":
-                one["status"] = "killed"
+        for start in self.before:
+            if start["status"] == "running":
+                start["status"] = "killed"
         self._warned = len(noted_changes(self.before))
         self.put("running", None, Tally())
 
@@ -72,8 +72,8 @@ class Record:
     def warn_of_changes(self) -> None:
         """Warns of indexes that another program has written to, each change once."""
         known = noted_changes([*self.before, {"start": self._number, "index_states": self.states}])
-        for words in known[self._warned :]:
-            event("warning", words, logging.WARNING)
+        for warning in known[self._warned :]:
+            event("warning", warning, logging.WARNING)
         self._warned = len(known)
 
     def note_states(self) -> None:
@@ -105,10 +105,12 @@ class Record:
         for part in (tally.spent, driver_spent(starts)):
             costs.add_totals(every, part)
         times = node_time(starts, tally.by_start) if plan else None
-        for one in times or () if status == "finished" else ():
-            if one["over"] > max(1.0, _MOST_OVER * one["worker_seconds"]):
-                words = f"start {one['start']}: its stages were busy {one['over']:.0f} s longer than their workers were there"
-                event("warning", f"{words}; its bill is not right", logging.WARNING)
+        for entry in times or () if status == "finished" else ():
+            if entry["over"] > max(1.0, _MOST_OVER * entry["worker_seconds"]):
+                warning = (
+                    f"start {entry['start']}: its stages were busy {entry['over']:.0f} s longer than their workers were there"
+                )
+                event("warning", f"{warning}; its bill is not right", logging.WARNING)
         store = prepared.config.own_store  # by its whole path: who reads the record may be in another folder
         absolute = {} if store is None else {"store": open_storage(store).root}
         body = {

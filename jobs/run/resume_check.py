@@ -34,15 +34,15 @@ def check_indexes_unchanged(prepared: Prepared) -> None:
             raise ClusterError("run-changed", f"{where}; {remedy}")
 
 
-def _differences(before: Any, now: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+def _differences(before: Any, now: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     """Yields key, earlier and present value of what differs in two identities."""
     if isinstance(before, list) and isinstance(now, list):
         before, now = ({str(number): value for number, value in enumerate(values)} for values in (before, now))
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
-            yield from _differences(before.get(key), now.get(key), (*place, key))
+            yield from _differences(before.get(key), now.get(key), (*path, key))
     elif before != now:
-        yield place, before, now
+        yield path, before, now
 
 
 def _is_commit(*values: Any) -> bool:

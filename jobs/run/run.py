@@ -146,13 +146,13 @@ def run(
 def log_commit(manifest: Manifest, committed: int, planned: int) -> None:
     """Logs a commit, and a line for each stage and reason for which queries of the shard failed; never their texts."""
     shard, start, rows = manifest.shard, manifest.start, manifest.counts.get("queries", 0)
-    words = f"shard {shard} is committed, {committed} of {planned}"
-    event("commit", words, shard=shard, start=start, queries=rows, committed=committed)
+    message = f"shard {shard} is committed, {committed} of {planned}"
+    event("commit", message, shard=shard, start=start, queries=rows, committed=committed)
     for key, ids in manifest.failed.items():
         stage, _, reason = key.partition("/")
         failed = manifest.counts.get(ErrorQueries(stage, reason).key, len(ids))
-        words = f"shard {shard}: {queries(failed)} failed in {stage}: {reason}"
-        event("failures", words, shard=shard, start=start, stage=stage, reason=reason, queries=failed, query_ids=ids)
+        message = f"shard {shard}: {queries(failed)} failed in {stage}: {reason}"
+        event("failures", message, shard=shard, start=start, stage=stage, reason=reason, queries=failed, query_ids=ids)
 
 
 @dataclass
@@ -265,8 +265,8 @@ class Driver:
                 event("limit", str(stop), logging.WARNING)
                 self.progress.phase("stopping")
             if not closing and self.signals.received is not None:
-                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(tracker)}"
-                event("interrupt", words, logging.WARNING, signal=self.signals.received)
+                message = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(tracker)}"
+                event("interrupt", message, logging.WARNING, signal=self.signals.received)
             if closing := stop is not None or self.signals.received is not None:
                 tracker.close()
                 self.progress.state.stopping = self._in_flight(tracker)
@@ -278,8 +278,8 @@ class Driver:
                 tracker.spent_elsewhere(self.spending.elsewhere(self.watch.spent))
             self.outages.update("workers", self.watch.snapshot.outages)
             for stage, shard, attempt in self.watch.snapshot.retries[retries:]:
-                words = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"
-                event("retry", words, logging.WARNING, stage=stage, shard=shard, attempt=attempt)
+                message = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"
+                event("retry", message, logging.WARNING, stage=stage, shard=shard, attempt=attempt)
             retries = len(self.watch.snapshot.retries)
             self._check_lease()
             stall.check()
@@ -308,12 +308,12 @@ class Driver:
     def _check_lease(self) -> None:
         if not self.lease.lost():
             return
-        words = (
+        problem = (
             f"may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; go on with: {self.resume_command}"
         )
         if self.lease.taken_over():
-            words = "has taken this run over; leave it to that one"
-        raise Stopped("run-held", f"{self.prepared.storage.root}: another driver {words}", graceful=False)
+            problem = "has taken this run over; leave it to that one"
+        raise Stopped("run-held", f"{self.prepared.storage.root}: another driver {problem}", graceful=False)
 
     def _check_complete(self, stop: Stopped | None, halted: bool) -> None:
         """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""
@@ -332,8 +332,8 @@ class Driver:
             raise stop
         if committed < planned:
             left = planned - committed
-            words = f"{left} of {planned} shards came to no end; go on with: {self.resume_command}"
-            raise Stopped("stopped-failure", words, graceful=False)
+            problem = f"{left} of {planned} shards came to no end; go on with: {self.resume_command}"
+            raise Stopped("stopped-failure", problem, graceful=False)
 
     def _limit(self, *, halted: bool = False) -> Stopped | None:
         watch, total = self.watch, max(1, self.plan.counts["queries"])

@@ -59,12 +59,12 @@ class Bill:
     @cached_property
     def _seconds(self) -> dict[Share, float]:
         """Returns the seconds of `spent` by stage: attributed, and start-up."""
-        found: dict[Share, float] = {}
+        seconds: dict[Share, float] = {}
         for stage, components in self.spent.items():
             for key, sums in components.items():
                 share = stage, _time(key)
-                found[share] = found.get(share, 0.0) + _worked(stage, sums)
-        return found
+                seconds[share] = seconds.get(share, 0.0) + _worked(stage, sums)
+        return seconds
 
 
 def bill(prices: Prices, starts: Sequence[Start], times: Sequence[Mapping[str, Any]], spent: Totals) -> Bill:
@@ -93,8 +93,8 @@ def _shared(prices: Prices, start: Start, stages: Mapping[str, Mapping[str, floa
         own = {share: one for share, one in seconds.items() if len(money) == 1 or (share[0] in accelerated) == (kind == "gpu")}
         mine = own if sum(own.values()) else seconds
         whole = sum(mine.values())
-        for share, one in mine.items() if whole else [((DRIVER, "idle"), 1.0)]:
-            result[share] = result.get(share, 0.0) + usd * one / (whole or 1.0)
+        for share, share_of in mine.items() if whole else [((DRIVER, "idle"), 1.0)]:
+            result[share] = result.get(share, 0.0) + usd * share_of / (whole or 1.0)
     return result
 
 

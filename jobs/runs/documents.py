@@ -104,10 +104,10 @@ class RunDocuments:
 
     def __call__(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Returns doc_id -> text; raises RetrieverError where no index has such a document."""
-        found = _pages(self._run, doc_ids, addresses=False)
-        others = [doc_id for doc_id in doc_ids if doc_id not in found]
+        of_pages = _pages(self._run, doc_ids, addresses=False)
+        others = [doc_id for doc_id in doc_ids if doc_id not in of_pages]
         texts = self._documents.texts(others) if others else []
-        return found | dict(zip(others, texts, strict=True))
+        return of_pages | dict(zip(others, texts, strict=True))
 
     def places(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Returns doc_id -> source and page, "" without, of documents that an index has; raises as `__call__`."""
@@ -119,5 +119,5 @@ def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str,
     if not called or "web" not in run.tables:
         return {}
     with database() as connection:
-        found = pages(connection, run, "doc_id", called)
-    return {one.doc_id: (f"{one.url} " if addresses else "") + one.text for one in found}
+        rows = pages(connection, run, "doc_id", called)
+    return {one.doc_id: (f"{one.url} " if addresses else "") + one.text for one in rows}

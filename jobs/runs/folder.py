@@ -97,8 +97,8 @@ class RunFolder:
     @property
     def rewriter(self) -> dict[str, Any]:
         """Returns the identity of what made the requests and read the answers; empty in a run without rewrites."""
-        found: dict[str, Any] = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
-        return found
+        rewriter: dict[str, Any] = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+        return rewriter
 
     @property
     def strategies(self) -> list[dict[str, Any]]:
@@ -120,12 +120,12 @@ class RunFolder:
     def spans(self) -> list[dict[str, Any]]:
         """Returns the rows of `queries/` of each planned shard: `shard`, `filename`, `first`, and `next` after the last."""
         begins: dict[str, int] = {}  # every row group of a planned file is a shard
-        found = []
+        spans = []
         for shard in sorted(self.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
             first = begins.get(shard.key, 0)
             begins[shard.key] = end = first + shard.rows
-            found.append({"shard": shard.number, "filename": self.storage.url(shard.key), "first": first, "next": end})
-        return found
+            spans.append({"shard": shard.number, "filename": self.storage.url(shard.key), "first": first, "next": end})
+        return spans
 
     @cached_property
     def pending(self) -> list[dict[str, Any]]:
@@ -178,8 +178,8 @@ class RunFolder:
         """Returns 'finished', or the status and the number of committed shards."""
         if self.finished:
             return "finished"
-        words = f"{len(self.manifests):,} of {len(self.plan.shards):,} shards are committed"
-        return f"{self.record['status']}: {words}{covered_words(self.plan, self.counts)}"
+        progress = f"{len(self.manifests):,} of {len(self.plan.shards):,} shards are committed"
+        return f"{self.record['status']}: {progress}{covered_words(self.plan, self.counts)}"
 
 
 def open_run(path: str) -> RunFolder:

@@ -57,8 +57,8 @@ def prepare_retry(prepared: Prepared, reason: str) -> Prepared:
     if noted is None:
         noted = _marked(open_run(parent.storage.root), reason, config.store_folder)
     elif reason != ALL and [reason] != list(noted["reasons"]):
-        words = f"is not finished, and is one of {', '.join(noted['reasons'])}; finish it with that reason first"
-        raise ConfigError("argument", f"--retry {reason}: {retry.storage.root} {words}")
+        problem = f"is not finished, and is one of {', '.join(noted['reasons'])}; finish it with that reason first"
+        raise ConfigError("argument", f"--retry {reason}: {retry.storage.root} {problem}")
     return replace(retry, notes={**prepared.notes, RETRY: noted})
 
 
@@ -80,8 +80,10 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     known = by_reason(run.counts, notes=True)
     wanted = [one for one in known if one == reason or (reason == ALL and one not in NOTES)]
     if not wanted:
-        found = nearest(reason, [f"{one} ({number:,})" for one, number in known.items()])
-        raise ConfigError("argument", f"--retry {reason}: no query of {where} has it{found}; give a reason of its errors/")
+        nearest_reason = nearest(reason, [f"{one} ({number:,})" for one, number in known.items()])
+        raise ConfigError(
+            "argument", f"--retry {reason}: no query of {where} has it{nearest_reason}; give a reason of its errors/"
+        )
     with database() as connection:
         rows = connection.execute(_OF_REASONS, {"files": files, "reasons": wanted}).fetchall()
     query_ids = [query_id for (query_id,) in rows]

@@ -26,11 +26,11 @@ class GateSaving(NamedTuple):
         """Returns it in words."""
         queries = self.sure + self.unsure
         share = f" ({percent(self.sure / queries)})" if queries else ""
-        words = f"{count(self.sure)} of {count(queries)} queries{share} not rewritten"
+        text = f"{count(self.sure)} of {count(queries)} queries{share} not rewritten"
         if self.requests:
             usd = "" if self.usd is None else f" and {money(self.usd)}"
-            words += f", which saves about {count(self.requests)} requests{usd}"
-        return words
+            text += f", which saves about {count(self.requests)} requests{usd}"
+        return text
 
 
 def gate_saving(counts: Mapping[str, int], requests: float, usd: float | None) -> GateSaving | None:
@@ -50,12 +50,12 @@ def saving_of_run(run: RunFolder, prices: Prices | None) -> GateSaving | None:
     """Returns what the gate of a run has saved; None without a gate."""
     parts = {key: sums for key, sums in run.spent.get("rewrite", {}).items() if not key.startswith(START_UP)}
     sums = stage_sums({"rewrite": parts})
-    made, reused = sums.get("requests", 0), sums.get("reused", 0)
+    new, reused = sums.get("requests", 0), sums.get("reused", 0)
     usd = None
-    if prices is not None and made:
+    if prices is not None and new:
         billed = run.bill(prices)
-        usd = sum(billed.of("rewrite", key, one) for key, one in parts.items()) * (made + reused) / made
-    return gate_saving(run.counts, made + reused, usd)
+        usd = sum(billed.of("rewrite", key, one) for key, one in parts.items()) * (new + reused) / new
+    return gate_saving(run.counts, new + reused, usd)
 
 
 class Saving(NamedTuple):

@@ -26,25 +26,25 @@ def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
     That is its wall time by its last heartbeat (one killed before its second counts until that), and `progress.json` of this
     start.
     """
-    found = []
-    for one in record.get("starts", []):
-        known = dict(one)
-        if one.get("status") == "running":
+    starts = []
+    for start in record.get("starts", []):
+        known = dict(start)
+        if start.get("status") == "running":
             last = json.loads(storage.get(PROGRESS) or b"{}")
-            beats, number = lease_durations(storage), one["start"]
-            wall = beats[number - 1] if number <= len(beats) else float(one["wall_seconds"])
+            beats, number = lease_durations(storage), start["start"]
+            wall = beats[number - 1] if number <= len(beats) else float(start["wall_seconds"])
             known["wall_seconds"] = max(HEARTBEAT_SECONDS, wall)
             known |= {key: last[key] for key in _LAST if key in last and last.get("start") == number}
-        found.append(known)
-    return found
+        starts.append(known)
+    return starts
 
 
 def waited_seconds(starts: Iterable[Start]) -> float:
     """Returns the seconds in which starts waited for a service that was away; those of several services count once."""
     total = 0.0
-    for one in starts:
+    for start in starts:
         until = 0.0
-        for began, end in sorted((away["began"], away["began"] + away["seconds"]) for away in one.get("outages", ())):
+        for began, end in sorted((away["began"], away["began"] + away["seconds"]) for away in start.get("outages", ())):
             total += max(0.0, end - max(began, until))
             until = max(until, end)
     return total
@@ -53,8 +53,8 @@ def waited_seconds(starts: Iterable[Start]) -> float:
 def driver_spent(starts: Iterable[Start]) -> Totals:
     """Returns what the drivers of starts have spent."""
     sums: Totals = {}
-    for one in starts:
-        add_totals(sums, one.get("spent", {}))
+    for start in starts:
+        add_totals(sums, start.get("spent", {}))
     return sums
 
 
@@ -73,10 +73,10 @@ def node_time(starts: Sequence[Start], by_start: SecondsByStart) -> list[dict[st
 def _reconciled(start: Start, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     there: dict[str, float] = {}
     fixed: dict[str, bool] = {}
-    for pool, of in start["pools"].items():
+    for pool, pool_times in start["pools"].items():
         stage = stage_of_pool(pool)
-        fixed[stage] = fixed.get(stage, True) and of.get("most") is None
-        there[stage] = there.get(stage, 0.0) + of["workers"] * start["wall_seconds"]
+        fixed[stage] = fixed.get(stage, True) and pool_times.get("most") is None
+        there[stage] = there.get(stage, 0.0) + pool_times["workers"] * start["wall_seconds"]
     attributed = {stage: sums["attributed"] for stage, sums in spent.items()}
     for stage, components in start.get("spent", {}).items():  # dedup on other machines
         attributed[stage] = attributed.get(stage, 0.0) + sum(sums.get("seconds", 0.0) for sums in components.values())

@@ -30,16 +30,16 @@ from rewriters.reasons import FELL_BACK
 def by_reason(counts: Mapping[str, int], *, notes: bool = False) -> dict[str, int]:
     """Returns reason -> the queries with such a failure, each once a stage, the most first; `notes`: with notes, too."""
     reasons: Counter[str] = Counter()
-    for of, n in counts_of(counts, ErrorQueries):
-        if notes or of.reason not in NOTES:
-            reasons[of.reason] += n
+    for errors, n in counts_of(counts, ErrorQueries):
+        if notes or errors.reason not in NOTES:
+            reasons[errors.reason] += n
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
 def fallbacks(counts: Mapping[str, int]) -> dict[str, int]:
     """Returns strategy -> the number of queries for which the original stands in for an answer that cannot be used."""
-    found = counts_of(counts, ErrorCount)
-    return dict(sorted((of.component, n) for of, n in found if of.stage == "rewrite" and of.reason == FELL_BACK))
+    errors = counts_of(counts, ErrorCount)
+    return dict(sorted((of.component, n) for of, n in errors if of.stage == "rewrite" and of.reason == FELL_BACK))
 
 
 def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
@@ -115,12 +115,12 @@ class Selected:
 
 def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, Selected]:
     """Returns query type -> what was selected, the most frequent type first; empty for a run without selection."""
-    found: dict[str, Selected] = {}
-    for of, n in counts_of(counts, StrategiesOfQueries):
-        found.setdefault(of.query_type, Selected()).numbers[of.number] += n
-    for query_type, one in found.items():
-        one.strategies.update({name: counts.get(SelectedQueries(query_type, name).key, 0) for name in strategies})
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1].queries, pair[0])))
+    by_type: dict[str, Selected] = {}
+    for counted, n in counts_of(counts, StrategiesOfQueries):
+        by_type.setdefault(counted.query_type, Selected()).numbers[counted.number] += n
+    for query_type, selected in by_type.items():
+        selected.strategies.update({name: counts.get(SelectedQueries(query_type, name).key, 0) for name in strategies})
+    return dict(sorted(by_type.items(), key=lambda pair: (-pair[1].queries, pair[0])))
 
 
 class Need(NamedTuple):

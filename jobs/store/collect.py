@@ -42,39 +42,43 @@ def collect(
     Whole days of `unused` count: a job notes the day. `oldest` is in milliseconds since the epoch, 0: rows of any age count.
     Raises HeldError if another process maintains the store.
     """
-    last_day, found = day(now() - unused), list[Collected]()
+    last_day, collected = day(now() - unused), list[Collected]()
     with maintaining(storage, dry_run=dry_run) as check:
         spaces = stored_spaces(storage)
         unknown = abouts(storage, [one.space for one in spaces if not one.used])
-        for one in spaces:
+        for stored in spaces:
             check()
-            used = one.used[-1] if one.used else unknown[one.space].get("made")  # else when it was begun
-            why, names, rows = _due(storage, one, used, last_day, oldest)
-            if why and not dry_run and not _remove(storage, one, why, names, last_day):
+            used = stored.used[-1] if stored.used else unknown[stored.space].get("made")  # else when it was begun
+            why, names, rows = _due(storage, stored, used, last_day, oldest)
+            if why and not dry_run and not _remove(storage, stored, why, names, last_day):
                 continue
             if not dry_run and why != UNUSED:
-                remove_replaced(storage, one, milliseconds(now() - GRACE_SECONDS))
-                storage.delete(*(f"{USED}/{one.space.name}/{name}" for name in one.used[:-1]))
+                remove_replaced(storage, stored, milliseconds(now() - GRACE_SECONDS))
+                storage.delete(*(f"{USED}/{stored.space.name}/{name}" for name in stored.used[:-1]))
             if why:
-                found.append(Collected(one.space, why, used, len(names), rows, sum(one.files[name] for name in names)))
+                collected.append(
+                    Collected(stored.space, why, used, len(names), rows, sum(stored.files[name] for name in names))
+                )
         if not dry_run and not remote(storage.root):
             storage.delete(*left_behind(storage.root, [one.space.folder for one in spaces]))
-    return found
+    return collected
 
 
-def _due(storage: Storage, one: StoredSpace, used: str | None, last_day: str, oldest: int) -> tuple[str | None, list[str], int]:
+def _due(
+    storage: Storage, stored: StoredSpace, used: str | None, last_day: str, oldest: int
+) -> tuple[str | None, list[str], int]:
     """Returns why files of a space go, if any do, their names, and the rows in them."""
     unused = used is not None and used < last_day
     if not unused and not oldest:
         return None, [], 0
-    footers = {name: _footer(storage, f"{one.space.folder}/{name}") for name in one.files}
+    footers = {name: _footer(storage, f"{stored.space.folder}/{name}") for name in stored.files}
     names = [name for name, (_, newest) in footers.items() if unused or newest < oldest]
     return UNUSED if unused else OLD if names else None, names, sum(footers[name][0] for name in names)
 
 
-def _remove(storage: Storage, one: StoredSpace, why: str, names: Sequence[str], last_day: str) -> bool:
+def _remove(storage: Storage, stored: StoredSpace, why: str, names: Sequence[str], last_day: str) -> bool:
     """Removes files that are too old, or a space, of which goes last what says what it is; returns whether no job uses it."""
-    folder, uses = one.space.folder, f"{USED}/{one.space.name}"
+    folder, uses = stored.space.folder, f"{USED}/{stored.space.name}"
     if why == OLD:
         storage.delete(*(f"{folder}/{name}" for name in names))
         return True
@@ -95,9 +99,9 @@ def _footer(storage: Storage, key: str) -> tuple[int, int]:
     except FileNotFoundError:  # merged with others since, and removed
         return 0, 0
     newest = 0
-    place = metadata.schema.names.index(MADE) if MADE in metadata.schema.names else -1
-    for number in range(metadata.num_row_groups if place >= 0 else 0):
-        statistics = metadata.row_group(number).column(place).statistics
+    column = metadata.schema.names.index(MADE) if MADE in metadata.schema.names else -1
+    for number in range(metadata.num_row_groups if column >= 0 else 0):
+        statistics = metadata.row_group(number).column(column).statistics
         if statistics is None or not statistics.has_min_max:
             return metadata.num_rows, milliseconds(time.time())  # nobody knows how old they are: they stay
         newest = max(newest, milliseconds(statistics.max.timestamp()))

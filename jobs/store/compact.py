@@ -66,16 +66,16 @@ def compact(
     """
     done = []
     with maintaining(storage) as check:
-        for one in stored_spaces(storage):
-            remove_replaced(storage, one, milliseconds(now() - grace))
-            if one.most_together > most_together:
-                on_begin(one)
-                done.append(compact_space(storage, one, oldest, milliseconds(now()), check))
+        for stored in stored_spaces(storage):
+            remove_replaced(storage, stored, milliseconds(now() - grace))
+            if stored.most_together > most_together:
+                on_begin(stored)
+                done.append(compact_space(storage, stored, oldest, milliseconds(now()), check))
         forgotten = forgotten_queries(storage)
-        for one in stored_spaces(storage) if forgotten or not grace else ():
-            drop_forgotten(storage, one, forgotten, check)  # of a job that was killed before it had looked for marks
+        for stored in stored_spaces(storage) if forgotten or not grace else ():
+            drop_forgotten(storage, stored, forgotten, check)  # of a job that was killed before it had looked for marks
             if not grace:
-                remove_replaced(storage, one, milliseconds(now()))
+                remove_replaced(storage, stored, milliseconds(now()))
     return done
 
 
@@ -92,27 +92,27 @@ def compact_crowded(storage: Storage, on_begin: Callable[[StoredSpace], object] 
     return []
 
 
-def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, check: Check = lambda: None) -> Compacted:
+def compact_space(storage: Storage, stored: StoredSpace, oldest: int, at: int, check: Check = lambda: None) -> Compacted:
     """Merges the files of a space; `at` is now, in milliseconds since the epoch."""
-    names = sorted(one.read)
-    before = sum(one.files[name] for name in names)
+    names = sorted(stored.read)
+    before = sum(stored.files[name] for name in names)
     merged: list[str] = []
     rows = dropped = 0
     for first, last in _parts(before):
         check()
-        keys = [f"{one.space.folder}/{name}" for name in within(names, first, last)]
+        keys = [f"{stored.space.folder}/{name}" for name in within(names, first, last)]
         read = partial(read_range, storage, first=first, last=last)
         tables = list(prefetch(read, keys, CONCURRENT_READS))
         if tables:
             table = pa.concat_tables(tables, promote_options="default")
-            name, kept = _put_counting(storage, one.space, table, oldest)
+            name, kept = _put_counting(storage, stored.space, table, oldest)
             rows, dropped = rows + kept, dropped + table.num_rows - kept
             merged += [] if name is None else [name]
     check()
-    put_merge(storage, Merge(f"{one.space.folder}/{merge_name()}", at, frozenset(names), tuple(merged)))
-    sizes = {entry.name: entry.size for entry in storage.list(one.space.folder)}
+    put_merge(storage, Merge(f"{stored.space.folder}/{merge_name()}", at, frozenset(names), tuple(merged)))
+    sizes = {entry.name: entry.size for entry in storage.list(stored.space.folder)}
     after = sum(sizes.get(name, 0) for name in merged)
-    return Compacted(one.space, (len(names), len(merged)), (before, after), rows, dropped)
+    return Compacted(stored.space, (len(names), len(merged)), (before, after), rows, dropped)
 
 
 def _put_counting(storage: Storage, space: Space, table: pa.Table, oldest: int) -> tuple[str | None, int]:
@@ -130,14 +130,14 @@ def _put_counting(storage: Storage, space: Space, table: pa.Table, oldest: int) 
         storage.delete(*([] if name is None else [f"{space.folder}/{name}"]))
 
 
-def remove_replaced(storage: Storage, one: StoredSpace, before: int) -> None:
+def remove_replaced(storage: Storage, stored: StoredSpace, before: int) -> None:
     """Removes the files of a space that others have replaced before a time, in milliseconds.
 
     Of a note whose own files are gone only the note goes: what it names is read again.
     """
-    for merge in one.merges:
+    for merge in stored.merges:
         if merge.at <= before:
-            storage.delete(*(f"{one.space.folder}/{name}" for name in sorted(replaced(one.files, [merge]))))
+            storage.delete(*(f"{stored.space.folder}/{name}" for name in sorted(replaced(stored.files, [merge]))))
             storage.delete(merge.key)  # last: until then nobody reads what is left of them
 
 
@@ -156,10 +156,10 @@ def ends_of_keys(kind: str, rows: pa.Table) -> pa.Table:
         codes = pc.dictionary_encode(rows.column(name).combine_chunks()).indices.fill_null(-1).to_numpy() + 1
         keys = np.unique(keys * (int(codes.max()) + 1) + codes, return_inverse=True)[1]  # small numbers again
     counts = np.unique(keys, return_index=True)[1]
-    made = rows.column(MADE).cast(pa.int64()).to_numpy()
-    last_first = np.lexsort((-made, keys))  # a stable sort, too
+    dates = rows.column(MADE).cast(pa.int64()).to_numpy()
+    last_first = np.lexsort((-dates, keys))  # a stable sort, too
     newest = last_first[np.unique(keys[last_first], return_index=True)[1]]
-    places = np.union1d(counts, newest[made[newest] > made[counts]])
+    places = np.union1d(counts, newest[dates[newest] > dates[counts]])
     return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
 
 
@@ -172,16 +172,16 @@ def _parts(size: int) -> Iterator[tuple[str, str]]:
 
 
 def drop_forgotten(
-    storage: Storage, one: StoredSpace, forgotten: Mapping[str, int], check: Check = lambda: None, *, dry_run: bool = False
+    storage: Storage, stored: StoredSpace, forgotten: Mapping[str, int], check: Check = lambda: None, *, dry_run: bool = False
 ) -> tuple[int, int]:
     """Drops the rows of `forgotten_queries` that were made before; returns the files written anew, and the rows that went.
 
     Files that others replace are written anew, too; a job that has listed them finds them gone, and lists again.
     """
-    merges, files, rows = list(one.merges), 0, 0
-    for name in one.holding(forgotten):
+    merges, files, rows = list(stored.merges), 0, 0
+    for name in stored.holding(forgotten):
         check()
-        dropped = _drop_of_file(storage, one.space, name, merges, forgotten, dry_run)
+        dropped = _drop_of_file(storage, stored.space, name, merges, forgotten, dry_run)
         files, rows = files + bool(dropped), rows + dropped
     return files, rows
 
@@ -200,10 +200,10 @@ def _drop_of_file(
     except FileNotFoundError:  # it was merged with others, and is removed
         return 0
     new = put_rows(storage, space, kept, name)
-    for place, merge in enumerate(merges):
+    for number, merge in enumerate(merges):
         if name in merge.by or name in merge.files:  # else what it replaces, or what is left of it, would be read again
             by, files = ([new if other == name else other for other in of] for of in (merge.by, merge.files))
-            merges[place] = Merge(merge.key, merge.at, frozenset(filter(None, files)), tuple(filter(None, by)))
-            put_merge(storage, merges[place])
+            merges[number] = Merge(merge.key, merge.at, frozenset(filter(None, files)), tuple(filter(None, by)))
+            put_merge(storage, merges[number])
     storage.delete(key)
     return dropped

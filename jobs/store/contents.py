@@ -65,8 +65,8 @@ def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, A
     """Returns what made the rows of spaces, as it was noted when each was begun; {} where nothing was."""
 
     def read(space: Space) -> dict[str, Any]:
-        found = json.loads(storage.get(f"{space.folder}/{ABOUT}") or b"{}")
-        return found if isinstance(found, dict) else {}
+        about = json.loads(storage.get(f"{space.folder}/{ABOUT}") or b"{}")
+        return about if isinstance(about, dict) else {}
 
     return dict(zip(spaces, prefetch(read, spaces, CONCURRENT_READS), strict=True))
 
@@ -74,5 +74,5 @@ def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, A
 def check_store(storage: Storage, given: str) -> None:
     """Raises ConfigError if no store lies there."""
     if VERSION not in storage.folders():
-        words = f"no store lies there (no folder {VERSION}); give a config, or the folder that its `store` names"
-        raise ConfigError("argument", f"{given}: {words}")
+        problem = f"no store lies there (no folder {VERSION}); give a config, or the folder that its `store` names"
+        raise ConfigError("argument", f"{given}: {problem}")

@@ -68,8 +68,8 @@ def forget(
         ConfigError: The query has no word, or many other queries have its words.
         HeldError: Another process maintains the store.
     """
-    words = QueryWords(query)
-    if not words.normal:
+    query_words = QueryWords(query)
+    if not query_words.normal:
         raise ConfigError("argument", "QUERY: has no word; give the query that shall be forgotten, in quotes")
     gone, seen = Forgotten(query_id(query, context)), set[str]()
     with maintaining(storage, dry_run=dry_run) as check:
@@ -81,7 +81,7 @@ def forget(
                     seen.add(key)
                     with suppress(FileNotFoundError):  # merged with others since, and removed
                         rows = read_range(storage, key, columns=["query_id", *texts])
-                        held = rows.column("query_id").filter(pa.array(words.held_by(rows, texts)))
+                        held = rows.column("query_id").filter(pa.array(query_words.held_by(rows, texts)))
                         gone.others.update(set(held.to_pylist()) - {gone.query_id})
 
         look()
@@ -95,45 +95,45 @@ def forget(
             look()  # into files that jobs have put meanwhile
         known = dict.fromkeys(gone.query_ids, milliseconds(now())) if dry_run else forgotten_queries(storage)
         marks = {name: at for name, at in known.items() if name in gone.query_ids}
-        for one in stored_spaces(storage):
-            files, count = drop_forgotten(storage, one, marks, check, dry_run=dry_run)
+        for stored in stored_spaces(storage):
+            files, count = drop_forgotten(storage, stored, marks, check, dry_run=dry_run)
             gone.files += files
-            gone.rows[one.space.kind] += count
+            gone.rows[stored.space.kind] += count
         if not dry_run:
             remove_earlier_marks(storage)
     if output is not None:
-        gone.runs = list(runs_with(output, gone.query_ids, words))
+        gone.runs = list(runs_with(output, gone.query_ids, query_words))
     return gone
 
 
 def _files_with_texts(storage: Storage) -> Iterator[tuple[str, Sequence[str]]]:
     """Yields the key of each file that may hold words of queries, and its columns of texts."""
-    for one in stored_spaces(storage):
-        if texts := TEXTS.get(one.space.kind):
-            yield from ((f"{one.space.folder}/{name}", texts) for name in one.files)
+    for stored in stored_spaces(storage):
+        if texts := TEXTS.get(stored.space.kind):
+            yield from ((f"{stored.space.folder}/{name}", texts) for name in stored.files)
 
 
-def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) -> Iterable[str]:
+def runs_with(output: Storage, query_ids: Collection[str], query_words: QueryWords) -> Iterable[str]:
     """Yields the folders of the runs below an output whose queries are among these, or have the words; also logs of samples."""
     wanted = pa.array(sorted(query_ids), pa.string())
     for folder, _ in find_runs(output):
         storage = open_storage(output.url(folder))
         keys = (entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet"))  # with a plan or without
-        if any(_has_queries(storage, key, wanted, words) for key in keys):
+        if any(_has_queries(storage, key, wanted, query_words) for key in keys):
             yield storage.root
     for key in sample_logs(output):
         with output.open(key) as file:
             rows = pq.read_table(file)
-        if words.held_by(rows, rows.column_names).any():
+        if query_words.held_by(rows, rows.column_names).any():
             yield output.url(key)
 
 
-def _has_queries(storage: Storage, key: str, wanted: pa.Array, words: QueryWords) -> bool:
+def _has_queries(storage: Storage, key: str, wanted: pa.Array, query_words: QueryWords) -> bool:
     with storage.open(key) as file:
         queries = pq.ParquetFile(file)
         names = [name for name in ("query_id", "normalised", "context") if name in queries.schema_arrow.names]
         for batch in queries.iter_batches(columns=names):
             rows = pa.Table.from_batches([batch])
-            if pc.any(pc.is_in(rows.column("query_id"), wanted)).as_py() or words.held_by(rows, names[1:]).any():
+            if pc.any(pc.is_in(rows.column("query_id"), wanted)).as_py() or query_words.held_by(rows, names[1:]).any():
                 return True
     return False

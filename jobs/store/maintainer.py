@@ -25,22 +25,22 @@ def maintaining(store: Storage, *, dry_run: bool = False) -> Iterator[Check]:
     if dry_run:
         yield lambda: None
         return
-    place = open_storage(store.url(MAINTAINER))
+    storage = open_storage(store.url(MAINTAINER))
     try:
-        lease = Lease.acquire(place)
+        lease = Lease.acquire(storage)
     except HeldError as error:
-        last = holder(place, time.time())
+        last = holder(storage, time.time())
         who = "" if last is None else f" ({last.pid} on {last.host})"
         raise HeldError("run-held", f"{store.root}: another process{who} maintains this store; wait for it") from error
 
     def check() -> None:
         if lease.lost():
-            words = "another process may have taken over the maintenance of this store; run the same command again"
-            raise ClusterError("run-held", f"{store.root}: {words}")
+            problem = "another process may have taken over the maintenance of this store; run the same command again"
+            raise ClusterError("run-held", f"{store.root}: {problem}")
 
     try:
-        earlier = (entry.key for entry in place.list("lease") if entry.key < f"lease/{lease.number:06d}.json")
-        place.delete(*earlier)  # else there would be one more each night
+        earlier = (entry.key for entry in storage.list("lease") if entry.key < f"lease/{lease.number:06d}.json")
+        storage.delete(*earlier)  # else there would be one more each night
         yield check
     finally:
         lease.release()

@@ -32,8 +32,8 @@ class QueryWords:
             if name in rows.column_names:
                 for texts, of_row in _texts(rows.column(name).combine_chunks(), np.arange(rows.num_rows)):
                     places = np.flatnonzero(self._possible(texts).to_numpy(zero_copy_only=False))
-                    found = [self.in_text(text) for text in texts.take(pa.array(places)).to_pylist()]
-                    held[of_row[places[np.array(found, bool)]]] = True
+                    has_query = [self.in_text(text) for text in texts.take(pa.array(places)).to_pylist()]
+                    held[of_row[places[np.array(has_query, bool)]]] = True
         return held
 
     def in_text(self, text: str) -> bool:
@@ -43,10 +43,10 @@ class QueryWords:
 
     def _possible(self, texts: pa.Array) -> pa.Array:
         """Returns which texts need a look; normal forms take long, and text in ASCII is ASCII in its normal form."""
-        found = pc.or_(pc.invert(pc.string_is_ascii(texts)), pc.match_substring(texts, "\\u"))
+        possible = pc.or_(pc.invert(pc.string_is_ascii(texts)), pc.match_substring(texts, "\\u"))
         if self._longest is not None or self.normal.isascii():
-            found = pc.or_(found, pc.match_substring(texts, self._longest or "", ignore_case=True))
-        return found.fill_null(fill_value=False)
+            possible = pc.or_(possible, pc.match_substring(texts, self._longest or "", ignore_case=True))
+        return possible.fill_null(fill_value=False)
 
 
 def _unescaped(text: str) -> str:

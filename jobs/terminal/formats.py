@@ -15,12 +15,12 @@ _VISIBLE = {code: f"[U+{code:04X}]" for code in _NAMED}
 
 def listed(reasons: Mapping[str, int], width: int = 120) -> str:
     """Returns reasons with how often each came, as many as fit into `width` characters."""
-    words = [f"{plain(reason)} {n:,}" for reason, n in reasons.items()]
-    for kept in range(len(words), 0, -1):
-        text = ", ".join(words[:kept]) + (f", {len(words) - kept} more" if kept < len(words) else "")
+    texts = [f"{plain(reason)} {n:,}" for reason, n in reasons.items()]
+    for kept in range(len(texts), 0, -1):
+        text = ", ".join(texts[:kept]) + (f", {len(texts) - kept} more" if kept < len(texts) else "")
         if len(text) <= width:
             return text
-    return f"{len(words)} reasons"
+    return f"{len(texts)} reasons"
 
 
 def queries(number: int) -> str:
@@ -34,10 +34,10 @@ def planned_rewrites(counts: Mapping[str, int]) -> str:
     Planned is a rewrite by each strategy of each query, whether it has one text or several.
     """
     texts, further = counts.get("rewrites", 0), counts.get("further_texts", 0)
-    words = f"{texts:,} texts for " if further else ""
-    words += f"{texts - further:,} of {counts.get('planned', 0):,} planned"
+    text = f"{texts:,} texts for " if further else ""
+    text += f"{texts - further:,} of {counts.get('planned', 0):,} planned"
     left_out = counts.get("not_selected", 0)
-    return words + (f", {left_out:,} not selected" if left_out else "")
+    return text + (f", {left_out:,} not selected" if left_out else "")
 
 
 def plain(text: str) -> str:
@@ -65,9 +65,9 @@ def per_second(rate: float) -> str:
     return f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
 
 
-def money(usd: float, of: float | None = None) -> str:
-    """Returns USD like '$1,234.50' or '$0.0123', with three significant digits of the amount, or of the total `of`."""
-    whole = usd if of is None else of
+def money(usd: float, total: float | None = None) -> str:
+    """Returns USD like '$1,234.50' or '$0.0123', with three significant digits of the amount, or of the total `total`."""
+    whole = usd if total is None else total
     places = 2 if whole <= 0 else min(9, max(2, 2 - math.floor(math.log10(whole))))
     return f"${usd:,.{places}f}"
 
@@ -121,9 +121,9 @@ def shown(text: str, limit: int = 2000) -> str:
     return cut.encode("utf-8", "backslashreplace").decode("utf-8").translate(_VISIBLE)
 
 
-def sentence(words: str) -> str:
+def sentence(text: str) -> str:
     """Returns words as a sentence, with a capital and a full stop."""
-    return f"{words[:1].upper()}{words[1:]}."
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def count(value: float) -> str:

@@ -43,9 +43,9 @@ class LiveDisplay:
         if self.renews:
             self._live.start()
 
-    def say(self, words: str) -> None:
+    def say(self, line: str) -> None:
         """Writes a line that stays."""
-        self._console.print(Text(words))
+        self._console.print(Text(line))
 
     def phase(self, phase: str) -> None:
         """Says what the job does now."""

@@ -188,17 +188,17 @@ class OutageLog:
                     entry: dict[str, Any] = {"service": service, "reason": outage.reason, "began": outage.since, "seconds": 0.0}
                     self.past.append(entry)
                     self._open[service] = entry
-                    words = f"waiting for {service}: {outage.reason}; gives up after {clock(outage.patience)}"
+                    message = f"waiting for {service}: {outage.reason}; gives up after {clock(outage.patience)}"
                     event(
-                        "outage", words, logging.WARNING,
+                        "outage", message, logging.WARNING,
                         service=service, reason=outage.reason, since=outage.since, patience_seconds=outage.patience,
                     )  # fmt: skip
                 self._open[service]["seconds"] = round(time.time() - outage.since, 1)
             for service in self._open.keys() - current.keys():
                 entry = self._open.pop(service)
                 seconds = entry["seconds"] = round(time.time() - entry["began"], 1)
-                words = f"{service} answers again, after {clock(seconds)}"
-                event("recovery", words, service=service, since=entry["began"], seconds=seconds)
+                message = f"{service} answers again, after {clock(seconds)}"
+                event("recovery", message, service=service, since=entry["began"], seconds=seconds)
 
     def end(self) -> None:
         """Ends the outages that last without a recovery: nobody waits any more, and no service has answered."""

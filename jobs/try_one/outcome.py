@@ -72,10 +72,10 @@ def read_values(given: Iterable[str]) -> dict[str, str]:
         ConfigError: one has no name, or a name comes twice.
     """
     values: dict[str, str] = {}
-    for one in given:
-        name, sign, text = one.partition("=")
+    for pair in given:
+        name, sign, text = pair.partition("=")
         if not name or not sign:
-            raise ConfigError("argument", f"--value {one}: is not NAME=TEXT; write it as --value country=Iceland")
+            raise ConfigError("argument", f"--value {pair}: is not NAME=TEXT; write it as --value country=Iceland")
         if name in values:
             raise ConfigError("argument", f"--value {name}: is given twice, and a query has one value; give one")
         values[name] = text
@@ -167,11 +167,11 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         fuse = fuse.model_copy(update={"weights": {**fuse.weights, ORIGINAL: min(beside)}})
     own = {(one["strategy"], one["position"]): (one["weight"], one["position_weight"]) for one in row["rewrites"]}
     candidates, hits = ({one["doc_id"] for one in row[name]} for name in ("candidates", "hits"))
-    found: set[str] = set()
+    doc_ids: set[str] = set()
     reached: set[str] = set()  # in the part of a list that is fused
     weighted = set(candidates)  # and the list has a weight above 0, or the original stood in
     for run in row["lists"]:
-        found |= {hit["doc_id"] for hit in run["hits"]}
+        doc_ids |= {hit["doc_id"] for hit in run["hits"]}
         own_depth, floor = cuts.of(run["strategy"], run["retriever"])
         first = run["hits"][: min(depth, own_depth or depth)]
         part = {hit["doc_id"] for hit in first if floor is None or hit["score"] >= floor}
@@ -184,8 +184,8 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
     twins = ", or with the text of a better one (fuse.duplicates)" if fuse.duplicates == "drop" else ""
     return {
-        "found": len(found),
-        f"below the first {depth} of every list ({by})": len(found - reached - weighted),
+        "found": len(doc_ids),
+        f"below the first {depth} of every list ({by})": len(doc_ids - reached - weighted),
         "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
         f"beyond the first {fuse.keep} after fusion (fuse.keep){twins}": len(weighted - candidates),
         f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),

@@ -39,11 +39,13 @@ def rewritten(queries: Sequence[str], loaded: LoadedConfig, report_phase: Phase)
     """
     rows = [loaded.query_row(query) for query in ([queries] if isinstance(queries, str) else queries)]
     distinct = {row["query_id"]: row for row in rows}
-    made = {row["query_id"]: row for row in loaded.rewrite(list(distinct.values()), report_phase).to_pylist()} if rows else {}
+    by_query_id = (
+        {row["query_id"]: row for row in loaded.rewrite(list(distinct.values()), report_phase).to_pylist()} if rows else {}
+    )
     tables, asked = {}, [{"query": row["query"], "query_id": row["query_id"]} for row in rows]
     once = {row["query_id"]: row for row in asked}
     for name in ("rewrites", "errors", "costs"):
         of_table = once.values() if name == "costs" else asked
-        flat = [row | entry for row in of_table for entry in made[row["query_id"]][name]]
+        flat = [row | entry for row in of_table for entry in by_query_id[row["query_id"]][name]]
         tables[name] = pa.Table.from_pylist(flat, pa.schema([("query", pa.string()), *STORED[name]]))
     return tables

@@ -63,8 +63,8 @@ class _TracedEngines(Engines):
         super().__init__(*settings)
         self._trace = trace
 
-    def cost(self, request: Request, one: CompletionRecord) -> Row:
-        spent, completion = super().cost(request, one), one.completion
+    def cost(self, request: Request, record: CompletionRecord) -> Row:
+        spent, completion = super().cost(request, record), record.completion
         self._trace.append(
             {
                 "request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash,
@@ -219,12 +219,12 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
 
     def _tables(self, committed: pa.Table) -> dict[str, list[Row]]:
         """Returns the rows that the last stage has committed, by table."""
-        found: dict[str, list[Row]] = defaultdict(list)
+        tables: dict[str, list[Row]] = defaultdict(list)
         for name, files in json.loads(committed.column("manifest")[0].as_py())["files"].items():
             for key, *_ in files:
                 with self._prepared.storage.open(key) as opened_file:
-                    found[name] += pq.read_table(opened_file).to_pylist()
-        return found
+                    tables[name] += pq.read_table(opened_file).to_pylist()
+        return tables
 
     def _lists(self, row: Row) -> list[Row]:
         """Returns every routed list, in the order of the retrieval stage, with its stored hits.

@@ -74,8 +74,8 @@ class GatheredQueries:
     @property
     def strategies(self) -> list[str]:
         """Returns the names of the strategies that have a list, sorted; without the original."""
-        found = {name for block in self.blocks for name in block.hits.strategies}
-        return sorted(found - {ORIGINAL, TOGETHER})
+        names = {name for block in self.blocks for name in block.hits.strategies}
+        return sorted(names - {ORIGINAL, TOGETHER})
 
     @property
     def retrievers(self) -> list[str]:
@@ -172,7 +172,7 @@ def _left_out(counted: CountedKeys) -> list[str]:
 
 def _rewrites(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, list[dict[str, Any]]]:
     """Returns query_id -> the rewrites of each wanted query, in order; of an ablation those of its arm `full`."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    rewrites: dict[str, list[dict[str, Any]]] = defaultdict(list)
     if "rewrites" in run.tables:
         rows = connection.sql(
             "SELECT * FROM rows_of($files) SEMI JOIN wanted USING (query_id) ORDER BY query_id, strategy, position",
@@ -180,8 +180,8 @@ def _rewrites(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str
         ).to_arrow_table()
         for row in rows.to_pylist():
             if row.get("arm", FULL) == FULL:
-                found[row["query_id"]].append(row)
-    return found
+                rewrites[row["query_id"]].append(row)
+    return rewrites
 
 
 def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:

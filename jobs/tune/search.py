@@ -157,11 +157,11 @@ def chosen_values(values: Floats, folds: Numbers, clusters: Numbers, choose: Cal
     The mean of the step that was best on all queries is too high, by 2/3 of a standard error where no step has a true effect.
     `values` (steps, queries) are each of a query that had no part in what the step has learnt.
     """
-    found = np.empty(len(folds))
+    chosen = np.empty(len(folds))
     for fold in np.unique(folds):
         inside = folds == fold
-        found[inside] = values[choose(values[:, ~inside], clusters[~inside])][inside]
-    return found
+        chosen[inside] = values[choose(values[:, ~inside], clusters[~inside])][inside]
+    return chosen
 
 
 def as_good_as_the_best(values: Floats, clusters: Numbers, errors: float = 1.0) -> int:
@@ -188,10 +188,10 @@ def learnt_steps(
     parts = [np.flatnonzero(folds != fold) for fold in range(count)] + [np.arange(len(folds))]
     settings, steps = [start] * len(parts), []
     for name in wanted:
-        for place, rows in enumerate(parts):
-            of = "all queries" if place == count else f"fold {place + 1} of {count}"
-            tell(f"{name}: {of}, {objective.settings_tried:,} settings tried")
-            settings[place] = _learn(name, objective, rows, clusters, settings[place])
+        for number, rows in enumerate(parts):
+            source = "all queries" if number == count else f"fold {number + 1} of {count}"
+            tell(f"{name}: {source}, {objective.settings_tried:,} settings tried")
+            settings[number] = _learn(name, objective, rows, clusters, settings[number])
         values = np.empty(len(folds))
         for fold, setting in enumerate(settings[:-1]):
             held_out = folds == fold
@@ -225,8 +225,8 @@ def _learn(name: str, objective: Objective, rows: Numbers, clusters: Numbers, st
     for _ in range(ROUNDS):
         before = current
         for changed in names:
-            place = RATIOS.index(current[changed])
-            nearest = sorted(RATIOS, key=lambda ratio: abs(RATIOS.index(ratio) - place))
+            index = RATIOS.index(current[changed])
+            nearest = sorted(RATIOS, key=lambda ratio: abs(RATIOS.index(ratio) - index))
             options = [current | {changed: ratio} for ratio in nearest]
             current = best([option for option in options if any(option.values())])
         if current == before:

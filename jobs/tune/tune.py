@@ -82,8 +82,8 @@ def tune(
     objective = Objective(run.config, gathered, judgements)
     clusters = gathered.clusters
     if (distinct := int(clusters.max()) + 1) < folds:
-        words = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
-        raise ConfigError("judgements", f"{judgements.path}: {words}")
+        problem = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
+        raise ConfigError("judgements", f"{judgements.path}: {problem}")
     why = _unlearnt(run, gathered)
     wanted = [name for name in (RETRIEVERS, STRATEGIES) if name not in why]
     fold_of = draw_folds(clusters, folds, seed)
@@ -91,9 +91,9 @@ def tune(
     steps = _fixed_steps(run, objective)
     steps += learnt_steps(objective, clusters, fold_of, equal_weights(run.config, gathered), wanted, tell)
     values = np.stack([step.values for step in steps])
-    of = "" if distinct == len(clusters) else f" in {distinct:,} clusters"
+    clustered = "" if distinct == len(clusters) else f" in {distinct:,} clusters"
     notes = [
-        f"{len(clusters):,} judged queries{of}, {folds} folds; no query's value is by a setting that it had a part in",
+        f"{len(clusters):,} judged queries{clustered}, {folds} folds; no query's value is by a setting that it had a part in",
         "p: paired t-test of each row alone; the best of several by Bonferroni; "
         f"{objective.settings_tried:,} settings were tried",
         *gathered.notes,
@@ -147,10 +147,10 @@ def _notes(run: RunFolder, gathered: GatheredQueries) -> list[str]:
     if alike:
         notes.append(f"{alike:,} near-duplicate queries are in the fold of the one that they resemble")
     if config.rerank.kind != "none":
-        words = "the results are reranked and ordered, as in the run"
+        note = "the results are reranked and ordered, as in the run"
         if not gathered.reranked:
-            words = "measured are fused lists, not reranked: other weights have candidates that the run did not score"
-        notes.append(words)
+            note = "measured are fused lists, not reranked: other weights have candidates that the run did not score"
+        notes.append(note)
     if config.fuse.redundancy == "cosine" and gathered.no_cosine is not None:
         notes.append(f"redundancy is by overlap, not cosine: {gathered.no_cosine}")
     elif gathered.no_cosine is not None:
@@ -172,30 +172,30 @@ def conclusions(tuning: Tuning) -> list[str]:
     equal, alone = tuning.steps[EQUAL], tuning.steps.get(ALONE)
     others = [step for step in tuning.steps.values() if step is not alone]
     learnt = [step for step in others if step.learnt]
-    found = []
+    texts = []
     if alone is not None:
-        found.append(_compared(tuning, "rewriting", [equal], alone, "never rewriting"))
+        texts.append(_compared(tuning, "rewriting", [equal], alone, "never rewriting"))
         if _best(others) is not equal:
-            found.append(_compared(tuning, "rewriting", others, alone, "never rewriting"))
+            texts.append(_compared(tuning, "rewriting", others, alone, "never rewriting"))
     if learnt:
-        found.append(_compared(tuning, "tuning", learnt, equal, EQUAL))
-    return found
+        texts.append(_compared(tuning, "tuning", learnt, equal, EQUAL))
+    return texts
 
 
 def _best(steps: Sequence[TuningStep]) -> TuningStep:
     return max(steps, key=lambda step: step.mean)
 
 
-def _compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, words: str) -> str:
+def _compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, text: str) -> str:
     """Returns whether the best of some steps beats another one, and by how much."""
     best = _best(steps)
-    found = gap(best.values - other.values, tuning.clusters, len(steps))
+    lead = gap(best.values - other.values, tuning.clusters, len(steps))
     name = f"{best.name}, as the best of {len(steps)}" if len(steps) > 1 else best.name
-    if found.interval is None:
+    if lead.interval is None:
         same = "by the same for every query, so there is no test"
-        return f"{what} differs from {words} {same}: {name} {figure(found.mean, '+')}"
-    verb = _VERBS.get(verdict(found.mean, found.p), "does not beat")
-    return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({ends_in_words(found.interval)}; p {p_words(found.p)})"
+        return f"{what} differs from {text} {same}: {name} {figure(lead.mean, '+')}"
+    verb = _VERBS.get(verdict(lead.mean, lead.p), "does not beat")
+    return f"{what} {verb} {text}: {name} {figure(lead.mean, '+')} ({ends_in_words(lead.interval)}; p {p_words(lead.p)})"
 
 
 def conclusion_written(tuning: Tuning, written: str) -> str:
@@ -209,11 +209,11 @@ def conclusion_written(tuning: Tuning, written: str) -> str:
 
 def choices(tuning: Tuning) -> list[str]:
     """Returns what each learnt step has chosen from all queries, and in how many folds it was the same."""
-    found = []
+    texts = []
     for step in (step for step in tuning.steps.values() if step.learnt):
         parts = [", ".join(f"{name} {weight:g}" for name, weight in step.final.retriever_weights.items())]
         ratios = strategy_ratios(step.final, tuning.own_weights)
         parts.append(", ".join(f"{name} x {ratio:g}" for name, ratio in ratios.items()))
-        words, same = "; ".join(filter(None, parts)), sum(setting == step.final for setting in step.of_folds)
-        found.append(f"{step.name}: {words or 'equal weights'} ({same} of {tuning.folds} folds chose the same)")
-    return found
+        parts_text, same = "; ".join(filter(None, parts)), sum(setting == step.final for setting in step.of_folds)
+        texts.append(f"{step.name}: {parts_text or 'equal weights'} ({same} of {tuning.folds} folds chose the same)")
+    return texts

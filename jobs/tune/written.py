@@ -47,16 +47,16 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
     """
     file = _config_file(run)
     values = tuned_values(run.config, tuning.chosen, file)
-    said = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning.notes]
+    notes = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning.notes]
     rows = [f"{step.name:<24} {step.mean:.4f}" for step in tuning.steps.values()]
     idle = [name for name, weight in values.get("fuse", {}).get("weights", {}).items() if not weight and name != ORIGINAL]
     if idle:
-        said.append(f"weight 0: {', '.join(idle)}; out of rewrite.strategies they cost nothing, but joint answers may change")
+        notes.append(f"weight 0: {', '.join(idle)}; out of rewrite.strategies they cost nothing, but joint answers may change")
     if file is None and run.config.label is not None:
-        said.append(f"label: that of the run, {run.config.label}; take it out if --label gave it")
+        notes.append(f"label: that of the run, {run.config.label}; take it out if --label gave it")
     if DATE in str(values):
-        said.append(f"{DATE}: the day of the log; the run had {run.config.log.date or 'none of its own'}")
-    lines = [f"from {run.storage.root}, judged by {judged_by}", f"{tuning.measure} of held-out queries:", *rows, *said]
+        notes.append(f"{DATE}: the day of the log; the run had {run.config.log.date or 'none of its own'}")
+    lines = [f"from {run.storage.root}, judged by {judged_by}", f"{tuning.measure} of held-out queries:", *rows, *notes]
     header = "\n".join([HEADER, *(f"# {line}" for line in lines)])
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
     with written(path) as opened:

@@ -80,7 +80,7 @@ def judged_queries(files: BeirSplit) -> SetQueries:
     return SetQueries(table_of(rows), left_out)
 
 
-def _query(line: str, place: str) -> dict[str, str | None]:
+def _query(line: str, where: str) -> dict[str, str | None]:
     try:
         fields = json.loads(line)
         query_id, text, metadata = fields["_id"], fields["text"], fields.get("metadata") or {}
@@ -88,5 +88,5 @@ def _query(line: str, place: str) -> dict[str, str | None]:
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
         message = f"is no query of BEIR, an object with _id and text; correct it: {line[:80]!r}"
-        raise LogError("log-files", f"{place}: {message}") from None
+        raise LogError("log-files", f"{where}: {message}") from None
     return {name: as_text(value) for name, value in metadata.items()} | {"query_id": str(query_id), "text": text}

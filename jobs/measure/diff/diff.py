@@ -75,12 +75,12 @@ def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:
     """Returns strategy -> its settings and the hashes of the request that asks for it, alone or among others."""
     sent = run.requests
     common = sent.get(JOINT, sent.get(ADAPTIVE, {}))
-    found = {}
-    for one in rewriter.get("strategies", ()):
-        request = sent.get(one["name"], common)
+    strategies = {}
+    for strategy in rewriter.get("strategies", ()):
+        request = sent.get(strategy["name"], common)
         hashes = {"prompt": request.get("prompt_hash"), "schema": request.get("schema_hash")}
-        found[one["name"]] = {name: value for name, value in one.items() if name != "name"} | hashes
-    return found
+        strategies[strategy["name"]] = {name: value for name, value in strategy.items() if name != "name"} | hashes
+    return strategies
 
 
 def later_steps(run: RunFolder) -> dict[str, dict[str, Any]]:
@@ -89,20 +89,20 @@ def later_steps(run: RunFolder) -> dict[str, dict[str, Any]]:
     With `judge.accuracy` stands what tells the gold answers that it shows, `gold_answers`.
     """
     identity = run.record.get("identity", {})
-    found = {key: dict(one) for key, one in identity.items() if isinstance(one, Mapping) and "step" in one}
-    found |= {f"judge.{kind}": dict(one) for kind, one in identity.get("judge", {}).items()}
+    steps = {key: dict(one) for key, one in identity.items() if isinstance(one, Mapping) and "step" in one}
+    steps |= {f"judge.{kind}": dict(one) for kind, one in identity.get("judge", {}).items()}
     if (gold := identity.get("gold_answers")) is not None:
-        found.setdefault("judge.accuracy", {})["gold_answers"] = gold
-    return found
+        steps.setdefault("judge.accuracy", {})["gold_answers"] = gold
+    return steps
 
 
-def _asked(one: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a step asks apart from its engine, with a hash in place of its texts."""
-    step = one.get("step", {})
+    step = request.get("step", {})
     texts = {name: step[name] for name in TEXTS if name in step}
     prompt = {"prompt": template_hash(json.dumps(texts, sort_keys=True, ensure_ascii=False))} if texts else {}
     settings = {name: value for name, value in step.items() if name not in TEXTS}
-    return settings | prompt | {name: value for name, value in one.items() if name not in ("step", "engine")}
+    return settings | prompt | {name: value for name, value in request.items() if name not in ("step", "engine")}
 
 
 def _by_strategy(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
@@ -185,25 +185,25 @@ def diff(
     return Diff(a, b, *given, _costs(a, b, prices), lists, answers, judged, unlike)
 
 
-def diff_values(found: Diff) -> dict[str, Any]:
+def diff_values(difference: Diff) -> dict[str, Any]:
     """Returns the comparison as JSON-able values; unknown ones are None."""
-    moved = found.moves
-    per_query = dict(zip("ab", found.texts, strict=True))
+    moved = difference.moves
+    per_query = dict(zip("ab", difference.texts, strict=True))
     documents = {name: getattr(moved, name) for name in ("depth", "others", "first", "overlap")}
-    judged = {one.frame.kind: one.values() for one in found.judged}
+    judged = {one.frame.kind: one.values() for one in difference.judged}
     values = {
-        **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", found.a), ("b", found.b))},
-        "changes": found.changes,
+        **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", difference.a), ("b", difference.b))},
+        "changes": difference.changes,
         "queries": {name: getattr(moved, name) for name in ("only_a", "only_b", "both")},
         "rewrites": {**moved.rewrites._asdict(), "per_query": per_query, "strategies": moved.strategies},
         "documents": {**moved.documents._asdict(), **documents},
         "moved": moved.listed,
-        "costs_per_1000_queries": found.costs,
-        "quality": found.quality and found.quality.values(),
-        "answers": found.answers and found.answers.values(),
+        "costs_per_1000_queries": difference.costs,
+        "quality": difference.quality and difference.quality.values(),
+        "answers": difference.answers and difference.answers.values(),
         "judged_results": judged.pop(JUDGED_LISTS, None),
         "judged_answers": judged,
-        "notes": found.notes,
+        "notes": difference.notes,
     }
     return dict(known(values))
 

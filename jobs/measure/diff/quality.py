@@ -91,8 +91,8 @@ def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
     if a.model != b.model:
         notes.insert(0, f"warning: {a.model} judged A, {b.model} B: the difference is of the judges, too")
     elif None not in (a.asked, b.asked) and a.asked != b.asked:
-        words = "was not asked alike in A and B (its prompt, decoding, weights or gold answers differ)"
-        notes.insert(0, f"warning: the judge {b.model} {words}: the difference is of the judge, too")
+        problem = "was not asked alike in A and B (its prompt, decoding, weights or gold answers differ)"
+        notes.insert(0, f"warning: the judge {b.model} {problem}: the difference is of the judge, too")
     return b._replace(notes=tuple(notes))
 
 
@@ -142,10 +142,10 @@ def paired(of_a: Frame, of_b: Frame, a: RunFolder, b: RunFolder, count: int) -> 
     if frame.keys:
         before, after = frame.by_query[:, 0].tolist()
         firsts = np.flatnonzero(np.diff(frame.query, prepend=-1)).tolist()  # the first key of each query
-        for number, place in enumerate(firsts):
-            if frame.query_ids[place] is not None:  # else a rejected row
-                text, asked = str(frame.queries[place]), int(frame.counts[place])
-                changes.append(QueryChange(str(frame.query_ids[place]), text, asked, before[number], after[number]))
+        for number, first in enumerate(firsts):
+            if frame.query_ids[first] is not None:  # else a rejected row
+                text, asked = str(frame.queries[first]), int(frame.counts[first])
+                changes.append(QueryChange(str(frame.query_ids[first]), text, asked, before[number], after[number]))
     return Paired(
         frame=frame,
         missing=(of_a.missing, of_b.missing),
@@ -170,18 +170,18 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
     a, b = (of.with_measures([of.measures.index(name) for name in both]) for of in (a, b))
     place_b = {key: place for place, key in enumerate(b.keys)}
     pairs, others = [], 0
-    for place, key in enumerate(a.keys):
+    for first, key in enumerate(a.keys):
         if (other := place_b.get(key)) is None:
             continue
-        of_both = a.query_ids[place], b.query_ids[other]
+        of_both = a.query_ids[first], b.query_ids[other]
         if None not in of_both and of_both[0] != of_both[1]:
             others += 1
             continue
-        pairs.append((of_both[0] or of_both[1], place, other))
+        pairs.append((of_both[0] or of_both[1], first, other))
     pairs.sort(key=lambda pair: (pair[0] is None, pair[0] or ""))
     rows_a, rows_b = (np.array([pair[place] for pair in pairs], np.int64) for place in (1, 2))
     sides = (a, rows_a), (b, rows_b)
-    words = tuple(b.words[other] or a.words[place] for _, place, other in pairs)
+    word_counts = tuple(b.words[other] or a.words[place] for _, place, other in pairs)
     frame = replace(
         b,
         arms=("A", "B"),
@@ -193,8 +193,8 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
         condensed=np.stack([of.condensed[0][:, rows] for of, rows in sides]),
         unjudged=np.array([of.unjudged[0] for of, _ in sides]),
         failed=np.array([of.failed[0] for of, _ in sides]),
-        clusters=query_clusters(words),
-        words=words,
+        clusters=query_clusters(word_counts),
+        words=word_counts,
         judge=judge_of_both(a.judge, b.judge),
     )
     return frame, others
@@ -202,6 +202,6 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
 
 def _listed(b: RunFolder, changes: Sequence[QueryChange], count: int) -> list[QueryChange]:
     """Returns the queries that moved most; of equal ones those that were asked more often, with what they were asked with."""
-    found = sorted(changes, key=lambda one: (-round(abs(one.b - one.a), 12), -one.asked, one.query_id))[:count]
-    contexts = contexts_of(b, [one.query_id for one in found])
-    return [one._replace(context=contexts[one.query_id]) for one in found]
+    largest = sorted(changes, key=lambda one: (-round(abs(one.b - one.a), 12), -one.asked, one.query_id))[:count]
+    contexts = contexts_of(b, [one.query_id for one in largest])
+    return [one._replace(context=contexts[one.query_id]) for one in largest]

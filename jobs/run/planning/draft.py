@@ -61,10 +61,10 @@ def check_unfinished(plan: Plan | None, storage: Storage) -> None:
     """Raises ClusterError if another version of dmqr has begun the unfinished run of this plan."""
     where = storage.root
     if plan is not None and plan.version != VERSION:
-        words = (
+        problem = (
             f"{where} was begun by another version of dmqr, and is not finished; start another run with --label, or remove it"
         )
-        raise ClusterError("run-changed", words)
+        raise ClusterError("run-changed", problem)
 
 
 def store_plan(prepared: Prepared, draft: Draft) -> Plan:
@@ -87,10 +87,10 @@ def plan_words(plan: Plan) -> str:
     """Returns what a job has to do, in words."""
     counts, end = plan.counts, "s" * (len(plan.shards) != 1)
     rows, distinct = counts["log_rows"], counts["queries"]
-    words = f"{distinct:,} distinct quer{'y' if distinct == 1 else 'ies'} of {rows:,} log row{'s' * (rows != 1)}"
-    words += f", in {len(plan.shards):,} shard{end}"
-    words += left_out_words(counts)
-    return words + (f"; {head_words(sum(one.rows for one in plan.shards[: plan.head]), plan.head)}" if plan.head else "")
+    text = f"{distinct:,} distinct quer{'y' if distinct == 1 else 'ies'} of {rows:,} log row{'s' * (rows != 1)}"
+    text += f", in {len(plan.shards):,} shard{end}"
+    text += left_out_words(counts)
+    return text + (f"; {head_words(sum(one.rows for one in plan.shards[: plan.head]), plan.head)}" if plan.head else "")
 
 
 def head_words(queries: int, shards: int) -> str:
