@@ -145,6 +145,7 @@ class RunMaker:
                 block = with_appended(block, "costs", pairs)
                 scores = SCORED.field("scores")
                 block = block.append_column(scores, pa.array([_scores(found) for found in candidates], scores.type))
+                block = block.append_column("pairs", pa.array([[]] * len(candidates), SCORED.field("pairs").type))
             worker(block)
             self._completions(shard.number, [row["query_id"] for row in mine], queries)
         self._record(config, "finished" if finished else "running", recorded)
