@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -83,7 +84,8 @@ def line(page: str, name: str) -> str:
 def test_a_run_at_work(folder: FileStorage, status: Callable[..., str]) -> None:
     page = status(folder.root)
     assert page.splitlines()[0] == folder.root
-    assert line(page, "state") == "running on far (process 4711) for 3 min 20 s, last heartbeat 3 s ago"
+    state = r"running on far \(process 4711\) for 3 min \d\d s, last heartbeat \d+ s ago"  # a busy machine takes seconds
+    assert re.fullmatch(state, line(page, "state"))
     assert line(page, "phase") == "working"
     assert line(page, "shards") == "2 of 10 committed"
     assert line(page, "queries") == "20 of 100 committed, 2.0/s, ETA 40 s"
