@@ -179,6 +179,7 @@ WEB_ANSWERS = pa.schema(
         ("text", pa.string()),  # as it was sent
         ("hits", pa.list_(pa.struct([*WEB_PAGE, ("score", pa.float64())]))),  # null where no answer was kept
         ("requests", pa.int32()),  # sends
+        ("asked_by", pa.string()),  # where it was asked: a stage or round, a retriever, and the first query
         ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept
     ]
 )

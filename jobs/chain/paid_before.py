@@ -17,8 +17,8 @@ from jobs.chain.completions import CompletionRecord
 from jobs.chain.engines import asked_key
 from jobs.chain.journal import Key
 from jobs.chain.tables import ASKED
-from jobs.chain.users import request_counts
-from jobs.counts import WorkAlone, WorkElsewhere, arm_key
+from jobs.chain.users import need_counts
+from jobs.counts import MadeWork, WorkAlone, WorkElsewhere, arm_key
 
 ASKED_COLUMNS = ("asked_in_rounds", "asked")
 """Those of blocks with requests that later stages do not pay for, in the order of the stages."""
@@ -81,7 +81,9 @@ class PaidBefore:
                 if others and len(known.arms) == 1:  # it is no longer what that arm alone needs
                     (arm,) = known.arms
                     counts[arm_key(arm, WorkAlone(known.quantity, known.component).key)] -= 1
-        counts.update(request_counts(quantity, new, is_reused))
+        for component, requests in new.items():
+            counts[MadeWork(quantity, component).key] += sum(not is_reused(key) for key in requests)
+        counts.update(need_counts(quantity, new))
         return counts
 
 

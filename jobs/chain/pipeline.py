@@ -137,9 +137,8 @@ def without(table: pa.Table, error: Exception, stage: str, worker: Any) -> pa.Ta
     reason = KILLED if isinstance(error, KilledWorkerError) else FAILED
     failure = error_row(stage, None, reason, encodable(f"{type(error).__name__}: {one_line(error)}"))
     table = without_columns(with_appended(table, "errors", [[failure]]), getattr(worker, "DROPS", ()))
-    empty = {"scores": None}  # a query without scores is ranked as it was fused
-    columns = (pa.array([empty.get(field.name, [])] * table.num_rows, field.type) for field in worker.ADDS)
-    return with_columns(table, worker.ADDS, columns)
+    empty: list[Any] | None = None if worker is Score else []  # a query without scores is ranked as it was fused
+    return with_columns(table, worker.ADDS, (pa.array([empty] * table.num_rows, field.type) for field in worker.ADDS))
 
 
 def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:

@@ -159,29 +159,34 @@ class Retrieval:
 
     @contextmanager
     def block(
-        self, table: pa.Table, several: bool, known: Mapping[str, Mapping[Wanted, RankedList]] = MappingProxyType({})
+        self,
+        table: pa.Table,
+        asking: str,
+        several: bool = False,
+        known: Mapping[str, Mapping[Wanted, RankedList]] = MappingProxyType({}),
     ) -> Iterator[BlockSearches]:
         """Opens the searches of a block; what the web has answered is journaled until the body ends.
 
         Args:
             table: The block.
+            asking: The stage, or the round.
             several: Whether the job has several arms, whose searches are counted.
             known: Key of a retriever -> the lists that an earlier stage has made.
         """
         journal = None if self._keeper is None else ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
         try:
             yield BlockSearches(
-                self, table, several, {key: self._searches(key, journal, known.get(key, {})) for key in self.plans}
+                self, table, several, {key: self._searches(key, journal, asking, known.get(key, {})) for key in self.plans}
             )
         finally:
             if journal is not None:
                 journal.merge()
 
-    def _searches(self, key: str, journal: ShardJournal | None, known: Mapping[Wanted, RankedList]) -> Searches:
+    def _searches(self, key: str, journal: ShardJournal | None, asking: str, known: Mapping[Wanted, RankedList]) -> Searches:
         retriever = self.opened[key]
         if isinstance(retriever, Web):
             assert journal is not None
-            return WebSearches(self.plans[key], retriever, self._store, journal)
+            return WebSearches(self.plans[key], retriever, self._store, journal, f"{asking}/{key}")
         return IndexSearches(self.plans[key], retriever, self._store, known)
 
 
@@ -191,7 +196,8 @@ class BlockSearches:
     Attributes:
         query_ids: Of the block.
         spent: What the searches have cost, row by row.
-        counts: The searches that each arm needs, and those that only it needs.
+        counts: The searches of indexes that each arm needs, and those that only it needs.
+        needed: Those of the web, for the column `needed`.
     """
 
     def __init__(self, retrieval: Retrieval, table: pa.Table, several: bool, searches: Mapping[str, Searches]) -> None:
@@ -200,6 +206,7 @@ class BlockSearches:
         self._retrieval, self._several, self._searches = retrieval, several, searches
         self.spent: list[list[dict[str, Any]]] = [[] for _ in self.query_ids]
         self.counts: Counter[str] = Counter()
+        self.needed: list[dict[str, Any]] = []
         self._asked: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
 
     @property
@@ -255,8 +262,12 @@ class BlockSearches:
         lists += by(standing)
         by.save()
         place |= {search: len(place) + number for number, search in enumerate(standing)}
-        if self._several:
-            self.counts.update(_needs(opened, key, routed, vain))
+        users = _users(key, routed, vain) if self._several else {}
+        if isinstance(by, WebSearches):
+            self.needed += by.needed("searches", users)
+        else:
+            named = opened.search_names.items()
+            self.counts.update(need_counts("searches", {f"{counted}@{model or ''}": users for counted, model in named}))
         known = self._asked.setdefault(opened.space, set())
         firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
         firsts = [one for one in firsts if one not in by.alike and one.search not in by.known]
@@ -284,8 +295,8 @@ def _found(
     return Found(used, np.array([place[text.search] for text in used], dtype=np.int64), lists)
 
 
-def _needs(opened: OpenedBy, key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]]) -> Counter[str]:
-    """Returns the distinct searches of a retriever that each arm needs in a block, and those that only it needs."""
+def _users(key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]]) -> dict[Wanted, set[str]]:
+    """Returns the distinct searches of a retriever in a block, with the arms that need each."""
     users: dict[Wanted, set[str]] = {}
     for of, standing_in in zip(routed, vain, strict=True):
         texts = [*(text for _, text in of.of(key)), *standing_in]
@@ -293,7 +304,7 @@ def _needs(opened: OpenedBy, key: str, routed: Sequence[RoutedSearch], vain: Seq
             for text in texts:
                 if text.strategy in (ORIGINAL, TOGETHER) or text.strategy in strategies:
                     users.setdefault(text.search, set()).update(arms)
-    return need_counts("searches", {f"{counted}@{model or ''}": users for counted, model in opened.search_names.items()})
+    return users
 
 
 def charge(

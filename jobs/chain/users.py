@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import pyarrow as pa
 
-from jobs.counts import MadeWork, Work, WorkAlone, arm_key
+from jobs.counts import QUANTITIES, Work, WorkAlone, WorkElsewhere, arm_key
 from jobs.tables import unnested
 
 Item = TypeVar("Item")
 
 
-def pair_counts(table: pa.Table) -> Counter[str]:
-    """Returns the pairs of query and text that each arm needs in a block after all rounds, and those that only it needs."""
-    needed: dict[str, dict[tuple[int, str], set[str]]] = {}
-    rows, pairs = unnested(table, "pairs")
-    for row, pair in zip(rows.tolist(), pairs.to_pylist(), strict=True):
-        needed.setdefault(pair["component"], {}).setdefault((row, pair["key"]), set()).update(pair["arms"])
-    return need_counts("pairs", needed)
+def needed_counts(table: pa.Table) -> Counter[str]:
+    """Returns the work in a block that each arm needs, and what only it needs, of the searches of the web and of pairs.
 
-
-def request_counts(
-    quantity: str, needed: Mapping[str, Mapping[Item, Collection[str]]], is_reused: Callable[[Item], bool]
-) -> Counter[str]:
-    """Returns the requests (or searches of the web) that each arm needs, those that only it needs, and how many were made.
-
-    Args:
-        quantity: Of work.
-        needed: Component -> requests -> the arms that need their answers.
-        is_reused: Returns whether an answer was taken from the store.
+    Each counts once for an arm, where it needs it first; as `WorkElsewhere` where another arm's earlier stage has made it.
     """
-    counts = need_counts(quantity, needed)
-    for component, requests in needed.items():
-        counts[MadeWork(quantity, component).key] += sum(not is_reused(key) for key in requests)
+    counts: Counter[str] = Counter()
+    made_as: dict[str, tuple[str, str]] = {}
+    users: dict[str, set[str]] = {}
+    order = list(QUANTITIES)
+    for one in sorted(unnested(table, "needed")[1].to_pylist(), key=lambda one: order.index(one["quantity"])):
+        made = made_as.setdefault(one["key"], (one["quantity"], one["component"]))
+        known = users.setdefault(one["key"], set())
+        kind = Work(*made) if one["quantity"] == made[0] else WorkElsewhere(one["quantity"], *made)
+        counts.update(arm_key(arm, kind.key) for arm in one["arms"] if arm not in known)
+        known.update(one["arms"])
+    for key, arms in users.items():
+        if len(arms) == 1:
+            (arm,) = arms
+            counts[arm_key(arm, WorkAlone(*made_as[key]).key)] += 1
     return counts
 
 

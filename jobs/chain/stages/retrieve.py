@@ -28,11 +28,11 @@ from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.fuse import SearchLists, Texts, fusion_notes
 from jobs.chain.stages.gate import known_lists
-from jobs.chain.stages.stored_rows import with_stored
+from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space
-from jobs.chain.tables import BEST, DOCUMENT, FUSED
+from jobs.chain.tables import ASKED, BEST, DOCUMENT, FUSED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import FILE, ORIGINAL, WEB_PAGE, with_appended, with_columns, without_columns
@@ -55,6 +55,7 @@ class Retrieve:
             ("fused", pa.list_(FUSED)),
             ("web", pa.list_(WEB_PAGE)),  # empty without a search engine of the web
             ("best", pa.list_(BEST)),  # empty without further rounds
+            ("needed", pa.list_(ASKED)),  # of several arms: their searches of the web, and pairs that are scored
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
@@ -73,7 +74,7 @@ class Retrieve:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm and costs."""
         work, rows = self._work, table.num_rows
-        with self.retrieval.block(table, work.only is None, known_lists(table)) as block:
+        with self.retrieval.block(table, "retrieve", work.only is None, known_lists(table)) as block:
             rewrites = table.column("rewrites").to_pylist()
             texts = self._texts(rewrites, table.column("query").to_pylist())
             vectors = self._vectors(block.query_ids, texts)
@@ -97,10 +98,10 @@ class Retrieve:
             table = with_appended(table, "costs", block.spent)
             table, candidates = self._fused(table, block, lists, began)
             best = pa.array(self._best(rows, lists), pa.list_(BEST))
-            nothing = pa.array([[]] * rows, pa.list_(FILE))
+            nothing = (pa.array([[]] * rows, pa.list_(kind)) for kind in (ASKED, FILE))
             table = with_counts(without_columns(table, self.DROPS), block.counts)
-            table = with_columns(table, self.ADDS, [*candidates, best, nothing])
-            return with_stored(table, self._storage, stored)
+            table = with_columns(table, self.ADDS, [*candidates, best, *nothing])
+            return with_stored(with_needed(table, block.needed), self._storage, stored)
 
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""

@@ -19,7 +19,7 @@ from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space
-from jobs.chain.tables import ASKED, PAIR_SCORE
+from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.worker import WorkerJob
 from jobs.tables import with_appended, with_columns
 from retrievers.ranking import ranks
@@ -35,19 +35,19 @@ class ScoredBlock(NamedTuple):
     Attributes:
         scores: The column `scores`.
         spent: What they have cost, row by row.
-        pairs: Of several arms: the pairs that each needs, row by row, for the column `pairs`.
+        needed: Of several arms: the pairs that each needs, row by row, for the column `needed`.
     """
 
     scores: pa.ListArray
     spent: list[list[dict[str, object]]]
-    pairs: list[list[dict[str, object]]]
+    needed: list[list[dict[str, object]]]
 
 
 class Score:
     """A worker of the scoring stage, with all rerankers; it reads the text of each document once per shard."""
 
-    NEEDS = ("query_id", "query", "documents", "web", "fused")
-    ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE)), ("pairs", pa.list_(ASKED))])  # scores: null if a reranker failed
+    NEEDS = ("query_id", "query", "documents", "web", "fused", "needed")
+    ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
 
     def __init__(self, job: WorkerJob) -> None:
         """Opens the rerankers and the documents; raises RetrieverError where a model or an index is missing or was replaced."""
@@ -68,10 +68,10 @@ class Score:
         return reranker
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `scores`, `pairs` and costs."""
+        """Returns the block with `scores`, the pairs that are needed, and costs."""
         scored = self.scored(table, range(table.num_rows))
-        columns = [scored.scores, pa.array(scored.pairs, pa.list_(ASKED))]
-        return with_columns(with_appended(table, "costs", scored.spent), self.ADDS, columns)
+        table = with_appended(with_appended(table, "costs", scored.spent), "needed", scored.needed)
+        return with_columns(table, self.ADDS, [scored.scores])
 
     def scored(self, table: pa.Table, rows: Collection[int]) -> ScoredBlock:
         """Returns the scores of a block, of some rows with those of new texts; none of queries on which a reranker failed."""
@@ -106,7 +106,10 @@ class Score:
                 for at in own.tolist():
                     users.setdefault(at, []).append(arm)
             for at, arms in users.items():
-                key, component = f"{one.space}/{keys[at].document.hex()}", f"{one.settings.counted_as}@{one.model}"
+                key, component = (
+                    f"{one.space}/{keys[at].query_id}/{keys[at].document.hex()}",
+                    f"{one.settings.counted_as}@{one.model}",
+                )
                 asked: dict[str, object] = {"key": key, "quantity": "pairs", "component": component, "arms": arms}
                 pairs[int(block.document_row[at])].append(asked)
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)

@@ -55,6 +55,11 @@ def with_stored(table: pa.Table, storage: Storage, rows: Mapping[str, pa.Table])
     return with_appended(table, "stored", [files, *([[]] * (table.num_rows - 1))])
 
 
+def with_needed(table: pa.Table, needed: list[dict[str, Any]]) -> pa.Table:
+    """Returns a block with the searches of the web that arms need in its first row, for `needed_counts`."""
+    return with_appended(table, "needed", [needed, *([[]] * (table.num_rows - 1))])
+
+
 def with_no_hits(table: pa.Table, block: Candidates) -> pa.Table:
     """Returns a block of one arm with notes on the queries without candidates."""
     note = error_row("fuse", None, "no_hits", "no list has a hit for this query that takes part")

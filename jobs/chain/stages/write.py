@@ -29,7 +29,7 @@ from jobs.chain.stages.stored_rows import (
     with_no_hits,
 )
 from jobs.chain.tables import ARM_STORED
-from jobs.chain.users import pair_counts
+from jobs.chain.users import needed_counts
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import COMMITTED, ELAPSED, STORED, unnested
@@ -39,7 +39,7 @@ class Write:
     """A worker of the last stage."""
 
     NEEDS = ("shard", "query_id", "log_count", "rewrites", "selections", "guarded", "stored", "documents", "fused",
-             "web", "counts", "costs", "errors", "overhead")  # fmt: skip
+             "web", "needed", "counts", "costs", "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
     def __init__(self, job: WorkerJob) -> None:
@@ -69,7 +69,7 @@ class Write:
         counts["rewrites"] = tables["rewrites"].num_rows
         for one in unnested(table, "counts")[1].to_pylist():
             counts[one["name"]] += one["count"]
-        counts.update(pair_counts(table) if block.scored else {})
+        counts.update(needed_counts(table))
         files |= files_of_results
         if work.keep_candidates:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +42,7 @@ class WebSearches:
         host: Of the server.
         known: Lists that an earlier stage has made: none.
         made: Searches that this run has made, by the first query that asked each.
-        alike: Those that needed none of their own.
+        alike: Those that needed none of their own: others send the same, in this block or before it.
         hits: Of each search, best first; of a failed one none.
         failed: Why searches failed.
         silent: Search engines that did not answer, of partial lists.
@@ -50,8 +50,9 @@ class WebSearches:
         sends: Of each text, without those that a kill has lost.
     """
 
-    def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, journal: ShardJournal) -> None:
-        self.web, self.name, self.host = web, opened.name, web.host
+    def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, journal: ShardJournal, asking: str) -> None:
+        """Asks nothing yet; `asking`: the stage, or the round, and the retriever."""
+        self.web, self.name, self.host, self._opened, self._asking = web, opened.name, web.host, opened, asking
         self._files, self._space, self._journal = files, Space("web", opened.space), journal
         self.known: Mapping[SearchText | JoinedText, RankedList] = {}
         self.made, self.alike = set[Searched](), set[Searched]()
@@ -102,7 +103,16 @@ class WebSearches:
     @property
     def lost(self) -> int:
         """Returns how often its texts were sent by attempts that were killed, without an answer that was kept."""
-        return sum(self._journal.lost[self._space.name, text] for text in self._first)
+        return sum(self._journal.lost[self._space.name, text] for text, one in self._first.items() if one not in self.alike)
+
+    def needed(self, quantity: str, users: Mapping[SearchText | JoinedText, Collection[str]]) -> list[dict[str, Any]]:
+        """Returns the texts that arms need answers to, for the column `needed`; `users`: searches -> arms."""
+        ((counted, model),) = self._opened.search_names.items()
+        asked = {"quantity": quantity, "component": f"{counted}@{model or ''}"}
+        return [
+            asked | {"key": f"{self._space.name}/{self.web.sent(search)}", "arms": sorted(arms)}
+            for search, arms in users.items()
+        ]
 
     def save(self) -> None:
         """Puts the answers into the store, under each query that asked them and has none there; partial ones stay out."""
@@ -122,8 +132,11 @@ class WebSearches:
         for text in texts:
             if (row := self._journal.known.get((self._space.name, text))) is not None:
                 self._answers[text] = _hits(row)
-                self.asked.add(text)
-                self.sends[text] = row["requests"]
+                if row["asked_by"] == self._asked_by(text):
+                    self.asked.add(text)
+                    self.sends[text] = row["requests"]
+                else:  # it is the cost of another stage, round or part of the block
+                    self.alike.add(self._first[text])
         wanted = {text for text in texts if text not in self._answers}
         query_ids = [query_id for text in wanted for query_id in self._query_ids[text]]
         if query_ids and self._space in self._files.names:
@@ -144,7 +157,10 @@ class WebSearches:
         else:
             hits = [hit._asdict() for hit in answer]
             row = {"space": self._space.name, "text": text, "hits": hits, "requests": self.sends[text], "lost": 0}
-            self._journal.put(row)
+            self._journal.put(row | {"asked_by": self._asked_by(text)})
+
+    def _asked_by(self, text: str) -> str:
+        return f"{self._asking}/{self._first[text].query_id}"
 
 
 def text_key(text: str) -> str:

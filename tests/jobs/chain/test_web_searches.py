@@ -42,7 +42,7 @@ def test_partial_lists_and_failed_searches_are_asked_again_and_counted_as_lost(t
     for lost in (0, 2):
         keeper = JournalKeeper(storage, of=OF_THE_WEB)
         journal = ShardJournal(storage, 0, OF_THE_WEB, keeper)
-        searches = WebSearches(web, web, files, journal)
+        searches = WebSearches(web, web, files, journal, "retrieve")
         searches(wanted)
         searches.save()
         journal.merge()

@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,15 +18,17 @@ from jobs.pages.ablation import closing_page, compared
 from jobs.runs.folder import RunFolder
 from jobs.runs.saving import saved
 from jobs.runs.sums import arm_needs
-from tests.support.jobs.corrective_llm import prompt_of
+from tests.support.jobs.corrective_llm import kind_of, prompt_of
 from tests.support.jobs.corrective_llm import said as corrective
 from tests.support.jobs.in_process_runs import finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.retrievers.fake_models import FakeModels
+from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer, Reply, completion
 
 MODEL = "grader-8b"
-PRICES = Prices(tokens={MODEL: {"prompt": 1e4, "cached": 1e4, "completion": 1e5}})
+SEARCH = 2.0  # USD of a search of the web
+PRICES = Prices(tokens={MODEL: {"prompt": 1e4, "cached": 1e4, "completion": 1e5}}, searches={"searxng": SEARCH * 1e6})
 USD = (7 * 1e4 + 3 * 1e5) / 1e6  # of each request: they are equally long
 STAGES = ("iterate", "grade", "web", "answer", "judge")
 
@@ -106,7 +109,9 @@ def needed(run: RunFolder, arm: str, kind: str = "whole") -> Counter[str]:
 
 
 def usd(run: RunFolder) -> float:
-    return USD * sum(one["requests"] for one in rows(run, "costs") if one["stage"] in STAGES)
+    of_the_web = sum(one["searches"] for one in rows(run, "costs") if one["model"] == "searxng")
+    asked = sum(one["requests"] for one in rows(run, "costs") if one["model"] == MODEL and one["stage"] in STAGES)
+    return USD * asked + SEARCH * of_the_web
 
 
 def check(job: str, base: Changes, arms: dict[str, Changes]) -> RunFolder:
@@ -154,6 +159,33 @@ def test_an_arm_pays_for_pairs_of_its_rounds_that_others_have_scored_before(job:
         late: Changes = {"fuse.original_floor": 99, "rewrite.strategies": []}  # nothing before the first round
         base: Changes = {"rerank": rerank, "fuse.keep": 3, "iterate.below": 1e9, "grade": None, "answer": None, "judge": None}
         check(job, base, {"plain": {"iterate": None}, "late": late})
+
+
+def rewritten(body: dict[str, Any]) -> Reply:
+    """Answers as `answer` does, but for refined queries, and queries to the web, that are rewrites."""
+    reply, rewrite = answer(body), "about " + prompt_of(body).rpartition("Query: ")[2].removeprefix("Question: ")
+    text = json.loads(reply.content)["choices"][0]["message"]["content"]
+    if "full moon" in text and "galaxies" not in text:
+        text = json.dumps({"reinforce": "", "missing": "", "leave_out": "", "query": rewrite})
+    elif kind_of(prompt_of(body)) == "web":
+        text = json.dumps({"query": rewrite})
+    made = completion(text, {"prompt_tokens": 7, "completion_tokens": 3})
+    return replace(reply, content=json.dumps(made).encode())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", [3, 6])
+def test_a_text_that_the_web_was_asked_before_is_paid_once(job: str, server: FakeServer, shard: int) -> None:
+    server.answer = rewritten
+    with WebServer("searxng") as web:
+        engine = {"kind": "openai", "model": MODEL, "base_url": server.address}
+        base: Changes = {"retrieve.retrievers.web": web.block(), "judge": None, "iterate.below": 1e9, "iterate.rounds": 2}
+        base |= {"web": {"search": web.block(), "engine": engine, "when": "any"}, "cluster.shard_size": shard}
+        check(job, base, {"once": {"iterate.rounds": 1}, "plain": {"iterate": None}, "no rewrites": {"rewrite.strategies": []}})
+        before = len(web.texts)
+        run = finished(prepared_work(job, [*settings(base), "name=again"], None))
+        spent = [one for one in rows(run, "costs") if one["model"] == "searxng"]
+        assert len(web.texts) - before == sum(one["searches"] for one in spent) == sum(one["requests"] for one in spent)
 
 
 @pytest.mark.slow

@@ -149,7 +149,7 @@ def rewritten(*rows: Row) -> pa.Table:
 def fused(rows: Sequence[Row], schema: pa.Schema = RETRIEVED) -> pa.Table:
     """A block as retrieval (or, with the schema, scoring) hands it on, of plain rows."""
     more: Row = {"shard": 0, "log_count": 1, "costs": [], "errors": [], "rewrites": [], "selections": [], "guarded": [],
-                 "counts": [], "stored": [], "web": [], "best": []}  # fmt: skip
+                 "counts": [], "needed": [], "stored": [], "web": [], "best": []}  # fmt: skip
     made = []
     for row in rows:
         doc_ids = list(dict.fromkeys(one["doc_id"] for one in row["candidates"]))

@@ -27,7 +27,7 @@ from jobs.chain.stages.llm.merging import merged
 from jobs.chain.stages.llm.rounds import ArmRounds, refine
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.stages.score import Score
-from jobs.chain.stages.stored_rows import with_stored
+from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.steps.contexts import token_counter
 from jobs.chain.tables import ARM_ROUND, ASKED
@@ -114,7 +114,7 @@ class Iterate(LlmStage):
         """
         work, before, parts = self._work, Candidates(table, self._work), []
         routed = [of.routed(texts[at], number) for at, of in arms.items()]
-        with self._retrieval.block(table, work.only is None) as searches:
+        with self._retrieval.block(table, f"round {number}", work.only is None) as searches:
             found, cosines = searches.search(routed), similarity(table.num_rows, [], None)
             table, stored = with_web(table, routed, found, searches.web)
             ids = table.column("query_id").combine_chunks()
@@ -131,7 +131,7 @@ class Iterate(LlmStage):
                     stored["runs"] = stored_rows(ids, lists, of.answer.retrieved)
         block.counts.update(searches.counts)
         table = with_stored(table, self._storage, stored)
-        table = with_appended(table, "costs", searches.spent)
+        table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
         others = {at: before.of(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)
         others[UNRANKED] = before.documents(scored)
@@ -141,7 +141,7 @@ class Iterate(LlmStage):
             after = Candidates(table.drop_columns("scores"), work)
             table = _with(table, {"scores": moved_scores(before, after)})
             scores = self._score.scored(table, {row for of_arm in texts.values() for row in of_arm})
-            table = with_appended(with_appended(table, "costs", scores.spent), "pairs", scores.pairs)
+            table = with_appended(with_appended(table, "costs", scores.spent), "needed", scores.needed)
             table = _with(table, {"scores": scores.scores})
         return table
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from cluster.run.stage import shard_of, stopping
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import OpenedBy
-from jobs.chain.counts import with_counts
-from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
-from jobs.chain.searches import Wanted, charge
-from jobs.chain.stages.stored_rows import with_stored
+from jobs.chain.searches import Retrieval, Wanted, charge
+from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.tables import ARM_CORRECTION
-from jobs.chain.users import request_counts
 from jobs.chain.web.searches import WebSearches
 from jobs.chain.worker import WorkerJob
 from jobs.job.steps import open_search_engine
@@ -29,44 +25,37 @@ from retrievers.retriever import SearchText
 class SearchWeb:
     """A worker of the stage, with the search engines of all arms."""
 
-    NEEDS = ("shard", "query_id", "grades", "corrections", "stored", "counts")
+    NEEDS = ("shard", "query_id", "grades", "corrections", "stored", "needed")
     ADDS = pa.schema([])
 
     def __init__(self, job: WorkerJob) -> None:
         """Opens the search engines; raises RetrieverError where an address or a key is missing."""
-        self._work, self._store, self._storage = job.work, job.store, open_storage(job.run)
+        self._work, self._storage = job.work, open_storage(job.run)
         self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
             number: (arm.web_search, arm.web.documents)
             for number, arm in enumerate(job.work.answers)
             if arm.web_search is not None and arm.web is not None
         }
-        self._opened = {one.space: (one, open_search_engine(one.settings)) for one, _ in self._search.values()}
-        self._keeper = JournalKeeper(self._storage, stopping(), OF_THE_WEB)
-
-    def close(self) -> None:
-        """Ends what saves journals."""
-        self._keeper.close()
+        engines = {one.space: one for one, _ in self._search.values()}
+        self._retrieval = Retrieval(engines, self._storage, job.store, "", lambda one, _: open_search_engine(one.settings))
+        self.close = self._retrieval.close
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the hits, errors and costs."""
-        of_shard = ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
-        try:
-            return self._searched(table, of_shard)
-        finally:
-            of_shard.merge()
+        with self._retrieval.block(table, "web") as searches:
+            return self._searched(table, searches.web)
 
-    def _searched(self, table: pa.Table, of_shard: ShardJournal) -> pa.Table:
+    def _searched(self, table: pa.Table, searches: Mapping[str, WebSearches]) -> pa.Table:
         query_ids, corrections = table.column("query_id").to_pylist(), table.column("corrections").to_pylist()
         grades = table.column("grades").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         errors: list[dict[str, dict[str, object]]] = [{} for _ in query_ids]
         pages: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}  # row, search engine, text as sent -> rows of web/
-        counts: Counter[str] = Counter()
-        for space, (opened, web) in self._opened.items():
-            began = time.perf_counter()
-            by = WebSearches(opened, web, self._store, of_shard)
+        needed: list[dict[str, Any]] = []
+        for space, by in searches.items():
+            began, opened, web = time.perf_counter(), self._retrieval.plans[space], by.web
             wanted: dict[Wanted, list[str]] = {}
-            users: dict[str, set[str]] = {}  # text as it is sent -> arms
+            users: dict[Wanted, set[str]] = {}
             of_engine = [
                 (row, one) for row, of_row in enumerate(corrections) for one in of_row
                 if one["web_query"] is not None and self._search[one["answer"]][0].space == space
@@ -74,7 +63,7 @@ class SearchWeb:
             for row, one in of_engine:
                 text = SearchText(one["web_query"], "query")
                 wanted.setdefault(text, []).append(query_ids[row])
-                users.setdefault(web.sent(text), set()).add(self._work.answers[one["answer"]].arm)
+                users.setdefault(text, set()).add(self._work.answers[one["answer"]].arm)
             by(wanted)
             by.save()
             for row, one in of_engine:
@@ -100,13 +89,10 @@ class SearchWeb:
             firsts = [Searched(ids[0], text) for text, ids in wanted.items()]
             asked = [one for one in firsts if one not in by.alike]
             charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], spent, "web")
-            if self._work.only is None:
-                needed = {f"{counted}@{model or ''}": users for counted, model in opened.search_names.items()}
-                reused = users.keys() - by.asked
-                counts.update(request_counts("web_searches", needed, reused.__contains__))
+            needed += by.needed("web_searches", users) if self._work.only is None else []
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
         table = with_appended(table, "errors", [list(of.values()) for of in errors])
         found = [dict(zip(STORED["web"].names, row, strict=True)) for _, of in sorted(pages.items()) for row in of]
         table = with_stored(table, self._storage, {"web": pa.Table.from_pylist(found, STORED["web"])})
-        return with_counts(with_appended(table, "costs", spent), counts)
+        return with_needed(with_appended(table, "costs", spent), needed)
