@@ -262,5 +262,5 @@ def test_its_own_engine_is_asked_once_for_it_alone_and_no_refusal_is_a_text(name
     for answer in ("", "   ", "I'm sorry, but I can't help with that.", "</s>"):
         found = answered(rewriter([TRAINED[name]]), QUERY, answer)
         assert (found.rewrites, len(found.failures)) == ([], 1)
-    with pytest.raises(RewriterError, match="has an engine or a form of its own"):
+    with pytest.raises(RewriterError, match="has an engine or form of its own"):
         rewriter(["general", TRAINED[name]], select=SelectAdaptive(kind="adaptive"))
