@@ -58,9 +58,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_853, "dmqr": 2_984, "jobs": 30_347, "jobs/chain": 7_717, "jobs/log": 2_317, "jobs/measure": 4_172,
-    "jobs/pages": 3_139, "jobs/plan": 1_730, "jobs/run": 1_823, "retrievers": 8_831, "rewriters": 8_318, "tests": 49_753,
-    "tests/benchmarks": 3_149, "tests/jobs": 23_404, "tests/jobs/whole_runs": 4_625, "tests/support": 5_893,
+    "cluster": 5_848, "dmqr": 2_906, "jobs": 29_537, "jobs/chain": 7_713, "jobs/log": 2_253, "jobs/measure": 3_866,
+    "jobs/pages": 3_023, "jobs/plan": 1_563, "jobs/run": 1_788, "retrievers": 8_824, "rewriters": 8_306, "tests": 49_469,
+    "tests/benchmarks": 3_149, "tests/jobs": 22_930, "tests/jobs/whole_runs": 4_340, "tests/support": 5_893,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330

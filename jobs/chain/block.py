@@ -154,9 +154,9 @@ class LlmBlock:
             message: Likewise.
             raw: In place of the text of the completion.
         """
-        made, result = reply.completion, reply.result
-        words, answer = f"{what}{message or result.message}", made.text if raw is None else raw
-        self.note_row(ask.row, ask.name, reason or str(result.reason), words, answer, made.attempts)
+        completion, result = reply.completion, reply.result
+        text, answer = f"{what}{message or result.message}", completion.text if raw is None else raw
+        self.note_row(ask.row, ask.name, reason or str(result.reason), text, answer, completion.attempts)
 
     def note_row(self, row: int, component: str | None, reason: str, message: str, raw: str | None, attempts: int) -> None:
         """Notes an error of a query, once for all steps that have it."""

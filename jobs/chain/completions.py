@@ -57,25 +57,25 @@ class Completions:
 
     def put(self, portion: Portion[Key, CompletionRecord]) -> None:
         """Writes the successful completions of a portion to the journal."""
-        for key, made in portion:
-            if made.completion.error_reason is not None:
-                self._journal.failed(key, made.completion.attempts)
+        for key, record in portion:
+            if record.completion.error_reason is not None:
+                self._journal.failed(key, record.completion.attempts)
             else:
-                self._journal.put(self._row(key, made))
+                self._journal.put(self._row(key, record))
 
-    def keep(self, found: Mapping[Key, CompletionRecord]) -> None:
+    def keep(self, stored: Mapping[Key, CompletionRecord]) -> None:
         """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""
-        for key, made in found.items():
-            self._journal.put(self._row(key, made) | {"start": REUSED}, journaled=False)
+        for key, record in stored.items():
+            self._journal.put(self._row(key, record) | {"start": REUSED}, journaled=False)
 
     def merge(self) -> None:
         """Puts what lies in journals into the shard's folder."""
         self._journal.merge()
 
-    def _row(self, key: Key, made: CompletionRecord) -> dict[str, Any]:
-        c = made.completion
+    def _row(self, key: Key, record: CompletionRecord) -> dict[str, Any]:
+        c = record.completion
         return {
-            **key._asdict(), "prompt": made.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
+            **key._asdict(), "prompt": record.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
             **{name: getattr(c, name) for name in TOKENS}, "usage": c.usage, "seconds": c.seconds,
             "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start, "lost": 0,
             "latency": c.latency, "left_out": c.left_out, "tier": c.tier,

@@ -60,8 +60,8 @@ class BlockErrors:
         ids = self._table.column("query_id").to_pylist()
         named: dict[str, dict[str, None]] = {}
         for row, stage, _, reason in self._errors:
-            if reason not in NOTES and len(found := named.setdefault(f"{stage}/{reason}", {})) < _FIRST:
-                found[ids[row]] = None
+            if reason not in NOTES and len(first := named.setdefault(f"{stage}/{reason}", {})) < _FIRST:
+                first[ids[row]] = None
         return {key: list(found) for key, found in sorted(named.items())}
 
     def losses(self) -> Counter[str]:
@@ -115,10 +115,10 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
     strategies = rewrites.column("strategy").combine_chunks().take(pa.array(rows))
     for (strategy, flag), n in Counter(zip(strategies.to_pylist(), flags.to_pylist(), strict=True)).items():
         counts[FlaggedTexts(strategy, flag).key] = n
-    for one in unnested(table, "guarded")[1].to_pylist():
-        counts[LeftOutTexts(one["strategy"], one["guard"]).key] += one["texts"]
-        if one["guard"] == NEAR_DUPLICATE and one["unsearched"]:
-            counts[Unsearched(one["strategy"]).key] += one["unsearched"]
+    for left_out in unnested(table, "guarded")[1].to_pylist():
+        counts[LeftOutTexts(left_out["strategy"], left_out["guard"]).key] += left_out["texts"]
+        if left_out["guard"] == NEAR_DUPLICATE and left_out["unsearched"]:
+            counts[Unsearched(left_out["strategy"]).key] += left_out["unsearched"]
     return counts
 
 

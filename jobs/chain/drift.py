@@ -38,19 +38,19 @@ def drifted(texts: Sequence[Text], vectors: np.ndarray | None, least: float | No
     }
 
 
-def is_drifted(rewrite: Mapping[str, Any], row: int, of: Drifted) -> bool:
+def is_drifted(rewrite: Mapping[str, Any], row: int, drifted_texts: Drifted) -> bool:
     """Returns whether a row of rewrites/ has drifted."""
-    return (row, rewrite["strategy"], rewrite["position"]) in of
+    return (row, rewrite["strategy"], rewrite["position"]) in drifted_texts
 
 
-def flagged(table: pa.Table, of: Drifted) -> pa.Table:
+def flagged(table: pa.Table, drifted_texts: Drifted) -> pa.Table:
     """Returns a block whose `rewrites` have the flag `drift` where they have drifted."""
-    if not of:
+    if not drifted_texts:
         return table
-    place = table.schema.get_field_index("rewrites")
-    rows = table.column(place).to_pylist()
+    index = table.schema.get_field_index("rewrites")
+    rows = table.column(index).to_pylist()
     for row, rewrites in enumerate(rows):
-        for one in rewrites:
-            if is_drifted(one, row, of):
-                one["guards"] = sorted({*(one["guards"] or ()), DRIFT})
-    return table.set_column(place, table.schema.field(place), pa.array(rows, table.schema.field(place).type))
+        for rewrite in rewrites:
+            if is_drifted(rewrite, row, drifted_texts):
+                rewrite["guards"] = sorted({*(rewrite["guards"] or ()), DRIFT})
+    return table.set_column(index, table.schema.field(index), pa.array(rows, table.schema.field(index).type))

@@ -101,9 +101,9 @@ class Engines:
         placed, job = on_devices(self._settings.values(), self._job.gpus), self._job
         self._opened = {key: open_worker_engine(settings) for key, settings in placed.items()}  # equal ones once
         self._engines = {name: self._opened[settings.model_dump_json()] for name, settings in self._settings.items()}
-        for settings, one in zip(placed.values(), self._opened.values(), strict=True):
+        for settings, engine in zip(placed.values(), self._opened.values(), strict=True):
             with errors_of_engine(settings, "start"):
-                steps = one.start()
+                steps = engine.start()
             for step, seconds in steps.items():
                 self.start_up[step] = self.start_up.get(step, 0.0) + seconds
         self._busy = BusyTime()
@@ -118,8 +118,8 @@ class Engines:
 
     def close(self) -> None:
         """Closes the engines."""
-        for one in self._opened.values():
-            one.close()
+        for engine in self._opened.values():
+            engine.close()
         if self._keeper:
             self._keeper.close()
 
@@ -134,15 +134,15 @@ class Engines:
             self._made_with[known] = request.schema, made_with(request, self.spaces[request.engine])
         return request_key(request, self._made_with[known][1])
 
-    def cost(self, request: Request, one: CompletionRecord) -> dict[str, Any]:
+    def cost(self, request: Request, record: CompletionRecord) -> dict[str, Any]:
         """Returns the cost entry of a completion; one that the store had has cost nothing."""
-        c = one.completion
-        if one.start == REUSED:
+        c = record.completion
+        if record.start == REUSED:
             return entry(self.stage, request.name, model=c.model, reused=1)
         return entry(
             self.stage, request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
             requests=c.attempts, **{name: getattr(c, name) for name in TOKENS}, usage=c.usage, error=c.error_reason,
-            start=one.start, device_seconds=one.device_seconds, provider=self._provider(request), latency=c.latency,
+            start=record.start, device_seconds=record.device_seconds, provider=self._provider(request), latency=c.latency,
             tier=c.tier,
         )  # fmt: skip
 
@@ -178,9 +178,9 @@ class Engines:
                     key = self.key(request)
                     usd = self._count(own.spent, completion, seconds)
                     sends.settle(key, usd, answered=completion.error_reason is None)
-                    made = CompletionRecord(replace(completion, seconds=seconds), request.prompt)
-                    own.put([(key, made)])
-                    yield key, made
+                    record = CompletionRecord(replace(completion, seconds=seconds), request.prompt)
+                    own.put([(key, record)])
+                    yield key, record
                     answered += 1
                     if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
                         heartbeat((known + answered) / whole, own.spent)

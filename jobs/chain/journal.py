@@ -150,30 +150,30 @@ def read_rows(storage: Storage, key: str, schema: pa.Schema = COMPLETIONS) -> li
     return rows
 
 
-def shard_folder(shard: int, of: Journaled = OF_MODELS) -> str:
+def shard_folder(shard: int, kind: Journaled = OF_MODELS) -> str:
     """Returns the folder of a shard's answers."""
-    return f"{of.folder}/{shard:06d}"
+    return f"{kind.folder}/{shard:06d}"
 
 
 def stored_shards(storage: Storage) -> set[int]:
     """Returns the shards that have completions in the run's folder or in journals of this machine."""
     local = journal_folder(storage, 0).parent
     names = {path.name for path in local.iterdir()} if local.is_dir() else set()
-    found: set[int] = set()
+    shards: set[int] = set()
     for entry in storage.list(OF_MODELS.folder):
         if entry.key.startswith(OF_MODELS.unsaved):
-            found |= _shards_in(entry.key)
+            shards |= _shards_in(entry.key)
         else:
             names.add(entry.key.split("/")[1])
-    return found | {int(name) for name in names if name.isdecimal()}
+    return shards | {int(name) for name in names if name.isdecimal()}
 
 
-def journal_folder(storage: Storage, shard: int, of: Journaled = OF_MODELS) -> Path:
+def journal_folder(storage: Storage, shard: int, kind: Journaled = OF_MODELS) -> Path:
     """Returns the folder of a shard's journals: in the run's folder, or on this machine where that is on object storage."""
     if not remote(storage.root):
-        return Path(storage.url(shard_folder(shard, of)))
+        return Path(storage.url(shard_folder(shard, kind)))
     run = hashlib.sha256(storage.root.encode()).hexdigest()[:32]
-    return _local_journals() / run / ("" if of is OF_MODELS else of.folder) / f"{shard:06d}"
+    return _local_journals() / run / ("" if kind is OF_MODELS else kind.folder) / f"{shard:06d}"
 
 
 def remove_journals(storage: Storage) -> None:
@@ -184,20 +184,20 @@ def remove_journals(storage: Storage) -> None:
     for run in _local_journals().glob("*"):
         if time.time() - run.stat().st_mtime > KEPT_DAYS * 86_400:
             shutil.rmtree(run, ignore_errors=True)
-    for of in (OF_MODELS, OF_THE_WEB):
-        storage.delete(*(entry.key for entry in storage.list(of.unsaved)))
+    for kind in (OF_MODELS, OF_THE_WEB):
+        storage.delete(*(entry.key for entry in storage.list(kind.unsaved)))
 
 
 def _local_journals() -> Path:
     return cache_folder() / "journals"
 
 
-def read_unsaved(storage: Storage, shard: int, of: Journaled = OF_MODELS) -> list[dict[str, Any]]:
+def read_unsaved(storage: Storage, shard: int, kind: Journaled = OF_MODELS) -> list[dict[str, Any]]:
     """Returns the rows of a shard that lie on object storage outside its folder; an object's name has the shards in it."""
     if not remote(storage.root):
         return []
-    named = [entry.key for entry in storage.list(of.unsaved) if shard in _shards_in(entry.key)]
-    rows = [row for key in named for row in read_rows(storage, key, of.with_shard)]
+    named = [entry.key for entry in storage.list(kind.unsaved) if shard in _shards_in(entry.key)]
+    rows = [row for key in named for row in read_rows(storage, key, kind.with_shard)]
     return [{name: value for name, value in row.items() if name != "shard"} for row in rows if row["shard"] == shard]
 
 
@@ -208,7 +208,7 @@ class JournalKeeper:
         self,
         storage: Storage,
         stopping: Callable[[], bool] = lambda: False,
-        of: Journaled = OF_MODELS,
+        kind: Journaled = OF_MODELS,
         seconds: float = UNSAVED_SECONDS,
     ) -> None:
         """Starts the thread that saves.
@@ -216,10 +216,10 @@ class JournalKeeper:
         Args:
             storage: the run's folder.
             stopping: returns whether the run stops, so that this process may end soon.
-            of: what the journals hold.
+            kind: what the journals hold.
             seconds: between two times; the loss of a machine loses no more than this, apart from what was in flight.
         """
-        self._of = of
+        self._of = kind
         self._storage, self._seconds, self._stopping = storage, seconds, stopping
         self._lock = threading.Lock()
         self._open: dict[Path, Journal] = {}
@@ -300,9 +300,9 @@ class JournalKeeper:
 
     def _say_unsaved(self, error: Exception) -> None:
         where = self._storage.root if remote(self._storage.root) else "the disk"
-        words = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        reason = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         _log.warning(
-            "%s cannot be saved to %s (%s): until they are, the loss of this machine loses them", self._of.folder, where, words
+            "%s cannot be saved to %s (%s): until they are, the loss of this machine loses them", self._of.folder, where, reason
         )
 
 
@@ -312,9 +312,9 @@ class ShardJournal:
     An answer is written to a journal at once. `merge` puts all that lie in journals into one file of the shard's folder.
     """
 
-    def __init__(self, storage: Storage, shard: int, of: Journaled, keeper: JournalKeeper | None) -> None:
+    def __init__(self, storage: Storage, shard: int, kind: Journaled, keeper: JournalKeeper | None) -> None:
         """Reads nothing; without a keeper answers, which cost nothing, wait in memory for `merge`."""
-        self._storage, self._shard, self._of, self._keeper = storage, shard, of, keeper
+        self._storage, self._shard, self._of, self._keeper = storage, shard, kind, keeper
         self._journal = None if keeper is None else keeper.open(shard)
         self._unmerged: dict[tuple[Any, ...], Row] = {}
         self._read: list[str] = []  # journals of earlier attempts
@@ -330,20 +330,20 @@ class ShardJournal:
             for row in read_rows(self._storage, entry.key, self._of.schema) if entry.key.endswith(".parquet") else ():
                 self.lost[self._key(row)] += row["lost"] or 0
                 merged |= {self._key(row): row} if row[self._of.answer] is not None else {}
-        found = {self._key(row): row for row in read_unsaved(self._storage, self._shard, self._of)}
+        unmerged = {self._key(row): row for row in read_unsaved(self._storage, self._shard, self._of)}
         sends: Counter[tuple[Any, ...]] = Counter()
         for path in sorted(journal_folder(self._storage, self._shard, self._of).glob(f"*{ENDING}")):
             if self._journal is None or path != self._journal.path:
                 self._read.append(path.name)
                 rows, sent = read_journal(path)
-                found |= {self._key(row): row for row in rows}
+                unmerged |= {self._key(row): row for row in rows}
                 sends += sent
         for key, count in sends.items():
-            answered = found[key][self._of.sends] if key in found else 0
+            answered = unmerged[key][self._of.sends] if key in unmerged else 0
             self._newly_lost[key] += 0 if key in merged else max(0, count - answered)
         self.lost += self._newly_lost
-        self._unmerged |= {key: row for key, row in found.items() if key not in merged}
-        return {key: row for key, row in (found | merged).items() if row[self._of.answer] is not None}
+        self._unmerged |= {key: row for key, row in unmerged.items() if key not in merged}
+        return {key: row for key, row in (unmerged | merged).items() if row[self._of.answer] is not None}
 
     def sent(self, key: tuple[Any, ...]) -> None:
         """Records that a request is about to be sent; any thread may call it."""

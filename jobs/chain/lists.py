@@ -36,13 +36,13 @@ class _FlatLists(NamedTuple):
     scores: np.ndarray
 
 
-def _flat(found: Mapping[str, Found]) -> _FlatLists:
+def _flat(lists: Mapping[str, Found]) -> _FlatLists:
     """Returns the lists of a search, retriever after retriever."""
-    every = found.values()
+    every = lists.values()
     bases = np.cumsum([0, *(len(one.lists.scores) for one in every)])
     return _FlatLists(
         [text for one in every for text in one.texts],
-        [name for name, one in found.items() for _ in one.texts],
+        [name for name, one in lists.items() for _ in one.texts],
         np.concatenate([base + one.lists.offsets[one.place] for base, one in zip(bases, every, strict=False)]),
         np.concatenate([np.diff(one.lists.offsets)[one.place] for one in every]),
         pa.concat_arrays([one.lists.doc_ids for one in every]),
@@ -50,11 +50,11 @@ def _flat(found: Mapping[str, Found]) -> _FlatLists:
     )
 
 
-def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int) -> pa.Table:
+def stored_rows(query_ids: pa.Array, lists: Mapping[str, Found], depth: int) -> pa.Table:
     """Returns the rows of runs/: the first `depth` hits of all lists, sorted by row, text and retriever."""
-    flat = _flat(found)
+    flat = _flat(lists)
     row, number = (np.array([getattr(text, name) for text in flat.texts], dtype=np.int64) for name in ("row", "number"))
-    retriever = np.repeat(np.arange(len(found)), [len(one.texts) for one in found.values()])
+    retriever = np.repeat(np.arange(len(lists)), [len(one.texts) for one in lists.values()])
     order = np.lexsort((retriever, number, row))
     sizes = np.minimum(flat.sizes[order], depth)
     take, list_of_hit = ranges(flat.begins[order], sizes), np.repeat(order, sizes)
@@ -68,9 +68,9 @@ def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int) -> 
     return pa.table([columns[name] for name in STORED["runs"].names], schema=STORED["runs"])
 
 
-def lists_of(found: Mapping[str, Found], search: Search) -> Lists:
+def lists_of(by_retriever: Mapping[str, Found], search: Search) -> Lists:
     """Returns the lists of a search, cut as it has them."""
-    flat = _flat(found)
+    flat = _flat(by_retriever)
     sizes, take = _cut(flat, search)
     names = _names(flat)
     return Lists(

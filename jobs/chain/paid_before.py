@@ -49,11 +49,11 @@ class PaidBefore:
         self._known: dict[str, PaidRequest] = {}
         for column in (name for name in ASKED_COLUMNS if name in table.column_names):
             for row, of_row in enumerate(table.column(column).to_pylist()):
-                for one in of_row:
-                    key, arms, answered = one["key"], frozenset(one["arms"]), one["component"] is not None
+                for asked in of_row:
+                    key, arms, answered = asked["key"], frozenset(asked["arms"]), asked["component"] is not None
                     self._rows[row][key] = self._rows[row].get(key, False) or answered
                     if answered:
-                        known = self._known.setdefault(key, PaidRequest(one["quantity"], one["component"], arms))
+                        known = self._known.setdefault(key, PaidRequest(asked["quantity"], asked["component"], arms))
                         self._known[key] = replace(known, arms=known.arms | arms)
 
     def of_row(self, row: int) -> Mapping[str, bool]:
@@ -87,20 +87,20 @@ class PaidBefore:
         return counts
 
 
-def paid_requests(query_ids: Sequence[str], quantity: str, needed: Needed, made: Mapping[Key, CompletionRecord]) -> pa.Array:
+def paid_requests(query_ids: Sequence[str], quantity: str, needed: Needed, records: Mapping[Key, CompletionRecord]) -> pa.Array:
     """Returns the column of requests that a stage has made, for those after it; failed ones have no component.
 
     Args:
         query_ids: Of the block.
         quantity: Of the stage's work.
         needed: In the stage.
-        made: Requests -> their answers.
+        records: Requests -> their answers.
     """
     row_of = {query_id: row for row, query_id in enumerate(query_ids)}
-    found: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+    paid: list[list[dict[str, Any]]] = [[] for _ in query_ids]
     for component, requests in needed.items():
         for key, arms in requests.items():
-            paid_as = component if made[key].completion.error_reason is None else None
+            paid_as = component if records[key].completion.error_reason is None else None
             asked = {"key": asked_key(key), "quantity": quantity, "component": paid_as, "arms": sorted(arms)}
-            found[row_of[key.query_id]].append(asked)
-    return pa.array(found, pa.list_(ASKED))
+            paid[row_of[key.query_id]].append(asked)
+    return pa.array(paid, pa.list_(ASKED))

@@ -98,13 +98,13 @@ def stages(
     """
     work = _for_workers(work, sharing_workers(pooled, pools, rerankers))
     prices = prepared.prices if prepared.config.limits.max_cost_usd is not None else None
-    job, made = WorkerJob(work, prepared.storage.root, store, start, prices=prices), list[Stage]()
+    job, chain = WorkerJob(work, prepared.storage.root, store, start, prices=prices), list[Stage]()
     for step in (step for step in CHAIN if step.wanted(work)):
         for name, worker, settings, engines in _workers_of(step, work):
             pool = None if step.pool is None else pools.get(name if step.worker is Rewrite else step.pool)
             own = replace(job, gpus=0.0 if pool is None else pool.gpus, gold=gold if step.worker is Judge else {})
             at_once = [engine.blocks_in_flight(one.settings, prepared.config.cluster.shard_size) for one in engines]
-            made.append(
+            chain.append(
                 Stage(
                     name,
                     worker,
@@ -116,7 +116,7 @@ def stages(
                     cost_stage=step.costs_as or "",
                 )
             )
-    return link(made, SHARD)
+    return link(chain, SHARD)
 
 
 def _workers_of(
@@ -144,8 +144,8 @@ def without(table: pa.Table, error: Exception, stage: str, worker: Any) -> pa.Ta
 def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:
     """Returns the work with absolute paths, and with their share of requests in flight for retrievers and rerankers."""
 
-    def opened(one: OpenedBy) -> OpenedBy:
-        return replace(one, settings=absolute(one.settings.at(one.identity).for_worker(workers)))
+    def opened(own: OpenedBy) -> OpenedBy:
+        return replace(own, settings=absolute(own.settings.at(own.identity).for_worker(workers)))
 
     retrievers = {key: opened(one) for key, one in work.retrievers.items()}
     rerankers = tuple(replace(one, settings=absolute(one.settings.for_worker(workers))) for one in work.rerankers)

@@ -94,18 +94,18 @@ def joined(texts: Sequence[Text], retriever: str, settings: FuseSettings) -> lis
         retriever: Its name.
         settings: The config's `fuse`.
     """
-    found = []
+    joined_texts = []
     for row, of_row in groupby(texts, key=attrgetter("row")):
         routed = list(of_row)
         fused = [one for one in routed if takes_part(settings, one.strategy, retriever, one.weight, one.position_weight)]
         if len(fused) < 2:
-            found += fused or [one for one in routed if one.strategy == ORIGINAL]
+            joined_texts += fused or [one for one in routed if one.strategy == ORIGINAL]
             continue
         weight = sum(list_weight(settings.weights, t.strategy, retriever, t.weight) * t.position_weight for t in fused)
         original = next(filter(None, map(_original_of, fused)), None)
         rewrites = [part for one in fused if one.strategy != ORIGINAL for part in rewrites_of(one.search)]
-        found.append(Text(row, -1, TOGETHER, 1, weight, 1.0, JoinedText(original, tuple(rewrites))))
-    return found
+        joined_texts.append(Text(row, -1, TOGETHER, 1, weight, 1.0, JoinedText(original, tuple(rewrites))))
+    return joined_texts
 
 
 def _original_of(text: Text) -> SearchText | None:

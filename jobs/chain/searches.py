@@ -36,9 +36,9 @@ from retrievers.web.retriever import Web
 Wanted = SearchText | JoinedText
 
 
-def opened_retriever(one: OpenedBy, device: str) -> Retriever:
+def opened_retriever(plan: OpenedBy, device: str) -> Retriever:
     """Returns an open retriever."""
-    return open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
+    return open_retriever(plan.name, plan.settings, device=device, expect_identity=plan.identity)
 
 
 class RoutedSearch(NamedTuple):
@@ -83,7 +83,7 @@ class Searches(Protocol):
     def __call__(self, wanted: Mapping[Wanted, Sequence[str]]) -> list[RankedList]:
         """Returns the list of each search; `wanted` has the query_ids that ask it."""
 
-    def requests(self, one: Searched) -> int:
+    def requests(self, searched: Searched) -> int:
         """Returns how often the text of a search was sent, where such requests count."""
 
     def save(self) -> None:
@@ -120,7 +120,7 @@ class IndexSearches:
         self._store.in_hand |= {one: self.known[one.search] for one in asked if one.search in self.known}
         return fill(self._store, asked, compute)
 
-    def requests(self, one: Searched) -> int:
+    def requests(self, searched: Searched) -> int:
         """Returns 0."""
         return 0
 
@@ -144,10 +144,10 @@ class Retrieval:
         self.plans, self._storage, self._store = retrievers, storage, store
         by_settings: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
         self.opened: dict[str, Retriever] = {}
-        for key, one in retrievers.items():
-            same = digest([one.settings.model_dump(), dict(one.identity)])
+        for key, plan in retrievers.items():
+            same = digest([plan.settings.model_dump(), dict(plan.identity)])
             if same not in by_settings:
-                by_settings[same] = opened(one, device)
+                by_settings[same] = opened(plan, device)
             self.opened[key] = by_settings[same]
         asks = any(isinstance(one, Web) for one in by_settings.values())
         self._keeper = JournalKeeper(storage, stopping(), OF_THE_WEB) if asks else None
@@ -214,12 +214,12 @@ class BlockSearches:
         """Returns the searches of the web, by key of the retriever."""
         return {key: one for key, one in self._searches.items() if isinstance(one, WebSearches)}
 
-    def pages(self, search: Search, found: Mapping[str, Found]) -> list[Sequence[WebHit] | None]:
+    def pages(self, search: Search, lists: Mapping[str, Found]) -> list[Sequence[WebHit] | None]:
         """Returns the pages of the web in each list of a search, in the order of `lists_of`; None: it is of an index."""
         web = self.web
         return [
             web[search.retrievers[name]].hits[text.search] if search.retrievers[name] in web else None
-            for name, one in found.items()
+            for name, one in lists.items()
             for text in one.texts
         ]
 
@@ -244,24 +244,24 @@ class BlockSearches:
         """Returns the place of each search among the lists of a retriever, and these; adds to `alone`, costs and counts."""
         began, by, opened = time.perf_counter(), self._searches[key], self._retrieval.plans[key]
         wanted: dict[Wanted, list[str]] = {}
-        for of in routed:
-            for _, text in of.of(key):
+        for arm_search in routed:
+            for _, text in arm_search.of(key):
                 wanted.setdefault(text.search, []).append(self.query_ids[text.row])
         lists = by(wanted)
-        place = {search: number for number, search in enumerate(wanted)}
+        number_of = {search: number for number, search in enumerate(wanted)}
         standing: dict[Wanted, list[str]] = {}
         vain: list[list[Text]] = [[] for _ in routed]
-        for number, of in enumerate(routed):
-            for name, text in of.of(key):
-                joins = name in of.search.together and text.number and name in of.search.route(ORIGINAL)
-                if joins and not len(lists[place[text.search]].scores):
+        for number, arm_search in enumerate(routed):
+            for name, text in arm_search.of(key):
+                joins = name in arm_search.search.together and text.number and name in arm_search.search.route(ORIGINAL)
+                if joins and not len(lists[number_of[text.search]].scores):
                     original = alone[number][name, text.row] = SearchText(self._queries[text.row])
                     vain[number].append(text._replace(strategy=TOGETHER, search=original))
-                    if original not in place:
+                    if original not in number_of:
                         standing.setdefault(original, []).append(self.query_ids[text.row])
         lists += by(standing)
         by.save()
-        place |= {search: len(place) + number for number, search in enumerate(standing)}
+        number_of |= {search: len(number_of) + number for number, search in enumerate(standing)}
         users = _users(key, routed, vain) if self._several else {}
         if isinstance(by, WebSearches):
             self.needed += by.needed("searches", users)
@@ -274,25 +274,25 @@ class BlockSearches:
         asked = [one for one in firsts if one in by.made or one not in known]
         known.update(asked)
         texts: Counter[int] = Counter()  # of a job of one arm: texts that were to be searched, by row
-        for of, standing_in in zip(routed, vain, strict=True) if not self._several else ():
-            for _, text in of.of(key):
+        for arm_search, standing_in in zip(routed, vain, strict=True) if not self._several else ():
+            for _, text in arm_search.of(key):
                 if text.number or text.search not in by.known:
                     texts[text.row] += text.texts
             texts.update(text.row for text in standing_in)
         shares = search_shares(self._retrieval.opened[key], opened.search_names)
         charge(opened, by, asked, self.query_ids, texts, time.perf_counter() - began, shares, self.spent)
-        return place, joined_lists(lists)
+        return number_of, joined_lists(lists)
 
 
 def _found(
-    texts: Sequence[Text], name: str, alone: Mapping[tuple[str, int], SearchText], place: Mapping[Wanted, int], lists: Any
+    texts: Sequence[Text], name: str, alone: Mapping[tuple[str, int], SearchText], number_of: Mapping[Wanted, int], lists: Any
 ) -> Found:
     """Returns the lists of texts; where texts were searched together in vain, those of the original alone."""
     used = [
         text if (original := alone.get((name, text.row))) is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
         for text in texts
     ]
-    return Found(used, np.array([place[text.search] for text in used], dtype=np.int64), lists)
+    return Found(used, np.array([number_of[text.search] for text in used], dtype=np.int64), lists)
 
 
 def _users(key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]]) -> dict[Wanted, set[str]]:
@@ -332,12 +332,12 @@ def charge(
         stage: The value of `costs.stage`.
     """
     rows = {query_id: row for row, query_id in enumerate(query_ids)}
-    made = [one for one in wanted if one in by.made]
-    searches, reused = Counter(rows[one.query_id] for one in made), Counter(rows[one.query_id] for one in wanted)
+    new = [one for one in wanted if one in by.made]
+    searches, reused = Counter(rows[one.query_id] for one in new), Counter(rows[one.query_id] for one in wanted)
     reused.subtract(searches)
     requests = Counter[int]()
-    for one in made:
-        requests[rows[one.query_id]] += by.requests(one)
+    for searched in new:
+        requests[rows[searched.query_id]] += by.requests(searched)
     for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
         each = seconds * share / max(1, len(by.made))
         for row in searches.keys() | reused.keys() | texts.keys():

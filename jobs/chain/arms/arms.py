@@ -91,25 +91,25 @@ def arms_of(config: Config) -> list[Arm]:
     Raises:
         ConfigError: An arm changes what decides the queries, an unknown key or a wrong value, or there are too many.
     """
-    made = _Maker(config)
+    maker = _Maker(config)
     many = prod(len(values) for values in config.ablate.grid.values())
-    many += 2 ** (len(made.pool) + 1) if config.ablate.subsets == "all" else 0
+    many += 2 ** (len(maker.pool) + 1) if config.ablate.subsets == "all" else 0
     if many > MOST_ARMS:
-        words = "make the grid smaller, or take other subsets"
-        raise ConfigError("config-value", f"ablate: {many:,} arms are more than {MOST_ARMS:,}; {words}")
-    for name, changes in made.always():
-        made.add(name, "always", changes)
-    for name, changes in made.subsets(config.ablate.subsets):
-        made.add(name, "subsets", changes)
+        remedy = "make the grid smaller, or take other subsets"
+        raise ConfigError("config-value", f"ablate: {many:,} arms are more than {MOST_ARMS:,}; {remedy}")
+    for name, changes in maker.always():
+        maker.add(name, "always", changes)
+    for name, changes in maker.subsets(config.ablate.subsets):
+        maker.add(name, "subsets", changes)
     for number in range(2, config.ablate.samples + 1):
-        made.add(f"{FULL} #{number}", "samples", {}, sample=number - 1)
+        maker.add(f"{FULL} #{number}", "samples", {}, sample=number - 1)
     for name, changes in config.ablate.arms.items():
-        made.add_named(name, changes)
+        maker.add_named(name, changes)
     for name, path in config.ablate.runs.items():
-        made.add_run(name, path)
+        maker.add_run(name, path)
     for name, changes in _grid(config.ablate.grid):
-        made.add(name, "grid", changes, where="ablate.grid")
-    return list(made.arms.values())
+        maker.add(name, "grid", changes, where="ablate.grid")
+    return list(maker.arms.values())
 
 
 class _Maker:

@@ -120,14 +120,14 @@ def _compiled(
         )
         answers.append(answer)
         systems[arm.name] = system(config, known.rewriting, answer)
-    made = distinct_arms(arms, systems)
-    kept = {arm.name: checked[arm.name] for arm in made if not arm.members}
+    distinct = distinct_arms(arms, systems)
+    kept = {arm.name: checked[arm.name] for arm in distinct if not arm.members}
     fingerprints = {name: _fingerprint(arm, rewriting_identity(arm, parts[name])) for name, arm in kept.items()}
     work = SharedWork(
         tuple(texts.readings), lists.retrievers, tuple(lists.searches), tuple(rerankers.values()),
         tuple(answer for answer in answers if answer.arm in kept), sources,
     )  # fmt: skip
-    return Compiled(made, work, fingerprints, {name: [one.name for one in parts[name]] for name in kept if parts[name]})
+    return Compiled(distinct, work, fingerprints, {name: [one.name for one in parts[name]] for name in kept if parts[name]})
 
 
 def _reranker(arm: CheckedArm, documents: str, opened: OpenedBy) -> ScoredBy:

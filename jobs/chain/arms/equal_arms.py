@@ -28,8 +28,8 @@ def distinct_arms(arms: Sequence[Arm], systems: Mapping[str, Hashable]) -> tuple
     first, other_names = dict[Hashable, str](), dict[str, list[str]]()
     same = {name: first.setdefault(key, name) for name, key in systems.items()}
     left_out = {arm.name: same[arm.name] for arm in arms if arm.family in GENERATED and same[arm.name] != arm.name}
-    for name, made in left_out.items():
-        other_names.setdefault(made, []).append(name)
+    for name, arm_name in left_out.items():
+        other_names.setdefault(arm_name, []).append(name)
     return tuple(
         replace(
             arm,

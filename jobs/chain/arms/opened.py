@@ -92,8 +92,8 @@ class OpenedBy:
         """Returns what tells the texts of its documents from those of other indexes."""
         if not self.searched:  # pages of the web bring theirs with them
             return digest({"corpus": None})
-        found = {member: self._texts_of(index) for member, index in text_sources(self.searched).items()}
-        return found[""] if "" in found else digest(found)
+        spaces = {member: self._texts_of(index) for member, index in text_sources(self.searched).items()}
+        return spaces[""] if "" in spaces else digest(spaces)
 
     def _texts_of(self, index: SearchedIndex) -> str:
         corpus, settings = index.identity.get("corpus"), index.settings

@@ -71,9 +71,9 @@ def arm_pools(
     configs = [arm.config for arm in arms if not arm.members]
     if engines is None:
         opened: dict[str, list[EngineSettings]] = {}
-        for one in configs:
-            if one.rewrite.planned and one.rewrite.engine is not None:
-                opened.setdefault(one.rewrite.engine.model_dump_json(), []).extend(opened_engines(one))
+        for config in configs:
+            if config.rewrite.planned and config.rewrite.engine is not None:
+                opened.setdefault(config.rewrite.engine.model_dump_json(), []).extend(opened_engines(config))
         engines = [_distinct(of) for of in opened.values()]
     of_steps = [step_engines(one) for one in configs]
     asking = {
@@ -83,8 +83,8 @@ def arm_pools(
     }
     gating, rerankers = _distinct(one for of in configs for one in searched_first(of)), arm_rerankers(arms)
     pools = requested_pools(pooled, rerankers, asking, next(iter(engines), ()), gating)
-    for number, of in enumerate(engines[1:], start=2):
-        pools[rewriting_pool(number)] = requested_pools(pooled, rerankers, asking, of, gating)["rewrite"]
+    for number, engine in enumerate(engines[1:], start=2):
+        pools[rewriting_pool(number)] = requested_pools(pooled, rerankers, asking, engine, gating)["rewrite"]
     return pools
 
 

@@ -45,8 +45,8 @@ def request_key(request: Request, made_with: str) -> Key:
 
 def key_in_reading(reading: Reading, request: Request) -> Key:
     """Returns the key of the completion of a reading's request; the rewriting stage keeps what `made_with` returns."""
-    made = as_made(reading, request)
-    return request_key(made, made_with(made, reading.engines[request.engine].space))
+    sent = as_made(reading, request)
+    return request_key(sent, made_with(sent, reading.engines[request.engine].space))
 
 
 def most_requests(reading: Reading) -> list[Request]:
@@ -72,11 +72,11 @@ def opened(reading: Reading) -> list[AnsweredBy]:
 
 def opened_together(work: SharedWork) -> dict[str, list[AnsweredBy]]:
     """Returns, by the key of each common engine, the engines that its workers open, each once."""
-    found: dict[str, dict[str, AnsweredBy]] = {key: {} for key in work.engines}
+    by_engine: dict[str, dict[str, AnsweredBy]] = {key: {} for key in work.engines}
     for reading in work.readings:
         if reading.engines:
-            found[reading.engines[""].key] |= {one.key: one for one in opened(reading)}
-    return {key: list(of.values()) for key, of in found.items()}
+            by_engine[reading.engines[""].key] |= {one.key: one for one in opened(reading)}
+    return {key: list(of.values()) for key, of in by_engine.items()}
 
 
 def longest_answer(rewriting: Rewriting) -> int:

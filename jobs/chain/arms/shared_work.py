@@ -166,10 +166,10 @@ class SharedWork:
 
     def doing(self, stage: str) -> dict[int, Answer]:
         """Returns the arms with a stage after retrieval, as in costs, by index."""
-        found = enumerate(self.answers)
+        arms = enumerate(self.answers)
         if stage == "grade":  # which a reranker may do
-            return {number: one for number, one in found if one.grade is not None}
-        return {number: one for number, one in found if any(stage_of(section) == stage for section in one.tasks)}
+            return {number: one for number, one in arms if one.grade is not None}
+        return {number: one for number, one in arms if any(stage_of(section) == stage for section in one.tasks)}
 
     def tasks(self, stage: str) -> list[LlmTask]:
         """Returns what LLMs are asked at a stage, as in costs, each once."""
@@ -189,16 +189,16 @@ class SharedWork:
     def compared_by(self, search: int) -> str | None:
         """Returns the key of the retriever by whose vectors an arm compares the texts of a search; None: no arm does."""
         weighs = any(one.search == search and one.fuse.redundancy == "cosine" for one in self.answers)
-        of = self.searches[search]
-        return of.retrievers[of.dense] if weighs and of.dense is not None else None
+        own = self.searches[search]
+        return own.retrievers[own.dense] if weighs and own.dense is not None else None
 
     def arms_of(self, search: int) -> dict[frozenset[str], list[str]]:
         """Returns strategies -> the arms that need the lists of their texts, of a search by its index."""
-        found: dict[frozenset[str], list[str]] = {}
+        arms: dict[frozenset[str], list[str]] = {}
         for answer in self.answers:
             if answer.search == search:
-                found.setdefault(answer.strategies, []).append(answer.arm)
-        return found
+                arms.setdefault(answer.strategies, []).append(answer.arm)
+        return arms
 
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""

@@ -83,17 +83,17 @@ def candidate_columns(rows: int, block: BlockCandidates) -> list[pa.ListArray]:
         for name, kind in (("row", np.int64), ("document", np.int64), ("page", np.int64), ("score", np.float64))
     )
     arm = np.repeat(np.array(numbers, dtype=np.int16), [len(arms[number].row) for number in numbers])
-    place, web = _distinct_pages(rows, row, page, pages)
+    page_number, web = _distinct_pages(rows, row, page, pages)
     code, names = encode(doc_ids)
-    most = int(place.max(initial=-1)) + 2
-    keys, number = np.unique((row * max(1, len(names)) + code[document]) * most + place + 1, return_inverse=True)
+    most = int(page_number.max(initial=-1)) + 2
+    keys, number = np.unique((row * max(1, len(names)) + code[document]) * most + page_number + 1, return_inverse=True)
     pair, own_page = np.divmod(keys, most)
     document_row, document_code = np.divmod(pair, max(1, len(names)))
     starts = offsets_of(np.bincount(document_row, minlength=rows))
     unranked = int(np.searchsorted(arm, 0))
     row, arm, score, number = row[unranked:], arm[unranked:], score[unranked:], number[unranked:]
     order = pa.array(np.lexsort((arm, row)))  # stable: candidates keep their ranks
-    sources = [one for at in numbers if at != UNRANKED and (one := arms[at].sources) is not None]
+    sources = [kept for at in numbers if at != UNRANKED and (kept := arms[at].sources) is not None]
     has_sources = sum(map(len, sources)) == len(row)
     columns = [
         pa.array(arm).take(order),
@@ -119,13 +119,13 @@ def _distinct_pages(rows: int, row: np.ndarray, page: np.ndarray, pages: Sequenc
     Pages of a row with the same doc_id, title and text are one.
     """
     of_row: list[dict[tuple[str, str, str], WebHit]] = [{} for _ in range(rows)]
-    place = np.full(len(page), -1, dtype=np.int64)
+    number = np.full(len(page), -1, dtype=np.int64)
     for at in np.flatnonzero(page >= 0).tolist():
         hit, known = pages[page[at]], of_row[row[at]]
         known.setdefault(key := (hit.doc_id, hit.title, hit.text), hit)
-        place[at] = list(known).index(key)
+        number[at] = list(known).index(key)
     flat = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for of in of_row for hit in of.values()]
-    return place, nested(offsets_of(np.array([len(of) for of in of_row])), pa.array(flat, WEB_PAGE), pa.list_(WEB_PAGE))
+    return number, nested(offsets_of(np.array([len(of) for of in of_row])), pa.array(flat, WEB_PAGE), pa.list_(WEB_PAGE))
 
 
 class Candidates:
@@ -189,8 +189,8 @@ class Candidates:
 
     def rank_in(self, arm: int) -> np.ndarray:
         """Returns the rank of each candidate in an arm as it was fused, from 1."""
-        found: np.ndarray = self.rank[self._at(arm)]
-        return found
+        rank: np.ndarray = self.rank[self._at(arm)]
+        return rank
 
     def lengths(self, arm: int) -> np.ndarray:
         """Returns how many candidates each row has in an arm, shape (rows,)."""
@@ -208,8 +208,8 @@ class Candidates:
         answer, at = self._work.answers[arm], self._at(arm)
         reranked = None if answer.reranker is None else self.reranked[answer.reranker][self.document[at]]
         doc_ids = self.doc_ids.take(pa.array(self.document[at]))
-        found = ranked(self.lengths(arm), doc_ids, self.score[at], reranked, self.pairs(arm), answer.combine)
-        return RankedArm(self._row[at], at[found.places], found.scores)
+        order = ranked(self.lengths(arm), doc_ids, self.score[at], reranked, self.pairs(arm), answer.combine)
+        return RankedArm(self._row[at], at[order.places], order.scores)
 
     def page_text(self, document: int) -> tuple[str, str] | None:
         """Returns text and address of a document that is a page of the web; None: it is none."""
@@ -235,12 +235,12 @@ def moved_scores(before: Candidates, after: Candidates) -> pa.ListArray:
     old, new = (pair * most + page + 1 for pair, page in keys)
     order = np.argsort(new)
     reranker, document = np.nonzero(~np.isnan(before.reranked))
-    place = order[np.searchsorted(new, old[document], sorter=order)]
+    moved = order[np.searchsorted(new, old[document], sorter=order)]
     row = before.document_row[document]
     by_row = np.argsort(row, kind="stable")
     columns = [
         pa.array(reranker[by_row].astype(np.int16)),
-        pa.array((place - after.starts[row])[by_row].astype(np.int32)),
+        pa.array((moved - after.starts[row])[by_row].astype(np.int32)),
         pa.array(before.reranked[reranker, document][by_row]),
     ]
     flat = pa.StructArray.from_arrays(columns, fields=list(PAIR_SCORE))

@@ -25,13 +25,13 @@ def texts_and_places(
 
     Without `places` they are "", and an index at a server is asked once less.
     """
-    found = {}
+    read = {}
     for key, doc_ids in wanted.items():
         ids = list(dict.fromkeys(doc_ids))
         store = documents[key]
         where = store.places(ids) if places else [""] * len(ids)
-        found[key] = dict(zip(ids, zip(store.texts(ids, heartbeat), where, strict=True), strict=True))
-    return found
+        read[key] = dict(zip(ids, zip(store.texts(ids, heartbeat), where, strict=True), strict=True))
+    return read
 
 
 def planned_documents(opened: OpenedBy) -> DocumentStore:

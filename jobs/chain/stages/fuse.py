@@ -72,13 +72,13 @@ class SearchLists:
 
     def best(self) -> list[tuple[int, str, float]]:
         """Returns row, retriever and best score of each list of the original, or of a refined query."""
-        lists, found = self._lists, []
+        lists, best = self._lists, []
         strategies, retrievers = lists.strategy.to_pylist(), lists.retriever.to_pylist()
         for number in np.flatnonzero(np.diff(lists.offsets)).tolist():
             if strategies[number] in (ORIGINAL, ITERATE):
                 score = float(lists.scores[lists.offsets[number]])
-                found.append((int(lists.query[number]), retrievers[number], score))
-        return found
+                best.append((int(lists.query[number]), retrievers[number], score))
+        return best
 
     def _fuse(self, settings: FuseSettings, indexed: Texts | None) -> FusedArm:
         hits = self.hits
@@ -115,9 +115,9 @@ class SearchLists:
         others = pairs[page[pairs] < 0]
         doc_ids, inverse = distinct(self.hits.doc_ids.take(pa.array(self.hits.pair_document[others])).to_pylist())
         texts = indexed(doc_ids) if doc_ids else []
-        found = iter([texts[number] for number in inverse.tolist()])
+        numbered = iter([texts[number] for number in inverse.tolist()])
         pages = (self.pages[number] if number >= 0 else None for number in page[pairs].tolist())
-        return [next(found) if one is None else indexed_text(one.title or "", one.text or "") for one in pages]
+        return [next(numbered) if one is None else indexed_text(one.title or "", one.text or "") for one in pages]
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:

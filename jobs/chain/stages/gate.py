@@ -53,12 +53,12 @@ class Gating:
             lists[key] = self._searched(key, wanted, query_ids, spent)
             heartbeat()
         known = [{(key, search): lists[key][search] for key in self._retrievers} for search in asked]
-        said: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        verdicts: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         for number, gate in self._gates.items():
             for row, search in enumerate(asked):
                 best = lists[gate.retriever][search].scores[:1].tolist()
-                said[row].append({"reading": number} | decide(gate.settings.by, best, gate.settings.below)._asdict())
-        columns = [pa.array(said, pa.list_(GATED)), _known_column(known)]
+                verdicts[row].append({"reading": number} | decide(gate.settings.by, best, gate.settings.below)._asdict())
+        columns = [pa.array(verdicts, pa.list_(GATED)), _known_column(known)]
         return with_columns(with_appended(table, "costs", spent), self.ADDS, columns)
 
     def _searched(
@@ -67,13 +67,13 @@ class Gating:
         """Returns the lists of a retriever by what is searched, which are charged to the first queries that ask."""
         began, opened = time.perf_counter(), self._work.retrievers[key]
         searches = IndexSearches(opened, self._retrievers[key], self._store)
-        found = dict(zip(wanted, searches(wanted), strict=True))
+        lists = dict(zip(wanted, searches(wanted), strict=True))
         searches.save()
         firsts = [Searched(asking[0], one) for one, asking in wanted.items()]
         texts = dict.fromkeys(range(len(query_ids)), 1) if self._work.only is not None else {}
         shares = search_shares(self._retrievers[key], opened.search_names)
         charge(opened, searches, firsts, query_ids, texts, time.perf_counter() - began, shares, spent, GATE_STAGE)
-        return found
+        return lists
 
 
 def _known_column(known: Sequence[Mapping[tuple[str, SearchText], RankedList]]) -> pa.ListArray:
@@ -92,9 +92,9 @@ def _known_column(known: Sequence[Mapping[tuple[str, SearchText], RankedList]]) 
 
 def known_lists(table: pa.Table) -> dict[str, dict[Wanted, RankedList]]:
     """Returns the lists that the gates have found for a block: key of the retriever -> what was searched -> its list."""
-    found: dict[str, dict[Wanted, RankedList]] = {}
+    known: dict[str, dict[Wanted, RankedList]] = {}
     if "known" not in table.column_names:
-        return found
+        return known
     flat = unnested(table, "known")[1]
     hits = flat.field("hits")
     ends = hits.offsets.to_pylist()
@@ -102,8 +102,8 @@ def known_lists(table: pa.Table) -> dict[str, dict[Wanted, RankedList]]:
     scores = scores.to_numpy(zero_copy_only=False)
     keys, texts = flat.field("retriever").to_pylist(), flat.field("text").to_pylist()
     for key, text, (begin, end) in zip(keys, texts, pairwise(ends), strict=True):
-        found.setdefault(key, {})[SearchText(text)] = RankedList(doc_ids[begin:end], scores[begin:end])
-    return found
+        known.setdefault(key, {})[SearchText(text)] = RankedList(doc_ids[begin:end], scores[begin:end])
+    return known
 
 
 def gated_rows(table: pa.Table) -> dict[tuple[int, int], Gated]:

@@ -92,13 +92,13 @@ class Reader:
 
     def _needs(self, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:
         """Returns the arms that need an answer where these texts are chosen, by name and sample of the request."""
-        found: dict[tuple[str, int], set[str]] = {}
+        needs: dict[tuple[str, int], set[str]] = {}
         for arm, strategies in self.arms:
             own = Choice({name: most for name, most in texts.items() if name in strategies})
             for name, samples in self._rewriter.samples(own).items():
                 for sample in range(samples):
-                    found.setdefault((name, sample), set()).add(arm)
-        return {request: frozenset(arms) for request, arms in found.items()}
+                    needs.setdefault((name, sample), set()).add(arm)
+        return {request: frozenset(arms) for request, arms in needs.items()}
 
 
 def _choice_notes(answer: Completion | None, choice: Choice) -> list[RewriteFailure]:

@@ -82,19 +82,19 @@ class Retrieve:
                 RoutedSearch(search, self._routed(search, texts[number]), work.arms_of(number))
                 for number, search in enumerate(work.searches)
             ]
-            found = block.search(routed)
-            table, stored = with_web(table, routed, found, block.web)
+            searched = block.search(routed)
+            table, stored = with_web(table, routed, searched, block.web)
             if work.keep_lists:
                 ids, first = table.column("query_id").combine_chunks(), work.answers[0]
-                stored["runs"] = stored_rows(ids, found[first.search], first.retrieved)
+                stored["runs"] = stored_rows(ids, searched[first.search], first.retrieved)
             began, lists = time.perf_counter(), []
-            for number, (search, of) in enumerate(zip(work.searches, found, strict=True)):
+            for number, (search, own) in enumerate(zip(work.searches, searched, strict=True)):
                 dense, of_texts = work.compared_by(number), texts[number]
                 known = None if dense is None else np.stack([vectors[dense][text.search] for text in of_texts])
                 far = drifted(of_texts, known, work.readings[search.reading].rewriting.guards.drift)
                 table = note_drift(table, block.counts, work, number, far, rewrites)
-                cosines, pages = similarity(rows, of_texts, known), block.pages(search, of)
-                lists.append(SearchLists(lists_of(of, search), rows, cosines, pages, work.keep_sources))
+                cosines, pages = similarity(rows, of_texts, known), block.pages(search, own)
+                lists.append(SearchLists(lists_of(own, search), rows, cosines, pages, work.keep_sources))
             table = with_appended(table, "costs", block.spent)
             table, candidates = self._fused(table, block, lists, began)
             best = pa.array(self._best(rows, lists), pa.list_(BEST))
@@ -106,7 +106,7 @@ class Retrieve:
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
         known: dict[tuple[int, frozenset[str]], list[Text]] = {}
-        found = []
+        texts = []
         for number, search in enumerate(self._work.searches):
             key = search.reading, self._work.strategies(number)
             if key not in known:
@@ -114,19 +114,19 @@ class Retrieve:
                 used = [reading.rewrites(key[1], of_row) for of_row in rewrites]
                 as_one = searched_as_one(reading.rewriting.pool)
                 known[key] = [text for row, query in enumerate(queries) for text in query_texts(row, query, used[row], as_one)]
-            found.append(known[key])
-        return found
+            texts.append(known[key])
+        return texts
 
     def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
         """Returns what each retriever of an arm is searched with, by its name in the arm."""
-        found = {}
+        routed = {}
         for name in search.retrievers:
-            of = [text for text in texts if name in search.route(text.strategy)]
+            own = [text for text in texts if name in search.route(text.strategy)]
             if name in search.together:
                 known = search.joined or frozenset()
-                of = joined([one for one in of if one.strategy == ORIGINAL or one.strategy in known], name, search.fuse)
-            found[name] = of
-        return found
+                own = joined([one for one in own if one.strategy == ORIGINAL or one.strategy in known], name, search.fuse)
+            routed[name] = own
+        return routed
 
     def _indexed_texts(self, key: str) -> Texts:
         """Returns what returns the texts of documents, by the key of a retriever."""
@@ -137,11 +137,11 @@ class Retrieve:
         wanted: dict[str, dict[Wanted, Searched]] = {}
         for number, of_search in enumerate(texts):
             if (dense := self._work.compared_by(number)) is not None:
-                of = wanted.setdefault(dense, {})
+                searches = wanted.setdefault(dense, {})
                 for text in of_search:
-                    of.setdefault(text.search, Searched(query_ids[text.row], text.search))
-        found = {}
-        for key, of in wanted.items():
+                    searches.setdefault(text.search, Searched(query_ids[text.row], text.search))
+        vectors = {}
+        for key, searches in wanted.items():
             retriever = self.retrieval.opened[key]
             assert isinstance(retriever, Embedder)
 
@@ -149,9 +149,9 @@ class Retrieve:
                 return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
 
             store = StoredVectors(self._store, Space("vectors", self._work.retrievers[key].encoder_space))
-            found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
+            vectors[key] = dict(zip(searches, fill(store, list(searches.values()), compute), strict=True))
             store.save()
-        return found
+        return vectors
 
     def _fused(
         self, table: pa.Table, block: BlockSearches, lists: Sequence[SearchLists], began: float

@@ -64,20 +64,20 @@ class Rewrite:
             for place, (one, of) in enumerate(zip(self._readings, gated, strict=True))
         }
         texts, selections, guarded, nothing = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(4))
-        for place, read in block.run(steps).items():
-            of = self._readings[place]
-            names, arm = {name: called for (name, _), called in of.called.items()}, {"arm": of.reading.name}
+        for index, read in block.run(steps).items():
+            reader = self._readings[index]
+            names, arm = {name: called for (name, _), called in reader.called.items()}, {"arm": reader.reading.name}
             for row, (written, failures) in enumerate(read):
                 texts[row] += [vars(one) | arm for one in written.rewrites]
                 guarded[row] += [one._asdict() | arm for one in written.guarded]
-                if of.reading.rewriting.selects or of.reading.gate is not None:
+                if reader.reading.rewriting.selects or reader.reading.gate is not None:
                     chosen = {"query_type": written.choice.query_type, "strategies": list(written.choice.texts)}
                     selections[row].append(chosen | {"reason": written.choice.reason} | arm)
-                for one in failures:
-                    component = names.get(one.strategy, one.strategy) or None
-                    block.note_row(row, component, one.reason, one.message, one.raw, one.attempts)
-                if (said := gated[place][row]) is not None:
-                    block.count(place, GateQueries("sure" if said.sure else "unsure").key)
+                for failure in failures:
+                    component = names.get(failure.strategy, failure.strategy) or None
+                    block.note_row(row, component, failure.reason, failure.message, failure.raw, failure.attempts)
+                if (verdict := gated[index][row]) is not None:
+                    block.count(index, GateQueries("sure" if verdict.sure else "unsure").key)
         block.close()
         for field, values in zip(Rewrite.ADDS, (texts, selections, guarded, nothing), strict=True):
             if field.name in table.column_names:

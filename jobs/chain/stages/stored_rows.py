@@ -97,13 +97,13 @@ def results_of(ids: pa.Array, block: Candidates, work: SharedWork, number: int) 
 
 def candidates_table(ids: pa.Array, block: Candidates, keep: int) -> pa.Table:
     """Returns the rows of candidates/: the first `keep` of the first arm, as they were fused."""
-    of, rank = block.of(0), ranks(block.lengths(0))
+    candidates, rank = block.of(0), ranks(block.lengths(0))
     kept = rank <= keep
     columns = [
-        ids.take(pa.array(of.row[kept])),
+        ids.take(pa.array(candidates.row[kept])),
         pa.array(rank[kept].astype(np.int32)),
-        block.doc_ids.take(pa.array(of.document[kept])),
-        pa.array(of.score[kept]),
+        block.doc_ids.take(pa.array(candidates.document[kept])),
+        pa.array(candidates.score[kept]),
     ]
     return pa.table(columns, schema=STORED["candidates"])
 

@@ -67,8 +67,8 @@ class Write:
         counts["queries"] = table.num_rows
         counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
         counts["rewrites"] = tables["rewrites"].num_rows
-        for one in unnested(table, "counts")[1].to_pylist():
-            counts[one["name"]] += one["count"]
+        for entry in unnested(table, "counts")[1].to_pylist():
+            counts[entry["name"]] += entry["count"]
         counts.update(needed_counts(table))
         files |= files_of_results
         if work.keep_candidates:
@@ -103,15 +103,15 @@ class Write:
         counts: Counter[str] = Counter()
         with RowGroups(self._storage, "results", shard) as results, RowGroups(self._storage, "tails", shard) as tails:
             for number, answer in enumerate(self._work.answers):
-                found, behind = results_of(ids, block, self._work, number)
-                queries = pc.count_distinct(found.column("query_id")).as_py()
+                results_of_arm, behind = results_of(ids, block, self._work, number)
+                queries = pc.count_distinct(results_of_arm.column("query_id")).as_py()
                 if self._work.only is None:
                     counts[arm_key(answer.arm, "queries_with_results")] += queries
                     counts[arm_key(answer.arm, "no_hits")] += block.rows - queries
                     counts["arms_with_results"] += queries
                 else:
                     counts["queries_with_results"] += queries
-                results.add(found)
+                results.add(results_of_arm)
                 tails.add(behind)
         counts["results"] = results.file.rows
         files = {name: [one.file] for name, one in (("results", results), ("tails", tails)) if one.file.rows}
@@ -126,8 +126,8 @@ def files_before(table: pa.Table) -> dict[str, list[File]]:
     """
     assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
     files: dict[str, list[File]] = {}
-    for one in unnested(table, "stored")[1].to_pylist():
-        files.setdefault(one.pop("table"), []).append(File(**one))
+    for file in unnested(table, "stored")[1].to_pylist():
+        files.setdefault(file.pop("table"), []).append(File(**file))
     return files
 
 
@@ -155,8 +155,8 @@ def committed_row(
     entries = unnested(table, "costs")[1]
     seconds: dict[str, float] = {}
     requests: dict[str, dict[str, float]] = {}
-    for one in unnested(table, "overhead")[1].to_pylist():
-        stage, name, amount = one["stage"], one["quantity"], one["amount"]
+    for entry in unnested(table, "overhead")[1].to_pylist():
+        stage, name, amount = entry["stage"], entry["quantity"], entry["amount"]
         if name == "seconds":
             seconds[stage] = seconds.get(stage, 0.0) + amount
         elif name != ELAPSED:

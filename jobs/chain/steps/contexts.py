@@ -58,38 +58,38 @@ class Context(NamedTuple):
     cut: int
 
 
-def token_counter(of: LlmTask) -> Callable[[str], int]:
+def token_counter(task: LlmTask) -> Callable[[str], int]:
     """Returns what counts the tokens of a context: the tokenizer of the model that is asked, where it is known."""
-    return TokenCounter(of.engine.settings.counted_by).count if of.context.context_tokens is not None else len
+    return TokenCounter(task.engine.settings.counted_by).count if task.context.context_tokens is not None else len
 
 
-def context_of(of: LlmTask, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:
+def context_of(task: LlmTask, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:
     """Returns the context that documents make.
 
     A document is left out with all behind it where it would exceed `context_tokens`; the first is cut instead.
     """
-    settings, room, cut = of.context, of.context.context_tokens, 0
+    settings, room, cut = task.context, task.context.context_tokens, 0
     shown: list[str] = []
     labels: list[str] = []
-    for number, one in enumerate(documents, start=1):
+    for number, document in enumerate(documents, start=1):
         label = ""
-        if settings.labels is not None and not (settings.labels.by != "rank" and isnan(one.score)):
-            label = settings.labels.label(number, len(documents), one.score, one.reranked, one.grade)
-        text = beginning(one.text, settings.document_chars)
-        is_cut = text is not one.text
-        words = _document(of, number, one.place, label, text)
+        if settings.labels is not None and not (settings.labels.by != "rank" and isnan(document.score)):
+            label = settings.labels.label(number, len(documents), document.score, document.reranked, document.grade)
+        text = beginning(document.text, settings.document_chars)
+        is_cut = text is not document.text
+        shown_text = _document(task, number, document.place, label, text)
         if room is not None:
-            tokens = count_tokens(words if not shown else settings.separator + words)
+            tokens = count_tokens(shown_text if not shown else settings.separator + shown_text)
             if tokens > room and not shown:
-                words = _document(of, number, one.place, label, _cut(text, len(text) * room // tokens))
-                while (tokens := count_tokens(words)) > room and len(text) > 1:
+                shown_text = _document(task, number, document.place, label, _cut(text, len(text) * room // tokens))
+                while (tokens := count_tokens(shown_text)) > room and len(text) > 1:
                     text = _cut(text, len(text) * 4 // 5)
-                    words = _document(of, number, one.place, label, text)
+                    shown_text = _document(task, number, document.place, label, text)
                 is_cut = True
             elif tokens > room:
                 break
             room -= min(room, tokens)
-        shown.append(words)
+        shown.append(shown_text)
         labels.append(label)
         cut += is_cut
     doc_ids = tuple(one.doc_id for one in documents[: len(shown)])
@@ -106,14 +106,14 @@ def beginning(text: str, most: int | None) -> str:
     return text if most is None or len(text) <= most else text[:most].rstrip() + " ..."
 
 
-def _document(of: LlmTask, number: int, place: str, label: str, text: str) -> str:
+def _document(task: LlmTask, number: int, source: str, label: str, text: str) -> str:
     values = {
         "number": str(number),
-        "source": f" (source: {place})" if place else "",
+        "source": f" (source: {source})" if source else "",
         "label": f" ({label} relevance)" if label else "",
         "text": text,
     }
-    return render(of.step.document, values).rstrip()
+    return render(task.step.document, values).rstrip()
 
 
 def _cut(text: str, chars: int) -> str:
@@ -137,8 +137,8 @@ class Citations(NamedTuple):
 def citations(answer: str, documents: Sequence[str]) -> Citations:
     """Returns what an answer cites as [1], [1][3], [1, 3] or [1-3]; `documents`: doc_ids by their numbers, from 1."""
     numbers: dict[int, None] = {}
-    for found in _CITED.finditer(answer):
-        for part in re.split("[,;]", found[1]):
+    for match in _CITED.finditer(answer):
+        for part in re.split("[,;]", match[1]):
             ends = [int(one) for one in re.findall(r"\d+", part)]
             numbers |= dict.fromkeys(range(ends[0], ends[-1] + 1) if ends[0] < ends[-1] else ends)
     right = tuple(documents[number - 1] for number in numbers if 1 <= number <= len(documents))

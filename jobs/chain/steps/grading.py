@@ -29,13 +29,13 @@ def numbered_sentences(sentences: Iterable[str]) -> str:
     return "\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(sentences, start=1))
 
 
-def named_sentences(said: str, sentences: int) -> list[int] | None:
+def named_sentences(answer: str, sentences: int) -> list[int] | None:
     """Returns the distinct numbers of sentences that an answer names, in order; None: it names others, or says no number."""
-    parts = re.findall(r"(\d{1,6})(?:\s*[-–—]\s*(\d{1,6}))?", said)
+    parts = re.findall(r"(\d{1,6})(?:\s*[-–—]\s*(\d{1,6}))?", answer)
     ends = [(int(first), int(last or first)) for first, last in parts]
     if any(last - first > sentences for first, last in ends):
         return None
     numbers = sorted({one for first, last in ends for one in range(first, last + 1)})
     if not numbers:
-        return [] if said.strip(" .").casefold() == NONE_KEPT else None
+        return [] if answer.strip(" .").casefold() == NONE_KEPT else None
     return numbers if numbers[0] >= 1 and numbers[-1] <= sentences else None

@@ -41,7 +41,7 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
     for one in asked:
         by_space[one.space][one.key] = one.prompt
-    found: dict[Key, CompletionRecord] = {}
+    records: dict[Key, CompletionRecord] = {}
     for name, prompts in by_space.items():
         rows = files.rows(Space("completions", name), _COMPLETION, [key.query_id for key in prompts])
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
@@ -49,8 +49,8 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
         for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
             if _alike(row["prompt"], prompts[keys[place]]):
                 values = {name: value for name, value in row.items() if name not in _NO_FIELDS}
-                found[keys[place]] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
-    return found
+                records[keys[place]] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
+    return records
 
 
 def _alike(prompt: str, asked: str) -> bool:
@@ -184,9 +184,9 @@ class StoredVectors(_Stored[Searched, np.ndarray]):
 def _places(rows: pa.Table, keys: Sequence[Searched]) -> Iterator[tuple[int, Searched]]:
     """Yields the places of the rows that are of one of the searches, with its key."""
     by_digest = {search_digest(key.search): key for key in keys}
-    for place, digest in enumerate(rows.column("search").to_pylist()):
+    for row, digest in enumerate(rows.column("search").to_pylist()):
         if digest in by_digest:
-            yield place, by_digest[digest]
+            yield row, by_digest[digest]
 
 
 def _key_columns(keys: Sequence[Searched]) -> list[list[str]]:
@@ -200,8 +200,8 @@ class StoredScores(_Stored[Scored, float]):
 
     def _values(self, rows: pa.Table, keys: Sequence[Scored]) -> dict[Scored, float]:
         wanted, columns = set(keys), [rows.column(name).to_pylist() for name in self.SCHEMA.names]
-        found = ((Scored(*key), score) for *key, score in zip(*columns, strict=True))
-        return {key: score for key, score in found if key in wanted}
+        stored = ((Scored(*key), score) for *key, score in zip(*columns, strict=True))
+        return {key: score for key, score in stored if key in wanted}
 
     def _columns(self, keys: Sequence[Scored], values: Sequence[float]) -> list[Any]:
         return [*zip(*keys, strict=True), values]

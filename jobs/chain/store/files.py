@@ -97,18 +97,18 @@ class StoreFiles:
             rows = read_range(storage, f"{space.folder}/{name}", *ends, schema=stored)
             return rows.filter(pc.is_in(rows.column("query_id"), wanted))
 
-        found: list[pa.Table] = []
+        tables: list[pa.Table] = []
         for listing in range(LISTINGS + 1):
             if listing:
                 self.names[space] = listed(storage, space)
             named = sorted(within(self.names.get(space, ()), *ends), reverse=True)  # of one date the first by name counts
             try:
-                found = list(prefetch(read, named, CONCURRENT_READS))
+                tables = list(prefetch(read, named, CONCURRENT_READS))
                 break
             except FileNotFoundError:
                 if listing == LISTINGS:
                     raise
-        rows = counting(pa.concat_tables([stored.empty_table(), *found]), self.forgotten, self.oldest)
+        rows = counting(pa.concat_tables([stored.empty_table(), *tables]), self.forgotten, self.oldest)
         return rows.sort_by([(MADE, "descending")]).drop_columns(MADE)  # a stable sort
 
     def put(self, space: Space, rows: pa.Table) -> None:
@@ -161,11 +161,11 @@ def open_store(
     except UnavailableError:
         raise
     except OSError as error:
-        words = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or null to do without"
-        raise ClusterError("storage-refused", words) from error
-    made = milliseconds(now if began is None else began)
+        problem = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or null to do without"
+        raise ClusterError("storage-refused", problem) from error
+    began_at = milliseconds(now if began is None else began)
     # workers have another current folder: the path is absolute
-    return StoreFiles(storage.root, found, made, known, oldest_of(lifetime, now), read_only)
+    return StoreFiles(storage.root, found, began_at, known, oldest_of(lifetime, now), read_only)
 
 
 def oldest_of(lifetime: float | None, now: float) -> int:
@@ -271,9 +271,9 @@ def read_range(
 
 def _groups(metadata: Any, first: str, last: str) -> list[int]:
     """Returns the row groups of a file that may have query_ids between two."""
-    place, found = metadata.schema.names.index("query_id"), []
+    column, groups = metadata.schema.names.index("query_id"), []
     for number in range(metadata.num_row_groups):
-        known = metadata.row_group(number).column(place).statistics
+        known = metadata.row_group(number).column(column).statistics
         if known is None or not known.has_min_max or (known.min <= last and known.max >= first):
-            found.append(number)
-    return found
+            groups.append(number)
+    return groups

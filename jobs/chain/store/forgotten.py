@@ -25,10 +25,10 @@ def _marks(storage: Storage) -> Iterator[tuple[str, str, int]]:
 
 
 def _last_of(marks: Iterable[tuple[str, str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    last: dict[str, int] = {}
     for _, name, at in marks:
-        found[name] = max(at, found.get(name, 0))
-    return found
+        last[name] = max(at, last.get(name, 0))
+    return last
 
 
 def forgotten_queries(storage: Storage) -> dict[str, int]:
@@ -57,17 +57,17 @@ def counting(rows: pa.Table, forgotten: Mapping[str, int], oldest: int = 0) -> p
         forgotten: What `forgotten_queries` returns.
         oldest: Rows that were made before are too old; milliseconds since the epoch.
     """
-    made = rows.column(MADE).cast(pa.int64())
+    dates = rows.column(MADE).cast(pa.int64())
     if oldest:
-        young = pc.greater_equal(made, oldest)
-        rows, made = rows.filter(young), made.filter(young)
+        young = pc.greater_equal(dates, oldest)
+        rows, dates = rows.filter(young), dates.filter(young)
     if not forgotten or not rows.num_rows:
         return rows
     ids = rows.column("query_id")
     if not pc.any(pc.is_in(ids, pa.array(list(forgotten), pa.string()))).as_py():
         return rows
     since = [forgotten.get(one, -1) for one in ids.to_pylist()]
-    return rows.filter(pc.greater(made, pa.array(since, pa.int64())))
+    return rows.filter(pc.greater(dates, pa.array(since, pa.int64())))
 
 
 def without_texts(rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:
@@ -79,5 +79,5 @@ def without_texts(rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:
     known = {text: forgotten.get(query_id(text), -1) for text in set(texts)}
     if max(known.values(), default=-1) < 0:
         return rows
-    made = rows.column(MADE).cast(pa.int64())
-    return rows.filter(pc.greater(made, pa.array([known[text] for text in texts], pa.int64())))
+    dates = rows.column(MADE).cast(pa.int64())
+    return rows.filter(pc.greater(dates, pa.array([known[text] for text in texts], pa.int64())))

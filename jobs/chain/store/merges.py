@@ -43,12 +43,12 @@ def put_merge(storage: Storage, merge: Merge) -> None:
 def read_merges(storage: Storage, keys: Iterable[str]) -> list[Merge]:
     """Returns the notes among the objects of a space, oldest first; one that was removed meanwhile is none."""
     named = [key for key in keys if key.rpartition("/")[2].startswith(MERGED)]
-    found = []
+    merges = []
     for key, data in zip(named, prefetch(storage.get, named, _CONCURRENT), strict=True):
         if data is not None:
             body = json.loads(data)
-            found.append(Merge(key, body["at"], frozenset(body["files"]), tuple(body["by"])))
-    return sorted(found, key=lambda one: (one.at, one.key))
+            merges.append(Merge(key, body["at"], frozenset(body["files"]), tuple(body["by"])))
+    return sorted(merges, key=lambda one: (one.at, one.key))
 
 
 def replaced(names: Collection[str], merges: Iterable[Merge]) -> set[str]:

@@ -12,19 +12,19 @@ from jobs.config.config import Config
 
 def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, Any]]:
     """Returns what a job keeps in the store, with what each space is about; answers that are recorded cost nothing."""
-    found: dict[Space, Mapping[str, Any]] = {}
+    spaces: dict[Space, Mapping[str, Any]] = {}
     engines = [one for reading in work.readings for one in reading.engines.values()]
     engines += [task.engine for arm in work.answers for task in arm.tasks.values()]
     for engine in engines:
         if not engine.settings.is_recorded:
-            found[Space("completions", engine.space)] = {"engine": engine.identity}
+            spaces[Space("completions", engine.space)] = {"engine": engine.identity}
     comparing = {work.compared_by(number) for number in range(len(work.searches))}
     for key, retriever in work.retrievers.items():
         if retriever.settings.originals_only:  # its lists are read from a file each time
             continue
         if retriever.of_pages:  # of the web, whose answers are paid for
             if config.retrieve.store is not False:
-                found[Space("web", retriever.space)] = {"retriever": retriever.name, "web": dict(retriever.identity)}
+                spaces[Space("web", retriever.space)] = {"retriever": retriever.name, "web": dict(retriever.identity)}
             continue
         if any("unknown" in state for state in retriever.states.values()):  # nobody could tell that a list is still right
             continue
@@ -34,11 +34,11 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
         if not is_kept:
             continue
         about = {"retriever": retriever.name, "index": dict(retriever.identity), "depth": retriever.depth}
-        found[Space("lists", retriever.space)] = about
+        spaces[Space("lists", retriever.space)] = about
         if key in comparing:
-            found[Space("vectors", retriever.encoder_space)] = {"encoder": retriever.identity.get("encoder")}
+            spaces[Space("vectors", retriever.encoder_space)] = {"encoder": retriever.identity.get("encoder")}
     for search in (one.web_search for one in work.answers if one.web_search is not None):
-        found[Space("web", search.space)] = {"retriever": search.name, "web": dict(search.identity)}
+        spaces[Space("web", search.space)] = {"retriever": search.name, "web": dict(search.identity)}
     for reranker in work.rerankers:
-        found[Space("scores", reranker.space)] = {"reranker": dict(reranker.identity)}
-    return found
+        spaces[Space("scores", reranker.space)] = {"reranker": dict(reranker.identity)}
+    return spaces

@@ -74,10 +74,10 @@ class WebSearches:
             RetrieverError: No search succeeds: the key or the address.
         """
         for search, query_ids in wanted.items():
-            text, one = self.web.sent(search), Searched(query_ids[0], search)
+            text, searched = self.web.sent(search), Searched(query_ids[0], search)
             self._query_ids.setdefault(text, {}).update(dict.fromkeys(query_ids))
-            if self._first.setdefault(text, one) != one:
-                self.alike.add(one)
+            if self._first.setdefault(text, searched) != searched:
+                self.alike.add(searched)
         self._look_up([text for text in map(self.web.sent, wanted) if text not in self._answers])
         missing = list(dict.fromkeys(text for text in map(self.web.sent, wanted) if text not in self._answers))
         for number, (text, answer) in enumerate(self.web.find(missing, self._sending) if missing else (), start=1):
@@ -96,9 +96,9 @@ class WebSearches:
         self.made |= {self._first[text] for text in map(self.web.sent, wanted) if text in self.asked}
         return [ranked_list(self.hits[search]) for search in wanted]
 
-    def requests(self, one: Searched) -> int:
+    def requests(self, searched: Searched) -> int:
         """Returns how often the text of a search was sent."""
-        return self.sends[self.web.sent(one.search)]
+        return self.sends[self.web.sent(searched.search)]
 
     @property
     def lost(self) -> int:

@@ -35,10 +35,10 @@ class ShownResults:
 
     def doc_ids(self, arm: int, most: int) -> list[list[str]]:
         """Returns the first results of each query in an arm, by its index, best first."""
-        found: list[list[str]] = [[] for _ in range(self.block.rows)]
+        doc_ids: list[list[str]] = [[] for _ in range(self.block.rows)]
         for row, document, _ in self._first(arm, most):
-            found[row].append(self._doc_ids[document])
-        return found
+            doc_ids[row].append(self._doc_ids[document])
+        return doc_ids
 
     def _first(self, arm: int, most: int) -> list[tuple[int, int, float]]:
         """Returns row, document and score of the first results in an arm."""
@@ -75,7 +75,7 @@ class ShownResults:
         for row, place, _ in (one for of in read.values() for one in of):
             if (page := self.block.page_text(place)) is not None:
                 pages[place] = first_of.setdefault((row, self._doc_ids[place]), page) if judged else page
-        found: dict[int, Rows] = {}
+        shown: dict[int, Rows] = {}
         for arm, of in read.items():
             known, reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker
             rows: Rows = [[] for _ in range(self.block.rows)]
@@ -84,8 +84,8 @@ class ShownResults:
                 text, source = pages[document] if document in pages else known[doc_id]
                 reranked = None if reranker is None else float(self.block.reranked[reranker][document])
                 rows[row].append(FoundText(doc_id, score, text, source, reranked))
-            found[arm] = rows
-        return found
+            shown[arm] = rows
+        return shown
 
 
 def corrected_results(table: pa.Table, arm: int, first: Rows) -> Rows:
@@ -98,17 +98,17 @@ def corrected_results(table: pa.Table, arm: int, first: Rows) -> Rows:
         arm: Its index.
         first: The first results of the arm, as they were graded.
     """
-    found: Rows = []
+    corrected: Rows = []
     columns = (table.column(name).to_pylist() for name in ("grades", "corrections"))
     for documents, graded, corrections in zip(first, *columns, strict=True):
         verdicts = {one["doc_id"]: one for one in graded if one["answer"] == arm}
         kept = []
-        for one in documents:
-            grade = verdicts.get(one.doc_id, {})
+        for document in documents:
+            grade = verdicts.get(document.doc_id, {})
             strips = grade.get("strips")
             if grade.get("verdict") != IRRELEVANT and strips != "":
-                kept.append(one if strips is None else one._replace(text=strips))
+                kept.append(document if strips is None else document._replace(text=strips))
         pages = next((one["pages"] or [] for one in corrections if one["answer"] == arm), [])
         texts = [(page["doc_id"], indexed_text(page["title"] or "", page["text"] or ""), page["url"] or "") for page in pages]
-        found.append([*kept, *(FoundText(doc_id, nan, text, url) for doc_id, text, url in texts)])
-    return found
+        corrected.append([*kept, *(FoundText(doc_id, nan, text, url) for doc_id, text, url in texts)])
+    return corrected

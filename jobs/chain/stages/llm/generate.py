@@ -40,26 +40,26 @@ class Generate(LlmStage):
         first = ShownResults(table, self._work).shown(self._documents, most)
         first |= {number: corrected_results(table, number, first[number]) for number in corrected.keys() & first.keys()}
         steps = {number: answer(of, block, first[number], self._counters[number]) for number, of in self._tasks.items()}
-        found: Answers = [[] for _ in block.queries]
+        answers_of: Answers = [[] for _ in block.queries]
         for number, answers in block.run(steps).items():
             for row, of_row in enumerate(answers):
-                found[row] += [one | {"answer": number} for one in of_row]
+                answers_of[row] += [one | {"answer": number} for one in of_row]
                 block.counts["answers_cut"] += sum(one["cut"] for one in of_row)
-        return table, found
+        return table, answers_of
 
 
-def answer(of: LlmTask, block: LlmBlock, results: Rows, count_tokens: Callable[[str], int]) -> Step[Answers]:
+def answer(task: LlmTask, block: LlmBlock, results: Rows, count_tokens: Callable[[str], int]) -> Step[Answers]:
     """Answers each query from its first results; a query whose answer cannot be read has none.
 
     Args:
-        of: How the arm answers.
+        task: How the arm answers.
         block: The queries.
         results: Of each query, best first.
         count_tokens: Returns the tokens of a text.
     """
-    shown = [documents[: of.context.documents] for documents in results]
-    contexts = [context_of(of, documents, count_tokens) for documents in shown]
-    asks = [block.ask(of, row, {"documents": context.text}) for row, context in enumerate(contexts)]
+    shown = [documents[: task.context.documents] for documents in results]
+    contexts = [context_of(task, documents, count_tokens) for documents in shown]
+    asks = [block.ask(task, row, {"documents": context.text}) for row, context in enumerate(contexts)]
     answers: Answers = [[] for _ in asks]
     for ask, reply, context in zip(asks, (yield asks), contexts, strict=True):
         result = reply.result

@@ -66,8 +66,8 @@ class Grade(LlmStage):
             for row, (of_row, correction) in enumerate(zip(graded.grades, graded.corrections, strict=True)):
                 grades[row] += [one | {"answer": number} for one in of_row]
                 corrections[row].append(correction | {"answer": number})
-                for one in of_row:
-                    block.count(number, GradedDocuments(one.get("verdict") or "ungraded").key)
+                for document in of_row:
+                    block.count(number, GradedDocuments(document.get("verdict") or "ungraded").key)
         return table, grades, corrections
 
 
@@ -86,8 +86,8 @@ def grade(
     corrections: list[dict[str, Any]] = [{} for _ in block.queries]
     if "grade.question" in arm.tasks:
         asks = [_question(arm.tasks["grade.question"], block, row, texts) for row, texts in enumerate(rewrites) if texts]
-        for ask, said, model in _said(block, "grade.question", asks, (yield asks)):
-            corrections[ask.row] |= {"question": said, "question_model": model}
+        for ask, text, model in _said(block, "grade.question", asks, (yield asks)):
+            corrections[ask.row] |= {"question": text, "question_model": model}
     questions = [
         query._replace(text=one.get("question", query.text)) for query, one in zip(block.queries, corrections, strict=True)
     ]
@@ -97,20 +97,20 @@ def grade(
     ]
     places = [(row, place) for row, of_row in enumerate(results) for place in range(len(of_row))]
     if settings.by == RERANK:
-        for row, place in places:
-            _set_grade(settings, grades[row][place], results[row][place].reranked)
+        for row, at in places:
+            _set_grade(settings, grades[row][at], results[row][at].reranked)
     else:
         shown = [document_values(results[row][place].text, settings.document_chars) for row, place in places]
         asks = [
             _about(block, arm.tasks["grade"], row, against[row], values).about(results[row][place].doc_id)
             for (row, place), values in zip(places, shown, strict=True)
         ]
-        for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
+        for (row, at), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (number := grade_of(reply.result)) is None:
-                block.note(ask, reply, f"document {grades[row][place]['doc_id']!r}: ")
+                block.note(ask, reply, f"document {grades[row][at]['doc_id']!r}: ")
                 continue
-            _set_grade(settings, grades[row][place], float(number))
-            grades[row][place] |= {"model": reply.completion.model, "prompt_hash": ask.request.prompt_hash}
+            _set_grade(settings, grades[row][at], float(number))
+            grades[row][at] |= {"model": reply.completion.model, "prompt_hash": ask.request.prompt_hash}
     if "grade.strips" in arm.tasks:
         places = [(row, place) for row, place in places if grades[row][place].get("verdict") == AMBIGUOUS]
         sentences = [split_sentences(results[row][place].text) for row, place in places]
@@ -120,19 +120,19 @@ def grade(
             )
             for (row, place), one in zip(places, sentences, strict=True)
         ]
-        for (row, place), one, ask, reply in zip(places, sentences, asks, (yield asks), strict=True):
-            for _, said, _ in _said(block, "grade.strips", [ask], [reply]):
-                if (kept := named_sentences(said, len(one))) is None:
-                    named = f"document {grades[row][place]['doc_id']!r}: "
+        for (row, at), sentences_of, ask, reply in zip(places, sentences, asks, (yield asks), strict=True):
+            for _, text, _ in _said(block, "grade.strips", [ask], [reply]):
+                if (kept := named_sentences(text, len(sentences_of))) is None:
+                    named = f"document {grades[row][at]['doc_id']!r}: "
                     block.note(ask, reply, named, reason="unparsable", message=MESSAGES["unparsable"])
                 else:
-                    grades[row][place]["strips"] = " ".join(one[number - 1] for number in kept)
+                    grades[row][at]["strips"] = " ".join(sentences_of[number - 1] for number in kept)
     verdicts = [[one.get("verdict") or "" for one in of_row] for of_row in grades]
     if arm.web is not None:
         rows = [row for row, of_row in enumerate(verdicts) if _asks_web(arm.web, of_row)]
         asks = [_about(block, arm.tasks["web"], row, questions[row], {}) for row in rows]
-        for ask, said, model in _said(block, "web", asks, (yield asks)):
-            corrections[ask.row] |= {"web_query": said, "web_model": model}
+        for ask, text, model in _said(block, "web", asks, (yield asks)):
+            corrections[ask.row] |= {"web_query": text, "web_model": model}
     return Graded(grades, corrections)
 
 
@@ -164,8 +164,8 @@ def _said(block: LlmBlock, key: str, asks: Sequence[Ask], replies: Sequence[Repl
         if reply.result.reason is not None:
             block.note(ask, reply)
         else:
-            said = " ".join(unmasked(reply.result.fields[ANSWER_KEYS[key]], ask.mask.values).split())
-            yield ask, said, reply.completion.model
+            text = " ".join(unmasked(reply.result.fields[ANSWER_KEYS[key]], ask.mask.values).split())
+            yield ask, text, reply.completion.model
 
 
 def _set_grade(settings: GradeSettings, graded: dict[str, Any], grade: float | None) -> None:

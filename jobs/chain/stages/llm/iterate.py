@@ -70,8 +70,8 @@ class Iterate(LlmStage):
         arms = {number: ArmRounds(number, self._work, results.block, best) for number in self._arms}
         rounds: list[list[dict[str, Any]]] = [[] for _ in block.queries]
         for number in range(1, max(of.rounds.rounds for of in arms.values()) + 1):
-            for of in arms.values():
-                of.note_scores(results.block)
+            for arm_rounds in arms.values():
+                arm_rounds.note_scores(results.block)
             due = {at: rows for at, of in arms.items() if (rows := of.due(number))}
             if not due:
                 break
@@ -87,11 +87,11 @@ class Iterate(LlmStage):
                 with self._searching:
                     table = self._searched(table, block, {at: arms[at] for at in texts}, texts, number)
                 had, results = results, ShownResults(table, self._work)
-                for at, found in refined.items():
+                for at, queries in refined.items():
                     before, after = (shown.doc_ids(at, self._work.answers[at].keep) for shown in (had, results))
-                    for row, refined_query in found.items():
+                    for row, refined_query in queries.items():
                         rounds[row].append(refined_query | {"new": len(set(after[row]) - set(before[row]))})
-                    block.count(at, RoundQueries(number).key, len(found))
+                    block.count(at, RoundQueries(number).key, len(queries))
             heartbeat()
         return table.drop_columns(list(self.DROPS)), rounds
 
@@ -115,20 +115,20 @@ class Iterate(LlmStage):
         work, before, parts = self._work, Candidates(table, self._work), []
         routed = [of.routed(texts[at], number) for at, of in arms.items()]
         with self._retrieval.block(table, f"round {number}", work.only is None) as searches:
-            found, cosines = searches.search(routed), similarity(table.num_rows, [], None)
-            table, stored = with_web(table, routed, found, searches.web)
+            lists_of_arms, cosines = searches.search(routed), similarity(table.num_rows, [], None)
+            table, stored = with_web(table, routed, lists_of_arms, searches.web)
             ids = table.column("query_id").combine_chunks()
-            for (at, of), lists in zip(arms.items(), found, strict=True):
-                pages = searches.pages(of.search, lists)
-                fused = SearchLists(lists_of(lists, of.search), table.num_rows, cosines, pages, work.keep_sources)
-                of.note_lists(fused.best())
-                candidates = fused.fuse(of.answer, self._texts).candidates
-                of.rankings.append(BlockCandidates(fused.hits.doc_ids, fused.pages, {at: candidates}))
+            for (at, arm_rounds), lists in zip(arms.items(), lists_of_arms, strict=True):
+                pages = searches.pages(arm_rounds.search, lists)
+                fused = SearchLists(lists_of(lists, arm_rounds.search), table.num_rows, cosines, pages, work.keep_sources)
+                arm_rounds.note_lists(fused.best())
+                candidates = fused.fuse(arm_rounds.answer, self._texts).candidates
+                arm_rounds.rankings.append(BlockCandidates(fused.hits.doc_ids, fused.pages, {at: candidates}))
                 # other arms may drop what this one keeps
-                texts_of = self._texts[of.answer.documents] if of.answer.drops else None
-                parts.append(merged(of.rankings, table.num_rows, of.answer, of.rounds, texts_of))
+                texts_of = self._texts[arm_rounds.answer.documents] if arm_rounds.answer.drops else None
+                parts.append(merged(arm_rounds.rankings, table.num_rows, arm_rounds.answer, arm_rounds.rounds, texts_of))
                 if at == 0 and work.keep_lists:
-                    stored["runs"] = stored_rows(ids, lists, of.answer.retrieved)
+                    stored["runs"] = stored_rows(ids, lists, arm_rounds.answer.retrieved)
         block.counts.update(searches.counts)
         table = with_stored(table, self._storage, stored)
         table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)

@@ -66,8 +66,8 @@ class Judge(LlmStage):
             shown = ShownResults(table, work).shown(self._documents, most, judged=True)
         answers: list[list[dict[str, Any] | None]] = [[None] * len(block.queries) for _ in numbers]
         for row, of_row in enumerate(table.column("answers").to_pylist() if "answers" in table.column_names else ()):
-            for one in of_row:
-                answers[one["answer"]][row] = one
+            for row_judgement in of_row:
+                answers[row_judgement["answer"]][row] = row_judgement
 
         @cache
         def ask_about(row: int, text: str) -> Ask:
@@ -77,15 +77,15 @@ class Judge(LlmStage):
         if ACCURACY in self._tasks:
             answered = [query for row, query in enumerate(block.queries) if any(of[row] for of in answers)]
             block.counts[WITHOUT_GOLD] = sum(query.query_id not in self._gold for query in answered)
-        found: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in block.queries]
+        judgements: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in block.queries]
         steps = {
             number: judge(self._tasks, block, arm.arm, shown.get(number), answers[number], self._gold, ask_about)
             for number, arm in enumerate(work.answers)
         }
         for judged in block.run(steps).values():
             for of, judgement in judged:
-                found[of.ask.row].setdefault((of.ask.key, of.doc_id, of.arm, judgement["kind"]), judgement)
-        return table, [list(of.values()) for of in found]
+                judgements[of.ask.row].setdefault((of.ask.key, of.doc_id, of.arm, judgement["kind"]), judgement)
+        return table, [list(of.values()) for of in judgements]
 
 
 def judge(
@@ -119,12 +119,12 @@ def judge(
                 known = gold.get(block.queries[row].query_id, ())
                 asked.append(JudgedText(kind, _about_answer(task, block, row, answer, known), None, arm))
     judged = []
-    for one, reply in zip(asked, (yield [one.ask for one in asked]), strict=True):
+    for text, reply in zip(asked, (yield [one.ask for one in asked]), strict=True):
         if reply.result.text is None:
-            named = f"document {one.doc_id!r}" if one.arm is None else f"the answer of {arm}"
-            block.note(one.ask, reply, f"{named}: ")
+            named = f"document {text.doc_id!r}" if text.arm is None else f"the answer of {arm}"
+            block.note(text.ask, reply, f"{named}: ")
             continue
-        judged += [(one, judgement) for judgement in _judgements(one, reply.result, reply.completion.model)]
+        judged += [(text, judgement) for judgement in _judgements(text, reply.result, reply.completion.model)]
     return judged
 
 
@@ -145,8 +145,8 @@ def _about_answer(task: LlmTask, block: LlmBlock, row: int, answer: Mapping[str,
     return block.ask(task, row, values, mask)
 
 
-def _judgements(one: JudgedText, result: StepResult, model: str) -> list[dict[str, Any]]:
-    kind = one.kind
+def _judgements(text: JudgedText, result: StepResult, model: str) -> list[dict[str, Any]]:
+    kind = text.kind
     if result.grade is not None:
         grades = {kind: result.grade}
     elif kind in GRADE_KEYS:
@@ -155,8 +155,8 @@ def _judgements(one: JudgedText, result: StepResult, model: str) -> list[dict[st
         grades = {f"{kind}/{name}": grade for name, grade in result.grades.items()}
     return [
         {
-            "kind": name, "doc_id": one.doc_id, "arm": one.arm, "grade": grade, "sample": one.ask.request.sample,
-            "model": model, "prompt_hash": one.ask.request.prompt_hash,
+            "kind": name, "doc_id": text.doc_id, "arm": text.arm, "grade": grade, "sample": text.ask.request.sample,
+            "model": model, "prompt_hash": text.ask.request.prompt_hash,
         }
         for name, grade in grades.items()
     ]  # fmt: skip

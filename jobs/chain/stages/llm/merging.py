@@ -78,14 +78,14 @@ def merged(
         members = at[np.argsort(group, kind="stable")][ranges(offsets_of(sizes)[:-1][order], sizes[order])]
         return _Merged(entry[order], total[order], None if sources is None else _grouped(sources, members, sizes[order]))
 
-    found = merge(is_refined & (rank <= answer.candidates))
-    found = _cut(found, row, rows, answer.candidates)
-    behind = merge(is_refined) if answer.fuse.keep > answer.candidates else _taken(found, np.zeros(0, dtype=np.int64))
-    known = set(zip(row[found.entry].tolist(), identity[found.entry].tolist(), strict=True))
+    merged_hits = merge(is_refined & (rank <= answer.candidates))
+    merged_hits = _cut(merged_hits, row, rows, answer.candidates)
+    behind = merge(is_refined) if answer.fuse.keep > answer.candidates else _taken(merged_hits, np.zeros(0, dtype=np.int64))
+    known = set(zip(row[merged_hits.entry].tolist(), identity[merged_hits.entry].tolist(), strict=True))
     new = [one not in known for one in zip(row[behind.entry].tolist(), identity[behind.entry].tolist(), strict=True)]
     unrefined = np.flatnonzero(~is_refined)
     old = _Merged(unrefined, score[unrefined], None if sources is None else sources.take(pa.array(unrefined)))
-    every = [found, _taken(behind, np.flatnonzero(new)), old]
+    every = [merged_hits, _taken(behind, np.flatnonzero(new)), old]
     all_sources = [one.sources for one in every if one.sources is not None]
     whole = _Merged(
         np.concatenate([one.entry for one in every]), np.concatenate([one.score for one in every]),
@@ -102,18 +102,18 @@ def _text_numbers(
     """Returns a number for the text of each candidate, the same for texts that are compared as one."""
     indexed, at = distinct([int(one) for one, of in zip(code, page, strict=True) if of < 0])
     known = texts(names.take(pa.array(indexed, pa.int64())).to_pylist()) if indexed else []
-    found = iter([known[number] for number in at.tolist()])
-    read = [next(found) if of < 0 else indexed_text(pages[of].title or "", pages[of].text or "") for of in page.tolist()]
+    numbers = iter([known[number] for number in at.tolist()])
+    read = [next(numbers) if of < 0 else indexed_text(pages[of].title or "", pages[of].text or "") for of in page.tolist()]
     return distinct([as_compared(text, chars) for text in read])[1]
 
 
-def _taken(of: _Merged, at: np.ndarray) -> _Merged:
-    return _Merged(of.entry[at], of.score[at], None if of.sources is None else of.sources.take(pa.array(at)))
+def _taken(hits: _Merged, at: np.ndarray) -> _Merged:
+    return _Merged(hits.entry[at], hits.score[at], None if hits.sources is None else hits.sources.take(pa.array(at)))
 
 
-def _cut(of: _Merged, row: np.ndarray, rows: int, most: int) -> _Merged:
+def _cut(hits: _Merged, row: np.ndarray, rows: int, most: int) -> _Merged:
     """Returns the first documents of each row."""
-    return _taken(of, np.flatnonzero(ranks(np.bincount(row[of.entry], minlength=rows)) <= most))
+    return _taken(hits, np.flatnonzero(ranks(np.bincount(row[hits.entry], minlength=rows)) <= most))
 
 
 def _grouped(sources: pa.ListArray, members: np.ndarray, sizes: np.ndarray) -> pa.ListArray:

@@ -72,9 +72,9 @@ class ArmRounds:
             return
         assert self.answer.reranker is not None
         self.ended |= ~block.has_scores
-        of = block.of(self.number)
-        own = block.rank_in(self.number) <= block.pairs(self.number)[of.row]
-        np.fmax.at(self.best, of.row[own], block.reranked[self.answer.reranker][of.document[own]])
+        mine = block.of(self.number)
+        own = block.rank_in(self.number) <= block.pairs(self.number)[mine.row]
+        np.fmax.at(self.best, mine.row[own], block.reranked[self.answer.reranker][mine.document[own]])
 
     def due(self, number: int) -> list[int]:
         """Returns the rows that need a round: their best score is below the threshold, and none has failed on them."""
@@ -84,17 +84,19 @@ class ArmRounds:
 
     def routed(self, texts: Mapping[int, str], number: int) -> RoutedSearch:
         """Returns the searches of a round; `texts`: row -> its refined query."""
-        of = [Text(row, 1, ITERATE, number, 1.0, 1.0, SearchText(text, "query")) for row, text in texts.items()]
-        return RoutedSearch(self.search, dict.fromkeys(self.search.retrievers, of), {self.answer.strategies: [self.answer.arm]})
+        own = [Text(row, 1, ITERATE, number, 1.0, 1.0, SearchText(text, "query")) for row, text in texts.items()]
+        return RoutedSearch(
+            self.search, dict.fromkeys(self.search.retrievers, own), {self.answer.strategies: [self.answer.arm]}
+        )
 
 
 def refine(
-    of: ArmRounds, block: LlmBlock, number: int, shown: Mapping[int, Sequence[FoundText]], count_tokens: TokensOf
+    rounds: ArmRounds, block: LlmBlock, number: int, shown: Mapping[int, Sequence[FoundText]], count_tokens: TokensOf
 ) -> Step[dict[int, dict[str, Any]]]:
     """Refines queries from their first results; one that cannot be read, or was searched before, ends their rounds.
 
     Args:
-        of: The rounds of the arm.
+        rounds: The rounds of the arm.
         block: The queries.
         number: Of the round.
         shown: Row -> its first results.
@@ -103,51 +105,51 @@ def refine(
     Returns:
         Row -> the refined query, and what it was made from, as a row of rounds/.
     """
-    task, found = of.task, dict[int, dict[str, Any]]()
+    task, refined = rounds.task, dict[int, dict[str, Any]]()
     graded = {row: list(documents) for row, documents in shown.items()}
-    if of.grading is not None:
+    if rounds.grading is not None:
         places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
-        most = of.grading.settings.document_chars if isinstance(of.grading.settings, LabelGradeSettings) else None
+        most = rounds.grading.settings.document_chars if isinstance(rounds.grading.settings, LabelGradeSettings) else None
         asks = [
-            block.ask(of.grading, row, document_values(one.text, most)).about(one.doc_id)
+            block.ask(rounds.grading, row, document_values(one.text, most)).about(one.doc_id)
             for row, documents in graded.items()
             for one in documents
         ]
-        for (row, place), ask, reply in zip(places, asks, (yield asks), strict=True):
+        for (row, at), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (grade := grade_of(reply.result)) is None:
-                block.note(ask, reply, f"document {graded[row][place].doc_id!r}: ")
+                block.note(ask, reply, f"document {graded[row][at].doc_id!r}: ")
             else:
-                graded[row][place] = graded[row][place]._replace(grade=float(grade))
+                graded[row][at] = graded[row][at]._replace(grade=float(grade))
     asks, contexts = [], []
     for row, documents in graded.items():
         context, mask = context_of(task, documents, count_tokens), Mask(task.mask)
-        tried = "\n".join(mask(text) for text in of.tried[row]) or "(none)"
+        tried = "\n".join(mask(text) for text in rounds.tried[row]) or "(none)"
         values = {"documents": context.text, "tried": tried}
-        if of.rounds.labels is not None and task.step.variables & LABEL_VARIABLES:
+        if rounds.rounds.labels is not None and task.step.variables & LABEL_VARIABLES:
             values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
         asks.append(block.ask(task, row, values, mask))
         contexts.append(context)
     for ask, reply, context in zip(asks, (yield asks), contexts, strict=True):
-        text, reason, message = _refined(task, reply.result, ask.mask, [block.queries[ask.row].text, *of.tried[ask.row]])
+        text, reason, message = _refined(task, reply.result, ask.mask, [block.queries[ask.row].text, *rounds.tried[ask.row]])
         if reason is not None:
-            of.ended[ask.row] = True
+            rounds.ended[ask.row] = True
             block.note(ask, reply, reason=reason, message=message)
             continue
-        of.tried[ask.row].append(text)
+        rounds.tried[ask.row].append(text)
         labelled = zip(context.documents, context.labels, strict=True)
-        best = float(of.best[ask.row])
-        found[ask.row] = {
-            "answer": of.number, "round": number, "best": None if np.isneginf(best) else best, "text": text, "new": 0,
+        best = float(rounds.best[ask.row])
+        refined[ask.row] = {
+            "answer": rounds.number, "round": number, "best": None if np.isneginf(best) else best, "text": text, "new": 0,
             "model": reply.completion.model, "prompt_hash": ask.request.prompt_hash,
             "documents": [{"doc_id": doc_id, "label": label or None} for doc_id, label in labelled],
         }  # fmt: skip
-    return found
+    return refined
 
 
 def _refined(task: LlmTask, result: StepResult, mask: Mask, searched: Collection[str]) -> tuple[str, str | None, str | None]:
     """Returns the refined query of an answer, and why it is not searched, if it is not: reason and message."""
-    said = result.text if task.step.output == "text" else result.fields.get("query")
-    text = " ".join(unmasked(said or "", mask.values).split())
+    answer = result.text if task.step.output == "text" else result.fields.get("query")
+    text = " ".join(unmasked(answer or "", mask.values).split())
     if result.reason is None and not text:
         return "", "unparsable", "the answer has no query"
     if result.reason is None and normalise(text) in map(normalise, searched):

@@ -25,36 +25,36 @@ def with_web(
     table: pa.Table, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: Mapping[str, WebSearches]
 ) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Returns a block with the errors of its searches of the web, and the rows that it has for the table web/."""
-    for key, one in searches.items():
+    for key, web in searches.items():
         texts = [text for of in routed for _, text in of.of(key)]
         # and the originals that stand in for texts that were searched together in vain
         texts += [
             text for of, lists in zip(routed, found, strict=True) for name, used in of.search.retrievers.items()
             if used == key for text in lists[name].texts
         ]  # fmt: skip
-        table = with_appended(table, "errors", web_errors(table.num_rows, texts, one))
+        table = with_appended(table, "errors", web_errors(table.num_rows, texts, web))
     return table, {"web": _stored_pages(table.column("query_id").combine_chunks(), routed, found, searches)} if searches else {}
 
 
 def _stored_pages(
-    ids: pa.Array, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: Mapping[str, WebSearches]
+    ids: pa.Array, routed: Sequence[RoutedSearch], lists: Sequence[Mapping[str, Found]], searches: Mapping[str, WebSearches]
 ) -> pa.Table:
     """Returns the rows of web/: each search of the web of each query under the first arm that has it, by rows and texts."""
     rows: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}
-    for search, by_name in zip(routed, found, strict=True):
+    for search, by_name in zip(routed, lists, strict=True):
         arms: dict[str, str] = {}  # strategy -> the first arm that has its texts
         for strategies, (first, *_) in search.arms.items():
             for strategy in (ORIGINAL, TOGETHER, *strategies):
                 arms.setdefault(strategy, first)
         retrievers = search.search.retrievers
         for name, one in by_name.items():
-            of = searches.get(retrievers[name])
-            if of is None:
+            web = searches.get(retrievers[name])
+            if web is None:
                 continue
             for text in one.texts:
-                sent, arm = of.web.sent(text.search), arms.get(text.strategy)
+                sent, arm = web.web.sent(text.search), arms.get(text.strategy)
                 if arm is not None and (text.row, retrievers[name], sent) not in rows:
-                    hits = of.hits[text.search]
+                    hits = web.hits[text.search]
                     rows[text.row, retrievers[name], sent] = [
                         (ids[text.row].as_py(), arm, name, sent, rank, hit.doc_id, hit.url, hit.title, hit.text)
                         for rank, hit in enumerate(hits, start=1)
@@ -72,22 +72,22 @@ def web_errors(rows: int, texts: Iterable[Text], searches: WebSearches) -> list[
         texts: That the retriever was searched with.
         searches: The retriever's.
     """
-    said: list[dict[tuple[str, str], dict[str, object]]] = [{} for _ in range(rows)]
+    notes: list[dict[tuple[str, str], dict[str, object]]] = [{} for _ in range(rows)]
     for text in texts:
         sent = searches.web.sent(text.search)
         if (failure := searches.failed.get(text.search)) is not None:
             attempts = max(1, searches.sends[sent])
             message = f"the search of {text.strategy} failed: {failure.message}"
-            said[text.row].setdefault(
+            notes[text.row].setdefault(
                 (failure.reason, sent), error_row("retrieve", searches.name, failure.reason, message, sent, attempts)
             )
         elif searches.web.is_cut(text.search):
             provider = searches.web.settings.provider
             message = f"the text of {text.strategy} is longer than {provider} takes; its beginning was searched"
-            said[text.row].setdefault((CUT, sent), error_row("retrieve", searches.name, CUT, message, sent))
+            notes[text.row].setdefault((CUT, sent), error_row("retrieve", searches.name, CUT, message, sent))
         if silent := searches.silent.get(text.search):
-            said[text.row].setdefault((PARTIAL, sent), partial_search("retrieve", searches.name, silent, sent))
-    return [list(one.values()) for one in said]
+            notes[text.row].setdefault((PARTIAL, sent), partial_search("retrieve", searches.name, silent, sent))
+    return [list(one.values()) for one in notes]
 
 
 def failed_search(component: str, failure: FailedSearch, sent: str, requests: int) -> dict[str, object]:
