@@ -68,8 +68,7 @@ class Retrieve:
         self._work, self._store, self._storage = work, job.store, open_storage(job.run)
         self.retrieval = Retrieval(work.retrievers, self._storage, job.store, job.device, self.opened)
         self.close = self.retrieval.close
-        dropping = {one.documents for one in work.answers if one.drops}
-        self._indexed = {key: self._indexed_texts(key) for key in dropping}
+        self._indexed = {key: self._indexed_texts(key) for key in {one.documents for one in work.answers if one.drops}}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm and costs."""

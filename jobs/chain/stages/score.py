@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.opened import ScoredBy
-from jobs.chain.fill import fill
+from jobs.chain.fill import Portion, fill
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
@@ -57,8 +57,7 @@ class Score:
             if one.settings.model_dump_json() not in opened:
                 opened[one.settings.model_dump_json()] = self.opened(one, job.device)
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in work.rerankers]
-        stores = dict.fromkeys(one.documents for one in work.rerankers)
-        self._documents = {key: planned_documents(work.retrievers[key]) for key in stores}
+        self._documents = {key: planned_documents(work.retrievers[key]) for key in {one.documents for one in work.rerankers}}
         self._store, self._work = job.store, work
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
@@ -76,14 +75,13 @@ class Score:
     def scored(self, table: pa.Table, rows: Collection[int]) -> ScoredBlock:
         """Returns the scores of a block, of some rows with those of new texts; none of queries on which a reranker failed."""
         block = Candidates(table, self._work)
-        doc_ids, queries = block.doc_ids.to_pylist(), table.column("query").to_pylist()
-        query_ids = table.column("query_id").to_pylist()
+        doc_ids = block.doc_ids.to_pylist()
+        query_ids, queries = (table.column(name).to_pylist() for name in ("query_id", "query"))
         needed = [self._needed(block, number, rows) for number in range(len(self._rerankers))]
         places = [np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *of.values()])).tolist() for of in needed]
         known = table.column("scores").to_pylist() if block.scored else [[] for _ in range(table.num_rows)]
         found: list[list[dict[str, object]]] = [of_row or [] for of_row in known]
-        spent: list[list[dict[str, object]]] = [[] for _ in known]
-        pairs: list[list[dict[str, object]]] = [[] for _ in known]
+        spent, pairs = ([list[dict[str, Any]]() for _ in known] for _ in range(2))
         charged: list[tuple[np.ndarray, np.ndarray, float]] = []
         documents = self._texts([[doc_ids[at] for at in of if block.document_page[at] < 0] for of in places])
         stores: dict[str, StoredScores] = {}  # by space
@@ -106,11 +104,8 @@ class Score:
                 for at in own.tolist():
                     users.setdefault(at, []).append(arm)
             for at, arms in users.items():
-                key, component = (
-                    f"{one.space}/{keys[at].query_id}/{keys[at].document.hex()}",
-                    f"{one.settings.counted_as}@{one.model}",
-                )
-                asked: dict[str, object] = {"key": key, "quantity": "pairs", "component": component, "arms": arms}
+                key = f"{one.space}/{keys[at].query_id}/{keys[at].document.hex()}"
+                asked = {"key": key, "quantity": "pairs", "component": f"{one.settings.counted_as}@{one.model}", "arms": arms}
                 pairs[int(block.document_row[at])].append(asked)
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             for at, score in zip(new, scores, strict=True):
@@ -175,13 +170,11 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
     return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
 
 
-def _score(
-    by: Reranker, texts: Mapping[bytes, str], made: set[Scored], missing: list[Scored]
-) -> Iterator[list[tuple[Scored, float]]]:
-    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `made`."""
-    made.update(missing)
-    for begin in range(0, len(missing), PORTION):
-        part = missing[begin : begin + PORTION]
+def _score(by: Reranker, texts: Mapping[bytes, str], new: set[Scored], keys: list[Scored]) -> Iterator[Portion[Scored, float]]:
+    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `new`."""
+    new.update(keys)
+    for begin in range(0, len(keys), PORTION):
+        part = keys[begin : begin + PORTION]
         scores = by.score([key.text for key in part], [texts[key.document] for key in part])
         yield list(zip(part, scores.tolist(), strict=True))
-        heartbeat(min(1.0, (begin + PORTION) / len(missing)))
+        heartbeat(min(1.0, (begin + PORTION) / len(keys)))
