@@ -115,7 +115,7 @@ def _failure(verb: str, error: Exception) -> str:
 
 
 def _reader_is_gone() -> bool:
-    """Returns whether it is standard output's pipe that is broken, not that of a socket or a worker."""
+    """Returns True if it is standard output's pipe that is broken, not that of a socket or a worker."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), select.POLLOUT)

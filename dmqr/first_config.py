@@ -185,7 +185,7 @@ def _distinct_queries(values: list[str]) -> int:
 
 
 def _is_query(text: str) -> bool:
-    """Returns whether a text has words, and is no number, date, code, address or paragraph."""
+    """Returns True if a text has words, and is no number, date, code, address or paragraph."""
     return _has_words(text) and len(text) <= _LONGEST_QUERY and re.fullmatch(r"\S*[\d/:@._=]\S*", text) is None
 
 

@@ -149,7 +149,7 @@ def config_or_none(given: str, settings: Settings, date: str | None, label: str 
 
 
 def named_config(word: str) -> bool:
-    """Returns whether a word is named like a config, whether it is there or not."""
+    """Returns True if a word is named like a config, whether it is there or not."""
     return word.endswith((".yaml", ".yml")) and not any(map(str.isspace, word))
 
 

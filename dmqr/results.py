@@ -129,7 +129,7 @@ class Stored(Result):
         self.state = folder.state
         """`finished`, or the status and how far it is."""
         self.finished = folder.finished
-        """Whether all its shards are committed, and it is closed."""
+        """True if all its shards are committed, and it is closed."""
         self.record = folder.record
         """What `run.json` holds: versions, identity, every start."""
 

@@ -51,7 +51,7 @@ class WholeJob:
         check_measures(measures or ())
         self.again = self.face.again(verb, config, settings)
         self.before = False
-        """Whether the job was finished before."""
+        """True if the job was finished before."""
         self.failures: list[str] = []
         """What failed after the end of the job."""
 

@@ -22,20 +22,20 @@ class RetrieverSettings(Settings):
     builder: ClassVar[str] = ""
     """The module with `index_builds` or `build_index` (`retrievers/corpora/builds.py`); "": the opener."""
     foreign: ClassVar[bool] = False
-    """Whether its index may be made by others, who may leave texts out, and write to it while it is searched."""
+    """True if its index may be made by others, who may leave texts out, and write to it while it is searched."""
     has_index: ClassVar[bool] = True
-    """Whether it searches indexes, so that hits do not bring their texts with them."""
+    """True if it searches indexes, so that hits do not bring their texts with them."""
     may_be_part: ClassVar[bool] = True
-    """Whether a hybrid or a union may be made of it: it searches one index of its own."""
+    """True if a hybrid or a union may be made of it: it searches one index of its own."""
     of_absent: ClassVar[Mapping[str, Any]] = {
         "together": bool,
         "score_floor": float | None,
         "encoder": AnyEncoderSettings | None,
     }
     of_the_web: ClassVar[bool] = False
-    """Whether it searches the web, whose pages come with the hits."""
+    """True if it searches the web, whose pages come with the hits."""
     originals_only: ClassVar[bool] = False
-    """Whether it has lists of the log's queries alone, so that rewrites are not searched there."""
+    """True if it has lists of the log's queries alone, so that rewrites are not searched there."""
     without_index: ClassVar[str] = "searches the web, so it has no index to build"
     """What is said of one that searches no index."""
     kind: str

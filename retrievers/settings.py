@@ -138,7 +138,7 @@ class EncoderSettings(Settings):
     """Dense encoder in the workers."""
 
     loaded: ClassVar[bool] = True
-    """Whether each worker loads the weights; else they are at a server."""
+    """True if each worker loads the weights; else they are at a server."""
     kind: Literal["local"] = "local"
     """This kind, the default."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL]
@@ -250,7 +250,7 @@ class RerankSettings(RerankerSettings, ServerSettings):
 
     @property
     def loads(self) -> bool:
-        """Returns whether the workers compute the scores, and no server."""
+        """Returns True if the workers compute the scores, and no server."""
         return self.kind == "cross_encoder" or (self.encoder is not None and self.encoder.loaded)
 
 

@@ -64,7 +64,7 @@ Decoding = Annotated[dict[str, Any], BeforeValidator(_checked)]
 
 
 def is_path(source: str) -> bool:
-    """Returns whether a name of strategies or rules is the path of a file of the user with what they are."""
+    """Returns True if a name of strategies or rules is the path of a file of the user with what they are."""
     return "/" in source or source.endswith((".yaml", ".yml"))
 
 
@@ -72,7 +72,7 @@ class SelectionOfStrategies(Settings):
     """Of which strategies rewrite a query: what other packages ask of any kind."""
 
     in_request: ClassVar[bool] = False
-    """Whether the LLM chooses in the request in which it rewrites."""
+    """True if the LLM chooses in the request in which it rewrites."""
 
     @property
     def typed_by(self) -> Literal["rules", "llm"] | None:

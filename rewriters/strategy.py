@@ -156,7 +156,7 @@ class Strategy(BaseModel):
     list_separator: str | None = None
     """Joins the items of a text that came as a list; null: a list fails."""
     own_file: bool = False
-    """Whether the user wrote it."""
+    """True if the user wrote it."""
 
     def __hash__(self) -> int:
         """Returns the hash of its name: patterns of answers are cached by the strategies that they know."""
@@ -174,23 +174,23 @@ class Strategy(BaseModel):
 
     @property
     def is_joint(self) -> bool:
-        """Whether joint requests ask for it: one text, in the common language, by the common engine and decoding."""
+        """True if joint requests ask for it: one text, in the common language, by the common engine and decoding."""
         own = self.decoding or self.language is not None or self.engine is not None or self.is_trained
         return self.joint and self.output == "text" and self.n == 1 and not own
 
     @property
     def is_trained(self) -> bool:
-        """Whether prompt or answer have the form of one trained rewriter, so that no other prompt can ask for it."""
+        """True if prompt or answer have the form of one trained rewriter, so that no other prompt can ask for it."""
         return self.prompt_as == "text" or self.marks is not None
 
     @property
     def begins_with_text(self) -> bool:
-        """Whether an answer begins with a text: it has no marks, or the prompt ends with that of a text."""
+        """True if an answer begins with a text: it has no marks, or the prompt ends with that of a text."""
         return self.marks is None or self.prompt.rstrip().endswith(self.marks.texts)
 
     @property
     def is_passage(self) -> bool:
-        """Whether its texts are passages, whatever an encoder puts before them: they may span several lines of an answer."""
+        """True if its texts are passages, whatever an encoder puts before them: they may span several lines of an answer."""
         return self.search_as == "passage" or self.several_lines
 
     @property

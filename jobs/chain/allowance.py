@@ -37,7 +37,7 @@ class Allowance:
         self._asking = threading.Lock()  # never waited for: it would stop an event loop
         self._refused_until = 0.0
         self.ended = False
-        """Whether requests were refused since nothing is left."""
+        """True if requests were refused since nothing is left."""
 
     def spend(self, usd: float) -> None:
         """Counts money that was spent otherwise, such as that of the start-up."""

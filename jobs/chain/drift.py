@@ -39,7 +39,7 @@ def drifted(texts: Sequence[Text], vectors: np.ndarray | None, least: float | No
 
 
 def is_drifted(rewrite: Mapping[str, Any], row: int, drifted_texts: Drifted) -> bool:
-    """Returns whether a row of rewrites/ has drifted."""
+    """Returns True if a row of rewrites/ has drifted."""
     return (row, rewrite["strategy"], rewrite["position"]) in drifted_texts
 
 

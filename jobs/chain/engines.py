@@ -51,7 +51,7 @@ class Sends:
         self._grants: dict[Key, Grant] = {}  # of requests that are not answered
 
     async def admit(self, request: Request) -> bool:
-        """Returns whether the request may be sent; waits as long as that is not known."""
+        """Returns True if the request may be sent; waits as long as that is not known."""
         if self._allowance is not None:
             # of tries apart: one after a cut may have twice the tokens of the first
             name = f"{request.name}@{request.engine}, try {tries_so_far(request)}"
@@ -259,7 +259,7 @@ class ShardAnswers:
         put_completions(self._engines.store, {self._fact(key, one): self.made[key] for key, one in self._shared.items()})
 
     def is_reused(self, key: Key) -> bool:
-        """Returns whether an answer was taken from the store."""
+        """Returns True if an answer was taken from the store."""
         return self.made[key].start == REUSED
 
     def costs(self, requests: Mapping[Key, Request], paid: Mapping[str, bool]) -> list[dict[str, Any]]:

@@ -218,7 +218,7 @@ class Config(Settings):
 
     @property
     def reads_texts(self) -> bool:
-        """Returns whether a stage reads the texts of documents."""
+        """Returns True if a stage reads the texts of documents."""
         return self.rerank.kind != "none" or self.fuse.duplicates == "drop" or bool(self.shown)
 
     @property

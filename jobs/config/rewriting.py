@@ -84,7 +84,7 @@ class RewriteSettings(Settings):
 
     @property
     def chooses(self) -> bool:
-        """Returns whether `select` chooses for queries the strategies that rewrite them."""
+        """Returns True if `select` chooses for queries the strategies that rewrite them."""
         return bool(self.planned) and self.select.kind != "all"
 
     @property
@@ -94,10 +94,10 @@ class RewriteSettings(Settings):
 
     @property
     def selects(self) -> bool:
-        """Returns whether queries differ in the strategies that rewrite them, by `select` or by the gate."""
+        """Returns True if queries differ in the strategies that rewrite them, by `select` or by the gate."""
         return self.chooses or self.gated is not None
 
     @property
     def compares_cores(self) -> bool:
-        """Returns whether both core_content and keyword are planned; core_content is meant to be the shorter."""
+        """Returns True if both core_content and keyword are planned; core_content is meant to be the shorter."""
         return {"core_content", "keyword"} <= set(self.planned)

@@ -64,7 +64,7 @@ def share_requests(loader: Mapping[str, Any], workers: int) -> dict[str, Any]:
 
 
 def uses_actors(config: Config) -> bool:
-    """Returns whether actors are worth their start: on a cluster, or with configured workers; never without Ray."""
+    """Returns True if actors are worth their start: on a cluster, or with configured workers; never without Ray."""
     workers = config.cluster.retrieve
     several = workers.workers is not None and workers.workers != 1
     return config.cluster.joined is not None or (config.cluster.address != IN_PROCESS and (several or bool(workers.gpus)))

@@ -174,7 +174,7 @@ def shown_progress(progress: LiveDisplay, what: str) -> Progress:
 
 
 def keeps_note(settings: RetrieverSettings) -> bool:
-    """Returns whether an index is in a folder, or keeps a note of its corpus elsewhere."""
+    """Returns True if an index is in a folder, or keeps a note of its corpus elsewhere."""
     return settings.folder is not None or hasattr(builder_of(settings), "noted_corpus")
 
 

@@ -53,7 +53,7 @@ def open_documents(
 
 
 def is_replaced(documents: DocumentStore, corpus: Any) -> bool:
-    """Returns whether documents are others than those of a corpus, by its identity; False where that is not known."""
+    """Returns True if documents are others than those of a corpus, by its identity; False where that is not known."""
     current = getattr(documents, "entry", {}).get("corpus")
     if isinstance(current, dict) and isinstance(corpus, dict):
         pairs = [(current.get(name), known) for name, known in corpus.items()]

@@ -75,7 +75,7 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
 
 
 def has_values(file: LogFile, name: str) -> bool:
-    """Returns whether a file has a column whose values a query can have: in it, or as a partition of its path."""
+    """Returns True if a file has a column whose values a query can have: in it, or as a partition of its path."""
     if name in dict(file.partitions):
         return True
     with opened(file) as table:

@@ -127,7 +127,7 @@ def local_qrels(path: str) -> str | None:
 
 
 def is_here(path: str) -> bool:
-    """Returns whether judgements can be read here: on S3, or of an id of ir_datasets, it is taken for granted."""
+    """Returns True if judgements can be read here: on S3, or of an id of ir_datasets, it is taken for granted."""
     name = set_name(path)
     if (name is not None and name.kind == "irds") or remote(path if name is None else name.rest):
         return True

@@ -117,7 +117,7 @@ def answer_frames(run: RunFolder, gold: GoldAnswers | None) -> list[Frame]:
 
 
 def judges_answers(run: RunFolder) -> bool:
-    """Returns whether the answers of a run, or of an arm, are judged."""
+    """Returns True if the answers of a run, or of an arm, are judged."""
     judge = run.config.judge
     return judge is not None and bool(judge.answer_kinds and answering(run))
 

@@ -77,7 +77,7 @@ class Difference(Corrected):
 
     @property
     def equivalent(self) -> bool:
-        """Returns whether the test is in a family and the arm is within the margin; it may be better or worse nevertheless."""
+        """Returns True if the test is in a family and the arm is within the margin; it may be better or worse nevertheless."""
         return self.corrected is not None and self.p_equivalent < ALPHA
 
     @property
@@ -173,7 +173,7 @@ class Comparison:
         return sorted(((name, loss.tolist()) for name, loss in losses.items()), key=lambda row: -fmean(row[1]))
 
     def contends(self, arm: str) -> bool:
-        """Returns whether an arm may be called best: oracles are upper bounds, and samples repeat an arm."""
+        """Returns True if an arm may be called best: oracles are upper bounds, and samples repeat an arm."""
         return arm not in self.oracles and self.families.get(arm) != SAMPLES
 
     @cached_property

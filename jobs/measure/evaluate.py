@@ -37,7 +37,7 @@ class Evaluation:
 
     @property
     def has_original(self) -> bool:
-        """Returns whether the original alone was measured."""
+        """Returns True if the original alone was measured."""
         return len(self.frame.arms) > 1
 
     @cached_property
@@ -47,7 +47,7 @@ class Evaluation:
 
     @property
     def reranked(self) -> bool:
-        """Returns whether the results are reranked, as the original alone is not."""
+        """Returns True if the results are reranked, as the original alone is not."""
         return self.config.rerank.kind != "none"
 
     @property

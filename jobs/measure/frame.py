@@ -95,12 +95,12 @@ class Frame:
 
     @property
     def answers(self) -> bool:
-        """Returns whether answers are measured, and no lists."""
+        """Returns True if answers are measured, and no lists."""
         return self.kind not in (LISTS, JUDGED_LISTS)
 
     @property
     def gold(self) -> bool:
-        """Returns whether keys are those with gold answers; else they are judged."""
+        """Returns True if keys are those with gold answers; else they are judged."""
         return self.kind == ANSWERS
 
     @property

@@ -146,7 +146,7 @@ def _sums_by_strategy(connection: duckdb.DuckDBPyConnection, run: RunFolder, *qu
 
 
 def _lists_kept(run: RunFolder) -> bool:
-    """Returns whether runs/ has the lists; an ablation keeps those of arm `full`."""
+    """Returns True if runs/ has the lists; an ablation keeps those of arm `full`."""
     return run.is_ablation or run.config.retrieve.keep_runs
 
 

@@ -83,7 +83,7 @@ def contributions(run: RunFolder) -> Contributions | None:
 
 
 def comparable(run: RunFolder) -> bool:
-    """Returns whether all documents found by the original are known.
+    """Returns True if all documents found by the original are known.
 
     They are known from its lists, or from the results' sources, which name every list but those of weight 0. Where it was
     searched as one with its rewrites they are not.

@@ -95,7 +95,7 @@ def _verdict(run: RunFolder, prices: Prices | None, measured: MeasuredRun, added
 
 
 def verdict(run: RunFolder, measured: Evaluation | None, added: Contributions | None) -> str:
-    """Returns whether rewriting helps, and by what, in a sentence that claims no more than the figures hold."""
+    """Returns True if rewriting helps, and by what, in a sentence that claims no more than the figures hold."""
     if not run.counts["queries"]:
         return "Nothing is committed yet."
     if not run.counts["planned"]:

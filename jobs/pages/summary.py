@@ -192,7 +192,7 @@ def counted(quantity: str, value: float) -> str:
 
 
 def _shown(sums: Mapping[str, float], usd: float | None) -> bool:
-    """Returns whether more than zeros would be said of a stage."""
+    """Returns True if more than zeros would be said of a stage."""
     return bool(usd and usd >= 0.00005) or any(round(value) for value in sums.values())
 
 

@@ -34,7 +34,7 @@ class StoredQueries:
         self._files, self._own = files, own
 
     def keeps(self, kind: str) -> bool:
-        """Returns whether the job keeps spaces of a kind."""
+        """Returns True if the job keeps spaces of a kind."""
         return bool(self._files.root) and any(space.kind == kind for space in self._own)
 
     @cached_property

@@ -152,7 +152,7 @@ class _NotSearched(_NotOpened):
 
 
 def is_here(name: str, settings: RetrieverSettings) -> bool:
-    """Returns whether the documents of a retriever's index can be read without fetching the index from S3."""
+    """Returns True if the documents of a retriever's index can be read without fetching the index from S3."""
     if not any(index.folder is not None and remote(index.folder) for index in settings.indexed(name).values()):
         return True
     try:

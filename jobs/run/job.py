@@ -47,7 +47,7 @@ class Job:
 
     @property
     def is_run(self) -> bool:
-        """Returns whether it is a run: `latest.json` points to it when it is finished."""
+        """Returns True if it is a run: `latest.json` points to it when it is finished."""
         return self.compiled.work.only is not None
 
     @cached_property

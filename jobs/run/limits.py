@@ -42,7 +42,7 @@ class Sums(NamedTuple):
     """The part of the run that is paid for, 0 to 1: requests that were sent, of those that it may send; without an LLM judged
     queries, of all."""
     halted: bool
-    """Whether requests were not sent, since the rest of the budget does not pay for them."""
+    """True if requests were not sent, since the rest of the budget does not pay for them."""
     around: float = 0.0
     """USD that are not in `spent`: `jobs.run.spending.RunMoney.around`."""
 
@@ -83,7 +83,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
 
 
 def too_many(failed: int, queries: int, rate: float, *, whole: bool) -> bool:
-    """Returns whether failed queries exceed limits.error_rate; fewer than ten do so at the end alone, if they are half of all.
+    """Returns True if failed queries exceed limits.error_rate; fewer than ten do so at the end alone, if they are half of all.
 
     A rate of 0 allows none.
     """

@@ -27,7 +27,7 @@ def stream(runner: Runner, pending: Sequence[Shard]) -> Results:
 
 
 def is_streaming() -> bool:
-    """Returns whether shards are still run, as after a stop that did not wait for them."""
+    """Returns True if shards are still run, as after a stop that did not wait for them."""
     return any(thread.name in (_THREAD, THREAD) for thread in threading.enumerate())
 
 

@@ -170,7 +170,7 @@ class RunFolder:
 
     @property
     def is_ablation(self) -> bool:
-        """Returns whether it is an ablation's, which has results of several arms."""
+        """Returns True if it is an ablation's, which has results of several arms."""
         return "ablation" in self.record
 
     @property
@@ -218,7 +218,7 @@ def open_run(path: str) -> RunFolder:
 
 
 def is_run(path: str) -> bool:
-    """Returns whether a run lies in a folder, or `latest.json` names one."""
+    """Returns True if a run lies in a folder, or `latest.json` names one."""
     if not remote(path) and not Path(path).is_dir():
         return False
     storage = open_storage(path)

@@ -30,7 +30,7 @@ class Status(NamedTuple):
 
     @property
     def behind(self) -> bool:
-        """Returns whether the progress is older than the commits: the driver was killed, or has not written since."""
+        """Returns True if the progress is older than the commits: the driver was killed, or has not written since."""
         return bool(self.progress) and self.queries not in (None, self.progress["queries"]["committed"])
 
 

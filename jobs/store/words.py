@@ -37,7 +37,7 @@ class QueryWords:
         return held
 
     def in_text(self, text: str) -> bool:
-        """Returns whether a text has the words; they do not begin or end inside a word of it."""
+        """Returns True if a text has the words; they do not begin or end inside a word of it."""
         texts = [text, _unescaped(text)] if "\\" in text else [text]
         return bool(self.normal) and any(self._pattern.search(normalise(one)) for one in texts)
 

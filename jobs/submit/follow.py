@@ -114,7 +114,7 @@ class FollowedLog:
 
 
 def _is_good_end(line: str) -> bool:
-    """Returns whether a line is the event with which the log of a finished run ends."""
+    """Returns True if a line is the event with which the log of a finished run ends."""
     with suppress(ValueError):
         event = json.loads(line) if '"event": "end"' in line else None
         return isinstance(event, dict) and event.get("event") == "end" and event.get("code") == 0

@@ -108,7 +108,7 @@ def find_job(jobs: Sequence[SubmittedJob], *targets: str) -> SubmittedJob:
 
 
 def _is_of(job: SubmittedJob, run: str) -> bool:
-    """Returns whether a job's run may be the one of this folder; of its fingerprint the submission knows nothing."""
+    """Returns True if a job's run may be the one of this folder; of its fingerprint the submission knows nothing."""
     output, _, folder = absolute_path(run.rstrip("/")).rpartition("/")
     name, label = job.metadata.get(_NAME), job.metadata.get(_LABEL)
     if name is None or job.metadata.get(_OUTPUT, "").rstrip("/") != output:

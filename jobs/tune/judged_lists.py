@@ -68,7 +68,7 @@ class GatheredQueries:
 
     @property
     def reranked(self) -> bool:
-        """Returns whether every pair of query and document in the lists has a score."""
+        """Returns True if every pair of query and document in the lists has a score."""
         return all(block.scores is not None for block in self.blocks)
 
     @property

@@ -126,7 +126,7 @@ class TuningStep:
 
     @property
     def learnt(self) -> bool:
-        """Returns whether queries chose it."""
+        """Returns True if queries chose it."""
         return bool(self.of_folds)
 
     @property

@@ -187,7 +187,7 @@ def _best(steps: Sequence[TuningStep]) -> TuningStep:
 
 
 def _compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, text: str) -> str:
-    """Returns whether the best of some steps beats another one, and by how much."""
+    """Returns True if the best of some steps beats another one, and by how much."""
     best = _best(steps)
     lead = gap(best.values - other.values, tuning.clusters, len(steps))
     name = f"{best.name}, as the best of {len(steps)}" if len(steps) > 1 else best.name

@@ -48,7 +48,7 @@ class ElasticIndex(NamedTuple):
 
     @property
     def closed_to_writing(self) -> bool:
-        """Whether the server refuses to write to it."""
+        """True if the server refuses to write to it."""
         return (self.settings.get("blocks") or {}).get("write") == "true"
 
     @property

@@ -86,7 +86,7 @@ class ElasticSettings(RetrieverSettings):
 
     @property
     def is_approximate(self) -> bool:
-        """Whether neighbours are looked for by their number."""
+        """True if neighbours are looked for by their number."""
         return self.encoder is not None
 
     def own_limits(self) -> list[tuple[str | None, int]]:

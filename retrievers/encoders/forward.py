@@ -37,7 +37,7 @@ def open_passes(network: Any, tokenizer: Any, device: str, tokens: int) -> Padde
 
 
 def _fits_unpadded(network: Any) -> bool:
-    """Whether a network is one of transformers' own encoders, with sizes and a precision that FlashAttention has."""
+    """True if a network is one of transformers' own encoders, with sizes and a precision that FlashAttention has."""
     import torch
 
     config, own = network.config, type(network).__module__.startswith("transformers.models.")

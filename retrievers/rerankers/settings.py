@@ -27,7 +27,7 @@ class RerankerSettings(Settings):
     """
 
     house: ClassVar[bool] = False
-    """Whether it is this project's own."""
+    """True if it is this project's own."""
     kind: str
     """What scores a pair of query and document; of a plug-in an entry point, or `module:Class`."""
     keep: Annotated[int, Field(gt=0)] = 10
@@ -48,7 +48,7 @@ class RerankerSettings(Settings):
 
     @property
     def loads(self) -> bool:
-        """Returns whether the workers load a model, for which they may have accelerators."""
+        """Returns True if the workers load a model, for which they may have accelerators."""
         return False
 
     @property

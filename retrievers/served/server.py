@@ -89,7 +89,7 @@ class Server:
     """A server. Threads may share it."""
 
     waits_patience = False
-    """Whether a server that asks for a longer wait than the patience is asked again at its end, in place of given up."""
+    """True if a server that asks for a longer wait than the patience is asked again at its end, in place of given up."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class UnionSettings(PartsSettings):
 
     @property
     def is_approximate(self) -> bool:
-        """Returns whether a deeper search of one of its indexes may find other documents, too."""
+        """Returns True if a deeper search of one of its indexes may find other documents, too."""
         return any(one.is_approximate for one in self.of.values())
 
     def member(self, key: str) -> str:

@@ -25,13 +25,13 @@ class EngineSettings(Settings):
     opener: ClassVar[str]
     """`module:Class` of the engine, which takes `opened_with`; of a plug-in `:Class` is of the module of the settings."""
     is_recorded: ClassVar[bool] = False
-    """Whether its answers are there already: they cost nothing, and a request has one."""
+    """True if its answers are there already: they cost nothing, and a request has one."""
     at_server: ClassVar[bool] = False
-    """Whether a server answers, so that one worker is enough, and tokens have a price."""
+    """True if a server answers, so that one worker is enough, and tokens have a price."""
     package: ClassVar[str | None] = None
     """What must be installed where it computes."""
     goes_on: ClassVar[bool] = True
-    """Whether it goes on with a text that is no message."""
+    """True if it goes on with a text that is no message."""
     kind: str
     """Of the engine; of a plug-in an entry point, or `module:Class`."""
 

@@ -178,7 +178,7 @@ class GradeSettings(LlmStepSettings):
 
     @property
     def against_question(self) -> bool:
-        """Returns whether documents are graded against the question that is made of query and rewrites."""
+        """Returns True if documents are graded against the question that is made of query and rewrites."""
         return self.question is not None and self.against != "query"
 
     def verdict(self, grade: float) -> str:

@@ -53,7 +53,7 @@ class LlmStep(BaseModel):
     decoding: Decoding = {}
     """Replaces values of the default decoding; temperature 0 unless it says another."""
     own_file: bool = False
-    """Whether the user wrote it."""
+    """True if the user wrote it."""
 
     @property
     def prompt_hash(self) -> str:

@@ -67,7 +67,7 @@ class Arm:
 
     @property
     def with_original(self) -> bool:
-        """Returns whether any list of the original has a weight above 0."""
+        """Returns True if any list of the original has a weight above 0."""
         return any(takes_part(self.config.fuse, BASELINE, name, 1.0) for name in self.config.retrieve.route(BASELINE))
 
     def values(self) -> dict[str, Any]:

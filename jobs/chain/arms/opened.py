@@ -66,7 +66,7 @@ class OpenedBy:
 
     @property
     def of_pages(self) -> bool:
-        """Returns whether its hits bring their texts, as those of the web do: there is neither an index nor a given list."""
+        """Returns True if its hits bring their texts, as those of the web do: there is neither an index nor a given list."""
         return not self.searched and not self.settings.originals_only
 
     @property

@@ -136,7 +136,7 @@ class Answer:
 
     @property
     def drops(self) -> bool:
-        """Returns whether documents with one text are one candidate."""
+        """Returns True if documents with one text are one candidate."""
         return self.fuse.duplicates == "drop"
 
 
@@ -151,9 +151,9 @@ class SharedWork:
     answers: tuple[Answer, ...]
     keep_sources: bool
     keep_lists: bool = True
-    """Whether the lists of the first answer are written to runs/."""
+    """True if the lists of the first answer are written to runs/."""
     keep_candidates: bool = True
-    """Whether its fused candidates are written to candidates/."""
+    """True if its fused candidates are written to candidates/."""
 
     @property
     def only(self) -> Answer | None:

@@ -54,7 +54,7 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
 
 
 def _alike(prompt: str, asked: str) -> bool:
-    """Returns whether two prompts of one key are the same, but for the form in which their query is shown."""
+    """Returns True if two prompts of one key are the same, but for the form in which their query is shown."""
     return prompt == asked or normalise(prompt) == normalise(asked)
 
 

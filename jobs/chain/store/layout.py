@@ -51,7 +51,7 @@ def range_of(name: str) -> tuple[str, str]:
 
 
 def is_rows(name: str) -> bool:
-    """Returns whether a name is that of a file of rows, and not of a temporary one."""
+    """Returns True if a name is that of a file of rows, and not of a temporary one."""
     return name.endswith(ENDING) and not name.startswith(".")
 
 

@@ -1,4 +1,4 @@
-"""Whether a text may be a romanised one in the script of its language ("aaj ka mausam" and "आज का मौसम").
+"""True if a text may be a romanised one in the script of its language ("aaj ka mausam" and "आज का मौसम").
 
 Evidence is positive, without a dictionary. Scripts that spell sounds are compared by their consonants, coarsely, since no
 two people romanise alike; Unicode's names of letters say how they sound. Han has no sounds of its own, so there the Latin

@@ -137,7 +137,7 @@ def grade(
 
 
 def _asks_web(web: WebSearchSettings, verdicts: Sequence[str]) -> bool:
-    """Returns whether the web is asked for a query whose documents have these verdicts."""
+    """Returns True if the web is asked for a query whose documents have these verdicts."""
     relevant = verdicts.count(RELEVANT)
     return relevant == 0 or (web.when == "any" and relevant < len(verdicts))
 
