@@ -43,7 +43,7 @@ class Completions:
 
     @property
     def lost(self) -> Counter[tuple[Any, ...]]:
-        """Returns how often each request was sent, by attempts that were killed, without an answer that was kept."""
+        """Counts the times that each request was sent, by attempts that were killed, without an answer that was kept."""
         return self._journal.lost
 
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:

@@ -78,13 +78,13 @@ class Searches(Protocol):
 
     @property
     def lost(self) -> int:
-        """Returns how often texts were sent by attempts that were killed, without an answer that was kept."""
+        """Counts the times that texts were sent by attempts that were killed, without an answer that was kept."""
 
     def __call__(self, wanted: Mapping[Wanted, Sequence[str]]) -> list[RankedList]:
         """Returns the list of each search; `wanted` has the query_ids that ask it."""
 
     def requests(self, searched: Searched) -> int:
-        """Returns how often the text of a search was sent, where such requests count."""
+        """Counts the times that the text of a search was sent, where such requests count."""
 
     def save(self) -> None:
         """Stores what was found."""

@@ -130,7 +130,7 @@ def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
 
 
 def _fault(step: LlmStep, settings: LlmStepSettings, key: str) -> str | None:
-    """Returns why a prompt does not serve its step, with the remedy; None: it does."""
+    """Returns the reason why a prompt does not serve its step, with the remedy; None: it does."""
     wanted = ANSWER_KEYS.get(key)
     if key in ("grade", LABEL_GRADES):
         return _grade_fault(step, "relevance")

@@ -26,7 +26,7 @@ class Cut(NamedTuple):
 
 
 def tiers(ranges: Sequence[Mapping[int, int]]) -> tuple[int, list[Cut | None]]:
-    """Returns how often queries were asked, all together, and the cut of each range of ids; None: there is one tier.
+    """Counts the times that queries were asked, all together, and the cut of each range of ids; None: there is one tier.
 
     `ranges` has for each range: times asked -> how many queries were.
     """

@@ -206,7 +206,7 @@ def golds_by_query(run: RunFolder, gold: GoldAnswers) -> dict[str, list[str]]:
 
 
 def answer_share(run: RunFolder, gold: GoldAnswers) -> tuple[int, int]:
-    """Returns how many pseudo-answers of committed queries have a gold answer, and how many could, whose query has one."""
+    """Returns the number of pseudo-answers of committed queries that have a gold answer, and how many could, whose query has one."""
     golds, passages = golds_by_query(run, gold), "search_as = 'passage' OR list_contains(?, strategy)"
     if not golds or "rewrites" not in run.tables:
         return 0, 0

@@ -105,7 +105,7 @@ class Frame:
 
     @property
     def warning(self) -> str | None:
-        """Returns why nothing was measured, in one line; None if something was."""
+        """Returns the reason why nothing was measured, in one line; None if something was."""
         if self.keys:
             return None
         if self.left_out:
@@ -124,7 +124,7 @@ class Frame:
 
     @property
     def counted(self) -> dict[str, int]:
-        """Returns how many keys are judged, left out and counted, and of how many queries, by name."""
+        """Returns the number of keys that are judged, left out and counted, and of how many queries, by name."""
         counted = self.judged - self.missing - self.not_committed
         counts = {"judged": self.judged, "missing": self.missing, "not_committed": self.not_committed, "counted": counted}
         return counts | {"queries": self.distinct, "rejected": self.rejected}

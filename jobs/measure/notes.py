@@ -53,7 +53,7 @@ EXPLAINED = {
 def nothing_measured(
     judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key, *, gold: bool = False
 ) -> str:
-    """Returns why no key is counted, in one line."""
+    """Returns the reason why no key is counted, in one line."""
     problem, look = _WORDS[key]
     named = f"{problem} with gold answers" if gold else f"judged {problem}"
     if not_committed:

@@ -200,7 +200,7 @@ def detectable(test: PairedTest, places: Iterable[int], tests: int = 1) -> dict[
 
 @cache
 def _shift(freedom: float, tests: int) -> float:
-    """Returns how many standard errors a mean must be from 0, so that its test has the power."""
+    """Returns the number of standard errors a mean must be from 0, so that its test has the power."""
     from scipy import optimize, stats
 
     critical = stats.t.isf(ALPHA / tests / 2, freedom)

@@ -191,7 +191,7 @@ def _parts(values: Values) -> list[tuple[str, Places]]:
 
 
 def traffic_thirds(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[int, str]:
-    """Returns how often a query is asked -> head, torso or tail; empty where every query was asked equally often.
+    """Counts the times that a query is asked -> head, torso or tail; empty where every query was asked equally often.
 
     They are the thirds of the whole log's traffic, from the most frequent queries on. Queries of one frequency stay together,
     in the third in which the middle of their traffic lies.

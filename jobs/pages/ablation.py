@@ -369,7 +369,7 @@ def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str
 
 
 def _queries(comparison: Comparison, texts: bool) -> Section | None:
-    """Returns how many queries carry the best arm's mean and how many pay for it, and which those are."""
+    """Returns the number of queries that carry the best arm's mean and how many pay for it, and which those are."""
     frame, best = comparison.frame, comparison.leader
     if best is None:
         return None

@@ -65,7 +65,7 @@ class MeasuredRun:
 
     @property
     def warnings(self) -> list[str]:
-        """Returns why something was not measured."""
+        """Returns the reason why something was not measured."""
         return [frame.warning for frame in self.frames if frame.warning is not None]
 
     def tables(self, *, wide: bool) -> Iterator[tuple[Table | None, list[str]]]:

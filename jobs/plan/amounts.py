@@ -1,4 +1,4 @@
-"""How much there is of something of which a part is known: bounds, and what is to be expected."""
+"""Amounts of which a part is known: bounds, and the expected value."""
 
 from __future__ import annotations
 

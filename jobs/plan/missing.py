@@ -32,7 +32,7 @@ _SPACES = {"rewrite": "completions", "retrieve": "lists", "rerank": "scores"}  #
 
 
 class _Missing(NamedTuple):
-    """How much of a component is missing, with its tokens and seconds as far as they are known."""
+    """Missing amount of a component, with its tokens and seconds as far as they are known."""
 
     component: Component
     part: WorkPart

@@ -52,7 +52,7 @@ class StoredQueries:
         return read_range(open_storage(self._files.root), f"{space.folder}/{name}", schema=schema)
 
     def why(self, kind: str, ids: Collection[str], prompts: Collection[tuple[str, str]] = ()) -> Counter[str]:
-        """Returns why queries miss something of a kind of space; of completions, requests of these `prompts`."""
+        """Returns the reason why queries miss something of a kind of space; of completions, requests of these `prompts`."""
         if not self._files.root:
             return Counter({NO_STORE: len(ids)} if ids else {})
         reasons = self._reasons(self._files, kind, ids, prompts)

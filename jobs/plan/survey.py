@@ -98,7 +98,7 @@ class Survey:
                 self._look(meters, shard, most if self.left <= most else most // len(chosen), -(-FOLLOWED // len(chosen)))
 
     def looked(self, stage: str) -> int:
-        """Returns how many queries were looked at in a stage."""
+        """Returns the number of queries that were looked at in a stage."""
         behind = COSTED.index(stage) >= _RETRIEVE
         return sum(int(shard.followed.sum()) if behind else len(shard.known) for shard in self._looked)
 
@@ -215,7 +215,7 @@ def _counted(ids: Sequence[str], known: Mapping[str, int], followed: Collection[
 
 
 def _away(work: SharedWork) -> str:
-    """Returns why what depends on documents is not looked up; "": it is."""
+    """Returns the reason why what depends on documents is not looked up; "": it is."""
     opened = [work.retrievers[key] for key in sorted({answer.documents for answer in work.answers})]
     away = [one.name for one in opened if not is_here(one.name, one.settings)]
     return f"the index of {away[0]} lies on S3, and there is no copy on this machine" if away else ""

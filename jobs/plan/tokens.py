@@ -1,4 +1,4 @@
-"""How many tokens and seconds missing requests take.
+"""Tokens and seconds that missing requests take.
 
 Prompts that are known are counted, and others of the same name are like them, else like those of answers that the store has of
 the same engine; answers are as long, and take as long, as these. Without any, a prompt is as long as its template and what it

@@ -1,4 +1,4 @@
-"""How much work a query may need, by what it is counted under in costs/, and how much arms save by sharing it."""
+"""Amount of work a query may need, by what it is counted under in costs/, and how much arms save by sharing it."""
 
 from __future__ import annotations
 

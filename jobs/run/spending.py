@@ -69,7 +69,7 @@ class RunMoney:
 
 
 def tries_per_request(rewriting: Rewriting) -> int:
-    """Returns how many more times a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
+    """Returns the number of further times that a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
     engines = asked_engines(rewriting.pool, rewriting.select)
     return rewriting.retries if set(engines) - rewriting.answer_once else 0
 

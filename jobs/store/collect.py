@@ -67,7 +67,7 @@ def collect(
 def _due(
     storage: Storage, stored: StoredSpace, used: str | None, last_day: str, oldest: int
 ) -> tuple[str | None, list[str], int]:
-    """Returns why files of a space go, if any do, their names, and the rows in them."""
+    """Returns the reason why files of a space go, if any do, their names, and the rows in them."""
     unused = used is not None and used < last_day
     if not unused and not oldest:
         return None, [], 0

@@ -189,7 +189,7 @@ def drop_forgotten(
 def _drop_of_file(
     storage: Storage, space: Space, name: str, merges: list[Merge], forgotten: Mapping[str, int], dry_run: bool
 ) -> int:
-    """Returns how many rows of a file went; the notes that name it name the new one."""
+    """Returns the number of rows that went from a file; the notes that name it name the new one."""
     key = f"{space.folder}/{name}"
     try:
         known = read_range(storage, key, columns=["query_id", MADE])

@@ -90,7 +90,7 @@ def short(number: float) -> str:
 
 
 def unpriced(config_file: str) -> str:
-    """Returns why a cost is not in money."""
+    """Returns the reason why a cost is not in money."""
     return f"not in money: there is no prices.yaml beside {config_file}"
 
 

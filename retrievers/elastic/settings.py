@@ -130,5 +130,5 @@ class ElasticSettings(RetrieverSettings):
 
     @property
     def rescored(self) -> float | None:
-        """How many times the depth is scored again with the vectors as they were; None: nothing."""
+        """Number of times the depth is scored again with the vectors as they were; None: nothing."""
         return _OVERSAMPLE if self.vectors["type"] in _COARSE else None

@@ -193,11 +193,11 @@ class Candidates:
         return rank
 
     def lengths(self, arm: int) -> np.ndarray:
-        """Returns how many candidates each row has in an arm, shape (rows,)."""
+        """Returns the number of candidates each row has in an arm, shape (rows,)."""
         return np.bincount(self._row[self._at(arm)], minlength=self.rows)
 
     def pairs(self, arm: int) -> np.ndarray:
-        """Returns how many first candidates of each row the reranker of an arm has scored for it, shape (rows,)."""
+        """Returns the number of first candidates of each row the reranker of an arm has scored for it, shape (rows,)."""
         answer = self._work.answers[arm]
         if answer.reranker is None:
             return np.zeros(self.rows, dtype=np.int64)

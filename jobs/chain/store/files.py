@@ -169,7 +169,7 @@ def open_store(
 
 
 def oldest_of(lifetime: float | None, now: float) -> int:
-    """Returns when the oldest rows were made that count, in milliseconds since the epoch; 0: all do.
+    """Returns the time at which the oldest rows were made that count, in milliseconds since the epoch; 0: all do.
 
     Args:
         lifetime: Seconds for which rows count; None: for ever.

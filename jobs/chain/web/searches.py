@@ -97,12 +97,12 @@ class WebSearches:
         return [ranked_list(self.hits[search]) for search in wanted]
 
     def requests(self, searched: Searched) -> int:
-        """Returns how often the text of a search was sent."""
+        """Counts the times that the text of a search was sent."""
         return self.sends[self.web.sent(searched.search)]
 
     @property
     def lost(self) -> int:
-        """Returns how often its texts were sent by attempts that were killed, without an answer that was kept."""
+        """Counts the times that its texts were sent by attempts that were killed, without an answer that was kept."""
         return sum(self._journal.lost[self._space.name, text] for text, one in self._first.items() if one not in self.alike)
 
     def needed(self, quantity: str, users: Mapping[SearchText | JoinedText, Collection[str]]) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ class Paired(NamedTuple):
 
     @property
     def warning(self) -> str | None:
-        """Returns why nothing was compared, in one line; None if something was."""
+        """Returns the reason why nothing was compared, in one line; None if something was."""
         if self.frame.keys:
             return None
         if self.left_out:
