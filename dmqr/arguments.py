@@ -45,7 +45,7 @@ def function_of(verb: str) -> Callable[..., Any]:
 
 
 def spelled(parameter: inspect.Parameter) -> str:
-    """Returns how an argument is typed: its option, or what stands for a positional argument."""
+    """Returns an argument as it is typed: its option, or what stands for a positional argument."""
     is_positional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY)
     if is_positional and parameter.name not in _SPELLED:
         return _METAVARS[parameter.name]

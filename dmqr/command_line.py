@@ -230,6 +230,6 @@ class CommandLine(Face):
 
 
 def program() -> str:
-    """Returns how this program is called, for commands that a person shall type."""
+    """Returns the name of this program, for commands that a person shall type."""
     on_path, own = shutil.which("dmqr"), Path(sys.executable).with_name("dmqr")
     return "dmqr" if on_path and Path(on_path).absolute() == own else f"{sys.executable} -m jobs"

@@ -60,7 +60,7 @@ class Face:
         raise ConfigError("argument", "query: is missing; give the query's text beside the config")
 
     def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
-        """Returns what a person does to go on with a job: the call again, or a command."""
+        """Returns the way to go on with a job: the call again, or a command."""
         return "the same call"
 
 

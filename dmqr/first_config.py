@@ -110,7 +110,7 @@ def _log_sample(path: str) -> TableSample:
 
 
 def _corpus_columns(paths: Sequence[str]) -> tuple[str, dict[str, Guess]]:
-    """Returns what was read of a corpus, and the columns of its first table; none where it has documents alone."""
+    """Returns a note on what was read of a corpus, and the columns of its first table; none where it has documents alone."""
     from cluster.storage import files_at
     from jobs.index.sources import documents_of, reading, table_files
     from jobs.log.sets.names import set_name

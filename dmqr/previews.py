@@ -163,7 +163,7 @@ def plan(
     progress: OnProgress | None = None,
     **settings: Any,
 ) -> Planned:
-    """Says what a run would do and cost, and refuses what it would refuse.
+    """Shows a run's work and cost before it starts, and refuses what it would refuse.
 
     Of a config with arms, it says what an ablation would do.
 

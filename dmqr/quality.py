@@ -110,7 +110,7 @@ class Truth:
         return compared
 
     def settings(self, measures: Sequence[str] | None = None, baseline: str | None = None) -> EvaluateSettings:
-        """Returns how to measure: by these measures, else those of the judgements; arms by this baseline."""
+        """Returns the way to measure: by these measures, else those of the judgements; arms by this baseline."""
         settings = measured_by(self._settings, self.judgements, measures)
         if baseline is None:
             return settings
@@ -165,7 +165,7 @@ class MeasuredQuality(Result):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Returns what `dmqr evaluate --json` prints."""
+        """Returns the values of `dmqr evaluate --json`."""
         files = {"files": [file._asdict() for file in self.files]} if self.files else {}
         return {"run": self._folder.storage.root, "state": self._folder.state} | self._measured.values() | files
 
@@ -207,7 +207,7 @@ class MeasuredQuality(Result):
 
     @property
     def notes(self) -> list[str]:
-        """Returns what the figures include, leave out and assume, a sentence each."""
+        """Returns notes on what the figures include, leave out and assume, a sentence each."""
         return [*self.remarks, *self.values.get("notes", ())]
 
     def write_per_query(self, path: str) -> None:
@@ -242,7 +242,7 @@ class JoinedQuality(Result):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Returns what `dmqr evaluate ABLATION ABLATION --json` prints; unknown figures are None."""
+        """Returns the values of `dmqr evaluate ABLATION ABLATION --json`; unknown figures are None."""
         from jobs.terminal.formats import known
 
         kinds = {
@@ -274,7 +274,7 @@ class JoinedQuality(Result):
 
     @property
     def notes(self) -> list[str]:
-        """Returns what the figures include, leave out and assume, a sentence each."""
+        """Returns notes on what the figures include, leave out and assume, a sentence each."""
         return list(dict.fromkeys([*self.remarks, *(note for joined in self._joined for note in joined.notes)]))
 
 

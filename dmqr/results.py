@@ -1,4 +1,4 @@
-"""What verbs return: values, which `--json` prints, and a page, which a terminal and a notebook show."""
+"""Results of verbs: values, which `--json` prints, and a page, which a terminal and a notebook show."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def values(self) -> Any:
-        """What the verb prints with `--json`."""
+        """The values that the verb prints with `--json`."""
         return self._values
 
     @property
@@ -66,7 +66,7 @@ class Result:
         return self.remarks
 
     def page(self) -> Any:
-        """Returns what the verb prints: lines, or a table."""
+        """Returns the page that the verb prints: lines, or a table."""
         return self._page
 
     def _repr_html_(self) -> str:
@@ -131,7 +131,7 @@ class Stored(Result):
         self.finished = folder.finished
         """True if all its shards are committed, and it is closed."""
         self.record = folder.record
-        """What `run.json` holds: versions, identity, every start."""
+        """The content of `run.json`: versions, identity, every start."""
 
     @property
     def config(self) -> Config:
@@ -248,12 +248,12 @@ class Run(Stored):
 
     @property
     def notes(self) -> list[str]:
-        """Returns what a reader of its figures needs to know, a sentence each."""
+        """Returns notes for a reader of its figures, a sentence each."""
         return list(self.values["notes"])
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Returns what `dmqr run --json` prints; a run that was opened is measured by the judgements of its config."""
+        """Returns the values of `dmqr run --json`; a run that was opened is measured by the judgements of its config."""
         from dmqr.quality import Truth
         from jobs.pages.summary import closing_values
 
@@ -278,7 +278,7 @@ class Ablation(Stored):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Returns what `dmqr ablate --json` prints; one that was opened is measured by the judgements of its config."""
+        """Returns the values of `dmqr ablate --json`; one that was opened is measured by the judgements of its config."""
         from jobs.pages.ablation import closing_values
 
         return closing_values(self._compared)

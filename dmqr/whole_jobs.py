@@ -53,7 +53,7 @@ class WholeJob:
         self.before = False
         """True if the job was finished before."""
         self.failures: list[str] = []
-        """What failed after the end of the job."""
+        """Failures after the end of the job."""
 
     def bring_to_end(
         self, check: Callable[[Config, str, Ready], Job], close: Callable[[Prepared, RunFolder, LiveDisplay], Value]

@@ -1,4 +1,4 @@
-"""What holds for every plug-in of a kind, for its author to run: a class of tests for each kind, which is given settings.
+"""Contracts of plug-ins, for their authors to run: a class of tests for each kind, which is given settings.
 
     from dmqr.testing import RetrieverContract, settings_of
 

@@ -1,4 +1,4 @@
-"""What holds for every engine."""
+"""The contract of engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rewriters.engines.settings import EngineSettings
 
 
 class EngineContract(SettingsContract[EngineSettings]):
-    """What holds for every engine."""
+    """The contract of engines."""
 
     answered = "tea"
     """A query that it answers, under the requests' names `dmqr` and `keyword`."""

@@ -1,4 +1,4 @@
-"""What holds for every reranker."""
+"""The contract of rerankers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from retrievers.rerankers.settings import RerankerSettings
 
 
 class RerankerContract(SettingsContract[RerankerSettings]):
-    """What holds for every reranker."""
+    """The contract of rerankers."""
 
     query = "light of a lamp at sea"
     passages: Sequence[str] = (
@@ -38,7 +38,7 @@ class RerankerContract(SettingsContract[RerankerSettings]):
         assert len(set(scores.tolist())) > 1, "the passages of this contract differ, so do their scores; set others"
 
     def test_a_pair_has_the_same_score_alone_and_in_a_batch(self) -> None:
-        """Which pairs are scored in one call depends on the shard, on the arms, and on what is stored."""
+        """The pairs that are scored in one call depend on the shard, on the arms, and on what is stored."""
         reranker, passages = self.opened(), [*self.passages, self.passages[0]]
         batch = reranker.score([self.query] * len(passages), passages)
         assert batch[0] == batch[-1]

@@ -1,4 +1,4 @@
-"""What holds for every retriever."""
+"""The contract of retrievers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hits_of(lists: RankedLists) -> list[list[tuple[str, float]]]:
 
 
 class RetrieverContract(SettingsContract[RetrieverSettings]):
-    """What holds for every retriever, over an index that is there."""
+    """The contract of retrievers over an index that is there."""
 
     texts: Sequence[SearchText] = (
         SearchText("light of a lamp at sea"), SearchText("bread and yeast"), SearchText("the moon", "passage"),
@@ -70,7 +70,7 @@ class RetrieverContract(SettingsContract[RetrieverSettings]):
         assert [hits[:3] for hits in deep] == shallow
 
     def test_a_text_finds_the_same_alone_and_in_a_batch(self) -> None:
-        """Which texts are searched in one call depends on the shard and on what is stored."""
+        """The texts that are searched in one call depend on the shard and on what is stored."""
         retriever, texts = self.opened(), [*self.texts, self.texts[0]]
         batch = hits_of(retriever.search(texts, 5))
         assert batch[0] == batch[-1]

@@ -1,4 +1,4 @@
-"""What holds for the settings of any plug-in; settings by the names that a config has; texts that tests of all kinds send."""
+"""The contract of a plug-in's settings; settings by the names that a config has; texts that tests of all kinds send."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def refusal_of(call: Callable[[], object], otherwise: str) -> str:
 
 
 class SettingsContract(Generic[OwnSettings]):
-    """What holds for the settings of any plug-in."""
+    """The contract of a plug-in's settings."""
 
     def settings(self) -> OwnSettings:
         """Returns the settings under test; to be overridden."""
@@ -80,7 +80,7 @@ class SettingsContract(Generic[OwnSettings]):
         assert pickle.loads(pickle.dumps(settings)) == settings
 
     def test_settings_go_to_another_process(self) -> None:
-        """Which has the same modules, and runs in another folder."""
+        """Another process has the same modules, and runs in another folder."""
         code = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__qualname__)"
         sent = pickle.dumps(self.settings())
         path = [one for one in sys.path if one]

@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.05  # between two looks at the answers that came meanwhile, wh
 
 
 class Grant(NamedTuple):
-    """What a request may cost: kept until its answer is paid."""
+    """The money that a request may cost: kept until its answer is paid."""
 
     name: str
     usd: float

@@ -104,7 +104,7 @@ class LlmBlock:
         return Ask(row, request, self._engines.key(request), task.name, mask, task)
 
     def run(self, steps: Mapping[int, Step[Value]]) -> dict[int, Value]:
-        """Returns what each step, by its index, ends with."""
+        """Returns the value that each step, by its index, ends with."""
         ended: dict[int, Value] = {}
         replies: dict[int, list[Reply] | None] = dict.fromkeys(steps)
         while replies:
@@ -144,7 +144,7 @@ class LlmBlock:
         message: str | None = None,
         raw: str | None = None,
     ) -> None:
-        """Notes why a reply is of no use.
+        """Notes the reason for a reply that is of no use.
 
         Args:
             ask: The request.

@@ -1,4 +1,4 @@
-"""What cuts ranked lists before fusion, beside `fuse.depth`."""
+"""Cuts of ranked lists before fusion, beside `fuse.depth`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OwnCuts = Mapping[str, tuple[int | None, float | None]]
 
 @dataclass(frozen=True)
 class Cuts:
-    """What cuts lists before fusion, beside `fuse.depth`.
+    """Cuts of lists before fusion, beside `fuse.depth`.
 
     Attributes:
         strategies: Those of strategies, and of the original.
@@ -34,7 +34,7 @@ class Cuts:
 
 
 def cuts_of(config: Config, strategies: OwnCuts) -> Cuts:
-    """Returns what cuts the lists of a config before fusion.
+    """Returns the cuts of a config's lists before fusion.
 
     Args:
         config: With the floors of the original and of retrievers.

@@ -231,7 +231,7 @@ class ShardAnswers:
         self._engines, self._own = engines, own
         self._shared: dict[Key, Request] = {}  # those that the store may have
         self.made: dict[Key, CompletionRecord] = {}
-        """What was looked up and asked."""
+        """Answers that were looked up or asked for."""
 
     def add(self, requests: Iterable[Request]) -> None:
         """Answers requests, which may repeat; their completions are in `made` then. One that is there is not sent again.

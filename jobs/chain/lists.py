@@ -105,7 +105,7 @@ def _cut(flat: _FlatLists, search: Search) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _names(flat: _FlatLists) -> dict[str, pa.Array]:
-    """Returns what names each list within its query: strategy, position and retriever."""
+    """Returns the name of each list within its query: strategy, position and retriever."""
     return {
         "strategy": pa.array([text.strategy for text in flat.texts], pa.string()),
         "position": pa.array([text.position for text in flat.texts], pa.int32()),

@@ -1,4 +1,4 @@
-"""What the queries of a block are searched with: each text by itself, those of a strategy as one, or all of a query as one."""
+"""Texts by which the queries of a block are searched: each by itself, those of a strategy as one, or all of a query as one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rewriters.query import Query
 
 
 class Text(NamedTuple):
-    """What one search is made with, and the values that its list has in fusion.
+    """The text of one search, and the values that its list has in fusion.
 
     Attributes:
         row: Of the query in the block.
@@ -83,7 +83,7 @@ def query_texts(row: int, query: str, rewrites: Iterable[Mapping[str, Any]], as_
 
 
 def joined(texts: Sequence[Text], retriever: str, settings: FuseSettings) -> list[Text]:
-    """Returns what a retriever with `together` is searched with: one text per row.
+    """Returns the texts that a retriever with `together` is searched with: one per row.
 
     It joins the texts whose lists would have a weight above 0, and its weight is the sum of theirs, without that of the
     retriever. Such a list of a strategy with `as_one: with_original` brings the original, whatever the weight of its own list.

@@ -1,4 +1,4 @@
-"""Counts how much of a block's work each arm needs, and how much no other arm does."""
+"""Counts the work of a block that each arm needs, and that no other arm does."""
 
 from __future__ import annotations
 

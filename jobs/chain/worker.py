@@ -1,4 +1,4 @@
-"""What the workers of a job are built from."""
+"""Arguments of a job's workers."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def with_given_lists(config: Config) -> Config:
 
 
 def given_list_notes(config: Config) -> list[str]:
-    """Returns what a person should know of the lists of a config's run files, after `with_given_lists`; a line each."""
+    """Returns notes on the lists of a config's run files, after `with_given_lists`; a line each."""
     planned = config.rewrite.planned
     alone = [f"rewrites are not searched there ({', '.join(planned)}): it has lists of the log's queries"] if planned else []
     return [

@@ -83,7 +83,7 @@ def check_depths(config: Config, facts: Mapping[str, Mapping[str, Any]]) -> None
 
 
 def encoder_warnings(config: Config, *, reranker: bool = True) -> list[str]:
-    """Returns what a person should know of how vectors are made, those of a `reranker` among them, a line each."""
+    """Returns warnings on how vectors are made, those of a `reranker` among them, a line each."""
     encoders = {f"retrieve.retrievers.{name}": one.encoder for name, one in all_indexed(config.retrieve.retrievers).items()}
     if reranker and config.rerank.kind == "bi_encoder":
         encoders["rerank"] = config.rerank.encoder
@@ -91,7 +91,7 @@ def encoder_warnings(config: Config, *, reranker: bool = True) -> list[str]:
 
 
 def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns what the config leaves to its encoders' own files, a line for each retriever that does."""
+    """Returns the settings that the config leaves to its encoders' own files, a line for each retriever that does."""
     stored = indexed_identities(indexes)
     differences = {
         name: own_words(retriever.encoder, stored[name]["encoder"])

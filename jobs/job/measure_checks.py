@@ -72,7 +72,7 @@ def deepest_rank(names: Sequence[str]) -> int:
 
 
 def deeper(config: Config, names: Sequence[str], reach: int, *, is_run: bool) -> str:
-    """Returns what to do for measures of one depth that read deeper than `reach` documents, to which no list was cut.
+    """Returns the remedy for measures of one depth that read deeper than `reach` documents, to which no list was cut.
 
     Lists of a run (`is_run`) end with the results; those of an ablation go on behind them, if `duplicates` is not `drop`.
     """

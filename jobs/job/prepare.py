@@ -155,7 +155,7 @@ def _prices_path(config_path: str) -> Path:
 
 
 def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
-    """Returns which columns of the log are read, and what is made of them."""
+    """Returns the columns of the log that are read, and their use."""
     log = config.log
     return LogColumns(
         log.query_column,

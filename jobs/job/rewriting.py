@@ -1,4 +1,4 @@
-"""What a job rewrites with: its pool, prompts and selection, read from the files that the config names."""
+"""The rewriting of a job: its pool, prompts and selection, read from the files that the config names."""
 
 from __future__ import annotations
 

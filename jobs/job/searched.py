@@ -15,7 +15,7 @@ class SearchedIndex(NamedTuple):
     settings: RetrieverSettings
     identity: Mapping[str, Any]
     member: str = ""
-    """What begins the ids of its documents, in a union."""
+    """The prefix of its documents' ids, in a union."""
 
     @property
     def place(self) -> str:

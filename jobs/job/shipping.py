@@ -1,4 +1,4 @@
-"""What is sent to workers on other machines: settings that they understand, and the code."""
+"""Sends to workers on other machines the settings that they understand, and the code."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def own_folders() -> list[str]:
 
 
 def package_folders() -> list[str]:
-    """Returns what is shipped to worker machines: the packages of this project, and modules of plug-ins."""
+    """Returns the code that is shipped to worker machines: the packages of this project, and modules of plug-ins."""
     return [*own_folders(), *map(str, sent_modules())]

@@ -46,7 +46,7 @@ VARIABLES = {
 ANSWER_KEYS = {"grade.question": "question", "grade.strips": "sentences", "web": "query", "iterate": "query"}
 """Key of the config -> the key of the object that its prompt asks for."""
 GRADE_KEYS = {"relevance": "overall", "accuracy": "accuracy"}
-"""What is judged -> the key of an object of grades that is the grade; by criteria each key has one."""
+"""Kind of judgement -> the key of an object of grades that is the grade; by criteria each key has one."""
 
 
 def stage_of(section: str) -> str:
@@ -64,7 +64,7 @@ class ReadyStep:
     decoding: Mapping[str, Any]
 
     def identity(self) -> dict[str, Any]:
-        """Returns what decides its results, as JSON values."""
+        """Returns the identity of its results, as JSON values."""
         return {
             "step": self.step.identity(), "engine": dict(self.engine_identity), "decoding": dict(self.decoding),
             "reading": READING_VERSION,
@@ -81,7 +81,7 @@ class ReadySteps:
     searched: Mapping[str, Any] | None = None  # the identity of the search engine of `web`
 
     def identity(self) -> dict[str, Any]:
-        """Returns what decides their results, by key of the config, as JSON values."""
+        """Returns the identities of their results, by key of the config, as JSON values."""
         values: dict[str, Any] = {key: step.identity() for key, step in self.of_results.items()}
         values |= {"judge": {kind: step.identity() for kind, step in self.judge.items()}} if self.judge else {}
         values |= {} if self.searched is None else {"web_search": dict(self.searched)}
@@ -118,7 +118,7 @@ def _all_steps(config: Config) -> dict[str, LlmStepSettings]:
 
 
 def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
-    """Returns what an LLM is asked at a step; raises ConfigError for a prompt that does not serve it."""
+    """Returns the step of an LLM; raises ConfigError for a prompt that does not serve it."""
     language = getattr(settings, "language", None)
     try:
         step = load_step(settings.prompt, VARIABLES[key], f"{key}.prompt", settings.variables, language, read_text)

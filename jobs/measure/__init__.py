@@ -1,1 +1,1 @@
-"""What is made of runs: their quality and how sure it is, their comparison, and their list."""
+"""Measures runs: their quality and how sure it is, their comparison, and their list."""

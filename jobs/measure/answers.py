@@ -43,7 +43,7 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
 class AnswerScore(NamedTuple):
-    """How well an answer agrees with a gold answer, from 0 to 1: by the words of both, and as a whole."""
+    """Agreement of an answer with a gold answer, from 0 to 1: by the words of both, and as a whole."""
 
     f1: float
     exact: float
@@ -206,7 +206,7 @@ def golds_by_query(run: RunFolder, gold: GoldAnswers) -> dict[str, list[str]]:
 
 
 def answer_share(run: RunFolder, gold: GoldAnswers) -> tuple[int, int]:
-    """Returns the number of pseudo-answers of committed queries that have a gold answer, and how many could, whose query has one."""
+    """Returns the numbers of pseudo-answers of committed queries that have a gold answer, and of those whose query has one."""
     golds, passages = golds_by_query(run, gold), "search_as = 'passage' OR list_contains(?, strategy)"
     if not golds or "rewrites" not in run.tables:
         return 0, 0

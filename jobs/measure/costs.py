@@ -1,4 +1,4 @@
-"""What each arm of an ablation costs: alone, and what leaving it out would save; and what the gates of arms save and lose.
+"""The cost of each arm of an ablation: alone, and what leaving it out would save; and what the gates of arms save and lose.
 
 An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
 pairs that the arm needs (`jobs.runs.sums.arm_needs`), times what one of that kind cost in this ablation: the seconds,
@@ -56,7 +56,7 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
 
 
 def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
-    """Returns what is needed at its measured cost; None if that of a part is not known."""
+    """Returns the needed work at its measured cost; None if that of a part is not known."""
     cost: Totals = {}
     for need in needs:
         made_as, sums = need.made_as or need.quantity, dict[str, float]()

@@ -120,7 +120,7 @@ def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | N
 
 
 def answer_notes(frame: Frame) -> list[str]:
-    """Returns what the figures of answers include and leave out, a sentence each."""
+    """Returns notes on what the figures of answers include and leave out, a sentence each."""
     if frame.warning is not None:
         return [f"warning: {frame.warning}"]
     notes = [*judge_notes(frame.judge), judged_note(frame)]

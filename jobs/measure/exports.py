@@ -67,7 +67,7 @@ Row = dict[str, Any]
 
 
 def check_table(path: str, option: str = "") -> None:
-    """Checks where a table is to be written, which `option` of the command line named; raises ConfigError."""
+    """Checks the path of a table that is to be written, which `option` of the command line named; raises ConfigError."""
     what = f"{option} {path}".strip()
     if not path.lower().endswith(ENDINGS):
         raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")

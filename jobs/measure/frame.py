@@ -88,10 +88,10 @@ class Frame:
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
     judge: JudgedBy | None = None  # the LLM that judged; None: people did
     kind: str = LISTS
-    """What is measured: lists; or answers, then a list is an answer, of length 1, and nothing is cut or unjudged. Answers are
+    """Measured items: lists; or answers, then a list is an answer, of length 1, and nothing is cut or unjudged. Answers are
     measured against gold answers (`ANSWERS`), or by what a judge says of them (its kinds)."""
     left_out: tuple[str, ...] = ()
-    """Which measures and arms are left out, since a measure reads deeper than lists reach (`reached`); a sentence each."""
+    """Measures and arms that are left out, since a measure reads deeper than lists reach (`reached`); a sentence each."""
 
     @property
     def answers(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a run's judge is, and its grades of results: judgements, by which measures need no file of them."""
+"""The judge of a run, and its grades of results: judgements, by which measures need no file of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_A_FILE = "content"  # of an engine that answers from a file, which has other
 
 
 def judge_asked(run: RunFolder, kind: str) -> str | None:
-    """Returns what tells how a run's judge was asked in one kind, 16 hex digits; None: the run's record does not say.
+    """Returns the digest of how a run's judge was asked in one kind, 16 hex digits; None: the run's record does not say.
 
     It tells a judge from another of the same model: its prompt, decoding and weights, and gold answers that it is shown.
     """

@@ -74,7 +74,7 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> CountedKeys:
-    """Returns which judged keys count; registers the query_ids of those in the log as table `wanted`."""
+    """Returns the judged keys that count; registers the query_ids of those in the log as table `wanted`."""
     query_ids = query_of(connection, run, judgements)
     pending = not_committed(connection, run)
     of_query: dict[str, list[str]] = {}

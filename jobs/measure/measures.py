@@ -91,7 +91,7 @@ def measured_lists(names: Sequence[str], lists: Sequence[GradedList]) -> Floats:
 
 
 class MeasuredCells:
-    """What is measured of each arm and key, filled table by table."""
+    """Values of each arm and key, filled table by table."""
 
     def __init__(self, measures: Sequence[str], arms: Sequence[Mapping[str, Any]], counted: CountedKeys, depth: int) -> None:
         """Begins with zeros; `arms`: as `run.json` records those of an ablation."""

@@ -71,7 +71,7 @@ def counts_in_words(*counts: tuple[int, str]) -> str:
 
 
 def judge_notes(judge: JudgedBy | None) -> list[str]:
-    """Returns what is to be said of the LLM that judged; nothing where people did."""
+    """Returns notes on the LLM that judged; nothing where people did."""
     if judge is None:
         return []
     note = "an LLM, and LLMs over-rate: the differences tell more than the height of the figures"
@@ -79,7 +79,7 @@ def judge_notes(judge: JudgedBy | None) -> list[str]:
 
 
 def judged_note(frame: Frame, left_out: Sequence[tuple[int, str]] | None = None, where: str = "") -> str:
-    """Returns what the figures of a frame are over.
+    """Returns the keys that the figures of a frame are over, in words.
 
     `left_out`: numbers of keys that are not counted, and why; None: those of the frame.
     """
@@ -102,7 +102,7 @@ def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:
 
 
 def interval_notes(what: str, frame: Frame, untested: Sequence[str]) -> list[str]:
-    """Returns how intervals and tests are made, and which are none."""
+    """Returns notes on how intervals and tests are made, and which are none."""
     if frame.drawn < 2:
         return ["no interval and no test: it takes two queries that are no near-duplicates"]
     few = "; of so few clusters a rough one" * (frame.drawn < FEW_QUERIES)
@@ -176,7 +176,7 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _names(comparison: Comparison) -> Iterator[str]:
-    """Yields which arms read a part of a joint answer, and which are one system under several names."""
+    """Yields notes on arms that read a part of a joint answer, and on those that are one system under several names."""
     joint: dict[tuple[str, ...], list[str]] = {}
     for name, arm in comparison.arms.items():
         if arm.get("reads_part_of"):

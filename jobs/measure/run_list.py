@@ -23,7 +23,7 @@ PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record
 
 
 ListedRun = dict[str, Any]
-"""What a list of runs says of one, JSON-able: `date` of its log, `began` in ISO 8601 and UTC, `queries` in committed shards and
+"""One row of a list of runs: `date` of its log, `began` in ISO 8601 and UTC, `queries` in committed shards and
 `failed` ones, `usd` (None: there are no prices), `evaluation` as its report shows it, of a `retry` which run and why, and the
 number of `arms` (0: it is a run)."""
 
@@ -59,7 +59,7 @@ def find_output(path: str) -> tuple[Storage, str | None]:
 
 
 def prices_of(given: str | None, config_file: str | None) -> PricesOf:
-    """Returns what finds a run's prices: in the given file, else beside the config that is given or that was recorded.
+    """Returns a finder of a run's prices: in the given file, else beside the config that is given or was recorded.
 
     Raises:
         ConfigError: there is no given file.

@@ -30,7 +30,7 @@ GRID, SAMPLES = "grid", "samples"
 
 
 def verdict(difference: float, p: float | None, p_equivalent: float | None = None) -> str:
-    """Returns what a test at `ALPHA` says: better, worse, equivalent or no clear difference; the verdict of every verb."""
+    """Returns the verdict of a test at `ALPHA`: better, worse, equivalent or no clear difference; the verdict of every verb."""
     if p is not None and p < ALPHA and difference:
         return BETTER if difference > 0 else WORSE
     return EQUIVALENT if p_equivalent is not None and p_equivalent < ALPHA else UNCLEAR

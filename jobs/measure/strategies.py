@@ -1,4 +1,4 @@
-"""What the lists of each strategy bring: relevant documents on their way to the results, and results that the original lacks.
+"""Gains from the lists of each strategy: relevant documents on their way to the results, and results that the original lacks.
 
 Rows are read portion by portion and summed, in bounded memory: all rows of a query are in one shard. Found are documents of a
 list that no depth and no score floor keeps out of fusion, whatever the list's weight.
@@ -151,5 +151,5 @@ def _lists_kept(run: RunFolder) -> bool:
 
 
 def listed_strategies(run: RunFolder) -> list[str]:
-    """Returns what lists can be of: the original, the planned strategies, and `together` where texts are searched as one."""
+    """Returns the sources of lists: the original, the planned strategies, and `together` where texts are searched as one."""
     return [ORIGINAL, *run.config.rewrite.planned, *[TOGETHER] * bool(run.config.joining)]

@@ -1,4 +1,4 @@
-"""What a job has cost until now, what the rest takes if it goes on as before, and whether `limits.max_cost_usd` pays for it."""
+"""The cost of a job until now, the cost of the rest if it goes on as before, and whether `limits.max_cost_usd` pays for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def spent_usd(prepared: Prepared, done: Tally) -> float | None:
 
 
 def as_before(prepared: Prepared, left: int, done: Tally) -> dict[str, Any] | None:
-    """Returns what the `left` queries cost by the committed shards of a job, else by its last run; None: there are none.
+    """Returns the cost of the `left` queries by the committed shards of a job, else by its last run; None: there are none.
 
     The time of nodes and driver is part of it, in USD as `around_usd`; waiting for services is not.
     """

@@ -1,4 +1,4 @@
-"""What a job is to pay for, by kind of work: number, tokens, time and money of what is missing, with bounds, and why it is."""
+"""The work that a job is to pay for, by kind: number, tokens, time and money of what is missing, with bounds, and why it is."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def missing_of(
     phase: Callable[[str], object] = lambda _: None,
     pay: Callable[[Collection[str]], PaidSample | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns what a job that is not finished is to pay for, as JSON-able values.
+    """Returns the work that an unfinished job is to pay for, as JSON-able values.
 
     `done` are the committed shards; `pay` pays for some of the queries of which something is missing.
 

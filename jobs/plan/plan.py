@@ -104,7 +104,7 @@ def _planned(
 
 
 def _of_job(job: Job, queries: PlannedQueries, done: Tally, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """Returns what is left of a run or an ablation, by what `look` finds missing, and what it has cost."""
+    """Returns the work that is left of a run or an ablation, by what `look` finds missing, and what it has cost."""
     prepared, left = job.prepared, sum(shard.rows for shard in queries.shards) - done.counts["queries"]
     tries = max((tries_per_request(reading.rewriting) for reading in job.compiled.work.readings), default=0)
     return {

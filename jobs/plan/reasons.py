@@ -1,4 +1,4 @@
-"""Why something is missing: by what the store holds of the same queries, in the spaces of the job and in others."""
+"""Reasons why something is missing: by what the store holds of the same queries, in the spaces of the job and in others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUESTS = pa.schema([("query_id", pa.string()), ("request", pa.string()), ("pr
 
 
 class StoredQueries:
-    """What the store holds of queries."""
+    """Content of the store about queries."""
 
     def __init__(self, files: StoreFiles, own: Mapping[Space, Mapping[str, Any]]) -> None:
         """Reads nothing yet; `files` are those of the job, `own` its spaces with what they are about."""
@@ -87,7 +87,7 @@ class StoredQueries:
         return reasons
 
     def _other(self, space: Space) -> str:
-        """Returns how a space that is not the job's differs from its own."""
+        """Returns the difference between a space that is not the job's and its own."""
         if space.kind != "lists":
             return MODEL if space.kind == "completions" else RERANKER
         own = [about for known, about in self._own.items() if known.kind == "lists"]

@@ -60,7 +60,7 @@ class _Looked(NamedTuple):
     every: Mapping[Component, np.ndarray]  # what it would make or take from the store
 
     def at(self, component: Component) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns what is missing, what there is in all, and whether there may be more, of queries that tell it."""
+        """Returns the missing number, the whole number, and whether there may be more, of queries that tell it."""
         stage, nothing = COSTED.index(component[0]), np.zeros(len(self.known))
         told = self.followed if stage >= _RETRIEVE else np.ones(len(self.known), dtype=bool)
         missing, every = (amounts.get(component, nothing)[told] for amounts in (self.missing, self.every))
@@ -68,7 +68,7 @@ class _Looked(NamedTuple):
 
 
 class Survey:
-    """What a job would find in the store, and miss; nothing is written, and nothing is paid for."""
+    """Finds the facts that a job would take from the store, or miss; nothing is written, and nothing is paid for."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Survey:
         return some, len(some) == len(ids) and self.looked(stage) == self.left
 
     def missing(self, component: Component, part: WorkPart, paid: Sequence[float] | None = None) -> Amount:
-        """Returns what all queries that are left lack of a component, of which each may need `part`.
+        """Returns the amount that all queries that are left lack of a component, of which each may need `part`.
 
         What queries that were `paid` for have lacked tells what others with missing answers lack.
         """
@@ -126,7 +126,7 @@ class Survey:
         return Amount(low.low, expected.expected, high.high + part.in_rounds * self.left)
 
     def stored(self, component: Component) -> float:
-        """Returns how much of a component the store has, of what is known to be needed."""
+        """Returns the share of a component that the store has, of what is known to be needed."""
         shards = [shard.at(component) for shard in self._looked]
         return self._total([every - lacks for lacks, every, _ in shards], 0).expected
 
@@ -198,7 +198,7 @@ class Survey:
 
 
 def _counted(ids: Sequence[str], known: Mapping[str, int], followed: Collection[str], tables: Sequence[pa.Table]) -> _Looked:
-    """Returns what the cost rows of queries say, each of which is in one of the tables."""
+    """Returns the sums of the cost rows of queries, each of which is in one of the tables."""
     missing, every = (defaultdict[Component, Counter[str]](Counter) for _ in range(2))
     for table in tables:
         rows, entries = unnested(table, "costs")

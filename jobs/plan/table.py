@@ -75,7 +75,7 @@ def _worker_rows(planned: dict[str, Any]) -> Rows:
 
 
 def _ablation_rows(planned: dict[str, Any]) -> Rows:
-    """Yields what the arms of an ablation share, and what is missing of all of them."""
+    """Yields the work that the arms of an ablation share, and what is missing of all of them."""
     if (ablation := planned.get("ablation")) is None:
         return
     yield "ablate", f"{ablation['arms']:,} arms over the same queries, each thing that they share done once"
@@ -92,7 +92,7 @@ def _ablation_rows(planned: dict[str, Any]) -> Rows:
 
 
 def _missing_rows(job: Mapping[str, Any]) -> Rows:
-    """Yields what is missing for a run or an ablation, by kind of work."""
+    """Yields the missing work of a run or an ablation, by kind."""
     missing, tries = job["missing"], job["left"]["tries"]
     if missing is None:
         return
@@ -136,7 +136,7 @@ def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _as_before(before: dict[str, Any] | None) -> str | None:
-    """Returns what the queries that are left take by committed shards or the last run; None: there are none."""
+    """Returns the cost of the queries that are left by committed shards or the last run; None: there are none."""
     if before is None:
         return None
     waited = f", less {clock(before['waited'])} of waiting for services" if before["waited"] else ""

@@ -44,7 +44,7 @@ _ROWS = pa.schema(
 
 
 class Tokens:
-    """Counts what the missing requests of a job take."""
+    """Counts tokens and seconds of a job's missing requests."""
 
     def __init__(self, work: SharedWork, parts: Iterable[WorkPart], stored: StoredQueries) -> None:
         self._work, self._longest, self._stored = work, max(map(_longest, parts), default=0), stored

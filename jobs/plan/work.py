@@ -27,7 +27,7 @@ SEARCHING = (GATE_STAGE, "retrieve", "rerank", "web")  # stages whose costs coun
 
 
 def component_of(cost: Mapping[str, Any]) -> tuple[Component, int]:
-    """Returns what a row of costs counts under, and how much was made."""
+    """Returns the component of a row of costs, and its number."""
     stage, name = cost["stage"], cost["component"]
     if stage not in SEARCHING:
         return (stage, name), cost["requests"] or 0
@@ -36,7 +36,7 @@ def component_of(cost: Mapping[str, Any]) -> tuple[Component, int]:
 
 @dataclass
 class WorkPart:
-    """What a query may need of a component; `task` of a rewriting request is that of an empty query."""
+    """Need of a query for a component; `task` of a rewriting request is that of an empty query."""
 
     kind: str  # of `jobs.counts.QUANTITIES`
     most: int = 0

@@ -43,7 +43,7 @@ PROMPTS = 200  # of the missing requests of a name that are kept, to count their
 
 
 class Seen:
-    """What the workers have found missing."""
+    """Facts that the workers have found missing."""
 
     def __init__(self) -> None:
         self.unknown = set[str]()

@@ -1,4 +1,4 @@
-"""What the driver of a start spends: its wall time by phase, its requests to S3, and the time of the nodes."""
+"""The spending of a start's driver: its wall time by phase, its requests to S3, and the time of the nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver tells others while it runs: `progress.json` for other processes, and the metrics that are its own."""
+"""Tells others of a driver's progress while it runs: `progress.json` for other processes, and the metrics that are its own."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Record:
         self.put("running", None, Tally())
 
     def spent(self) -> dict[str, Any]:
-        """Returns what this start has spent apart from shards: by the driver; times of nodes, workers and shards."""
+        """Returns the spending of this start apart from shards: by the driver; times of nodes, workers and shards."""
         return {
             "busy": {stage: round(seconds, 3) for stage, seconds in self._state.busy.items()},
             "queued": {stage: round(seconds, 3) for stage, seconds in self._state.queued.items()},

@@ -18,7 +18,7 @@ from rewriters.rewriter import Rewriting
 
 
 def spent_around(prepared: Prepared) -> Callable[[], float]:
-    """Returns what returns the USD of nodes and drivers of the starts of a run that is finished."""
+    """Returns a function that returns the USD of nodes and drivers of the starts of a run that is finished."""
     before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
     return RunMoney(prepared, before, DriverCosts()).around
 
@@ -33,7 +33,7 @@ class RunMoney:
         self._before = 0.0
 
     def renew(self, tally: Tally) -> None:
-        """Counts what was granted until now, and what earlier starts have paid for without a commit, as spent before."""
+        """Counts all grants until now, and costs of earlier starts without a commit, as spent before."""
         self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self.limited else 0.0
 
     def elsewhere(self, spent: costs.Totals) -> float:
@@ -69,11 +69,11 @@ class RunMoney:
 
 
 def tries_per_request(rewriting: Rewriting) -> int:
-    """Returns the number of further times that a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
+    """Returns the number of further tries of a request (`rewrite.retries`); 0 where all engines are recordings."""
     engines = asked_engines(rewriting.pool, rewriting.select)
     return rewriting.retries if set(engines) - rewriting.answer_once else 0
 
 
 def _other(spent: costs.Totals) -> costs.Totals:
-    """Returns what stages have spent whose workers do not ask before they spend."""
+    """Returns the USD of stages whose workers do not ask before they spend."""
     return {stage: parts for stage, parts in spent.items() if stage not in ASKING}

@@ -29,7 +29,7 @@ def show_committed(state: State, plan: Plan, tally: Tally) -> None:
 
 
 class RecentRates:
-    """How fast each stage was in the last minutes."""
+    """Rates of the stages in the last minutes."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, dict[str, StageProgress]]] = deque()

@@ -63,7 +63,7 @@ def prepare_retry(prepared: Prepared, reason: str) -> Prepared:
 
 
 def retry_words(run: RunFolder) -> str | None:
-    """Returns whose queries a run has asked again, and how many have the errors still; None: it is no retry."""
+    """Returns the run whose queries were asked again, and the number that have the errors still; None: it is no retry."""
     noted = run.record.get(RETRY)
     if noted is None:
         return None

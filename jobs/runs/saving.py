@@ -1,4 +1,4 @@
-"""What is saved: by a gate the rewriting of some queries, and by the arms of an ablation what they share."""
+"""Savings: by a gate the rewriting of some queries, and by the arms of an ablation the work that they share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.terminal.formats import count, money, percent
 
 
 class GateSaving(NamedTuple):
-    """What a gate has saved, at the mean cost of a query that was rewritten. None: it is not known."""
+    """Savings of a gate, at the mean cost of a query that was rewritten. None: it is not known."""
 
     sure: int  # queries that were not rewritten
     unsure: int  # queries that were
@@ -34,7 +34,7 @@ class GateSaving(NamedTuple):
 
 
 def gate_saving(counts: Mapping[str, int], requests: float, usd: float | None) -> GateSaving | None:
-    """Returns what a gate has saved, by the counts of a run or arm; None where no query came to one.
+    """Returns the savings of a gate, by the counts of a run or arm; None where no query came to one.
 
     `requests` are those that its queries needed, and `usd` is what these cost.
     """
@@ -47,7 +47,7 @@ def gate_saving(counts: Mapping[str, int], requests: float, usd: float | None) -
 
 
 def saving_of_run(run: RunFolder, prices: Prices | None) -> GateSaving | None:
-    """Returns what the gate of a run has saved; None without a gate."""
+    """Returns the savings of a run's gate; None without a gate."""
     parts = {key: sums for key, sums in run.spent.get("rewrite", {}).items() if not key.startswith(START_UP)}
     sums = stage_sums({"rewrite": parts})
     new, reused = sums.get("requests", 0), sums.get("reused", 0)
@@ -70,7 +70,7 @@ class Saving(NamedTuple):
 
 
 def saved(run: RunFolder) -> Saving:
-    """Returns what the committed shards of an ablation saved."""
+    """Returns the savings of an ablation's committed shards."""
     naive, executed, reused = (dict.fromkeys(QUANTITIES, 0) for _ in range(3))
     arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
     for needs in arm_needs(run.counts, arms).values():

@@ -51,7 +51,7 @@ def waited_seconds(starts: Iterable[Start]) -> float:
 
 
 def driver_spent(starts: Iterable[Start]) -> Totals:
-    """Returns what the drivers of starts have spent."""
+    """Returns the spending of the drivers of starts."""
     sums: Totals = {}
     for start in starts:
         add_totals(sums, start.get("spent", {}))

@@ -1,4 +1,4 @@
-"""What the sums of a job's counts say: failures, what guards found, what was selected, what arms need."""
+"""Reads the sums of a job's counts: failures, flags of guards, selected strategies, needs of arms."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class GuardCount(NamedTuple):
 
 
 def found_by_guards(counts: Mapping[str, int]) -> list[GuardCount]:
-    """Returns what the guards of a run, or of an arm, found, then what they left out, by name."""
+    """Returns the flags of a run's or an arm's guards, then the texts that they left out, by name."""
     totals: Counter[tuple[bool, str]] = Counter()
     for flagged, count in counts_of(counts, FlaggedTexts):
         totals[False, flagged.flag] += count
@@ -90,7 +90,7 @@ def searches_saved(counts: Mapping[str, int], config: Config) -> int:
 
 @dataclass
 class Selected:
-    """What was selected for some queries."""
+    """Strategies that were selected for some queries."""
 
     strategies: Counter[str] = field(default_factory=Counter)  # strategy -> number of queries for which it was selected
     numbers: Counter[int] = field(default_factory=Counter)  # number of selected strategies -> number of queries
@@ -133,14 +133,14 @@ class Need(NamedTuple):
 
 
 class ArmNeeds(NamedTuple):
-    """What an arm needs."""
+    """Needs of an arm."""
 
     whole: list[Need]
     alone: list[Need]  # what no other arm needs
 
 
 def arm_needs(counts: Mapping[str, int], arms: Sequence[str]) -> dict[str, ArmNeeds]:
-    """Returns what each arm needs, from the counts of the manifests.
+    """Returns the needs of each arm, from the counts of the manifests.
 
     An ablation without an arm makes (or takes from earlier ones) fewer requests, searches and pairs by just what the arm
     needs alone. Two arms may share what no third needs: what leaving out both saves is more than the sum.

@@ -40,7 +40,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Committed:
-    """What is kept of a committed shard: its files and counts; its costs are in the sums."""
+    """The record of a committed shard: its files and counts; its costs are in the sums."""
 
     shard: int
     files: dict[str, list[File]]
@@ -63,7 +63,7 @@ def summed(committed: Iterable[Manifest]) -> Tally:
 
 
 def kept(committed: Iterable[Manifest]) -> tuple[list[Committed], Tally]:
-    """Returns what is kept of each shard, in the order of the manifests, and their tally."""
+    """Returns the record of each shard, in the order of the manifests, and their tally."""
     shards, tally = [], Tally()
     for manifest in committed:
         tally.add(manifest)

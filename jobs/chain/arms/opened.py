@@ -1,4 +1,4 @@
-"""What workers open: engines, retrievers and rerankers with their settings, and what tells the results of each from others."""
+"""Engines, retrievers and rerankers that workers open: their settings, and the identity of the results of each."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class AnsweredBy:
 
     @cached_property
     def key(self) -> str:
-        """Returns what tells it from other engines of a worker."""
+        """Returns the key that tells it from other engines of a worker."""
         return digest([self.settings.model_dump(), self.space])
 
     @cached_property
     def space(self) -> str:
-        """Returns what its completions are stored under."""
+        """Returns the space of its completions."""
         return digest(self.identity)
 
 
@@ -61,7 +61,7 @@ class OpenedBy:
 
     @property
     def searched(self) -> tuple[SearchedIndex, ...]:
-        """Returns what its states are read by, that of its documents first."""
+        """Returns the spaces of its texts, that of its documents first."""
         return searched_indexes({self.name: self.settings}, {self.name: self.identity})
 
     @property
@@ -76,7 +76,7 @@ class OpenedBy:
 
     @property
     def space(self) -> str:
-        """Returns what the lists of this retriever are stored under.
+        """Returns the space of this retriever's lists.
 
         The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
         as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
@@ -89,7 +89,7 @@ class OpenedBy:
 
     @property
     def texts(self) -> str:
-        """Returns what tells the texts of its documents from those of other indexes."""
+        """Returns the key that tells the texts of its documents from those of other indexes."""
         if not self.searched:  # pages of the web bring theirs with them
             return digest({"corpus": None})
         spaces = {member: self._texts_of(index) for member, index in text_sources(self.searched).items()}
@@ -111,7 +111,7 @@ class OpenedBy:
 
     @property
     def encoder_space(self) -> str:
-        """Returns what the vectors of this retriever's encoder are stored under."""
+        """Returns the space of the vectors of this retriever's encoder."""
         encoder = self.settings.encoder
         return digest({"encoder": self.identity.get("encoder"), "settings": identity_fields(encoder) if encoder else None})
 
@@ -139,12 +139,12 @@ class ScoredBy:
 
     @property
     def space(self) -> str:
-        """Returns what the scores of this reranker are stored under."""
+        """Returns the space of this reranker's scores."""
         return digest({"version": SCORES_VERSION, "reranker": dict(self.identity)})
 
     @property
     def label(self) -> str:
-        """Returns what tells it from others in scores/: model, prompt, lengths and documents."""
+        """Returns the label that tells it from others in scores/: model, prompt, lengths and documents."""
         return digest({"reranker": dict(self.identity), "texts": self.texts})
 
 

@@ -1,4 +1,4 @@
-"""What the arms of a job share: requests, texts, lists, scores. Each is planned once for all that need it. A run has one arm.
+"""Shared work of the arms of a job: requests, texts, lists, scores. Each is planned once. A run has one arm.
 
     Reading  the requests of an arm, and the texts that are read from their answers, and chosen; equal requests are one
     Search   the retrievers that search these texts
@@ -94,7 +94,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Answer:
-    """How one arm is answered.
+    """One arm: its lists, fusion, reranker and later steps.
 
     Attributes:
         arm: Its name.
@@ -172,7 +172,7 @@ class SharedWork:
         return {number: one for number, one in arms if any(stage_of(section) == stage for section in one.tasks)}
 
     def tasks(self, stage: str) -> list[LlmTask]:
-        """Returns what LLMs are asked at a stage, as in costs, each once."""
+        """Returns the tasks of a stage, as in costs, each once."""
         every = {one.key: one for arm in self.answers for section, one in arm.tasks.items() if stage_of(section) == stage}
         return list(every.values())
 

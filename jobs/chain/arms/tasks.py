@@ -1,4 +1,4 @@
-"""What LLMs are asked about the results of arms: further rounds, grades, answers, judgements."""
+"""Tasks of LLMs about the results of arms: further rounds, grades, answers, judgements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Names = dict[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class LlmTask:
-    """What an LLM is asked in an arm.
+    """A task of an LLM in an arm.
 
     Attributes:
         section: Key of the config, such as `grade.strips` or `judge.relevance`.
@@ -44,13 +44,13 @@ class LlmTask:
 
     @cached_property
     def key(self) -> str:
-        """Returns what tells it from others, by all that decides what is asked, who answers, and how answers are read."""
+        """Returns the key that tells it from others: all that decides the request, the engine, and how answers are read."""
         asked = [self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask)]
         return digest([asked, self.settings.model_dump(exclude=_OF_REQUESTS)])
 
     @property
     def kind(self) -> str:
-        """Returns what a judge grades."""
+        """Returns the kind of a judge's grades."""
         return self.section.partition(".")[2]
 
     @property
@@ -61,7 +61,7 @@ class LlmTask:
 
     @property
     def rounds(self) -> IterateSettings:
-        """Returns how further rounds are made."""
+        """Returns the settings of further rounds."""
         assert isinstance(self.settings, IterateSettings)
         return self.settings
 

@@ -82,7 +82,7 @@ def _engines(arm: CheckedArm) -> dict[str, AnsweredBy]:
 
 
 def _told(arm: CheckedArm, sample: int, contents: Mapping[str, str] | None) -> str:
-    """Returns what the requests of an arm have in common but for its strategies; `contents`: theirs, where the LLM chooses."""
+    """Returns the part of an arm's requests that its strategies do not decide; `contents`: theirs, where the LLM chooses."""
     rewrite = arm.config.rewrite
     common = rewrite.model_dump(exclude={"strategies", "select", "store", "gate"})  # a gate changes no request
     return digest([sample, common, contents and [contents, rewrite.select.model_dump()]])

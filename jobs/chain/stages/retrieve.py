@@ -117,7 +117,7 @@ class Retrieve:
         return texts
 
     def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
-        """Returns what each retriever of an arm is searched with, by its name in the arm."""
+        """Returns the texts that each retriever of an arm is searched with, by its name in the arm."""
         routed = {}
         for name in search.retrievers:
             own = [text for text in texts if name in search.route(text.strategy)]
@@ -128,7 +128,7 @@ class Retrieve:
         return routed
 
     def _indexed_texts(self, key: str) -> Texts:
-        """Returns what returns the texts of documents, by the key of a retriever."""
+        """Returns a function that returns the texts of documents of a retriever, by its key."""
         return partial(planned_documents(self._work.retrievers[key]).texts, alive=heartbeat)
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:

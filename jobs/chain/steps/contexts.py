@@ -39,7 +39,7 @@ class FoundText(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What an answer is made from.
+    """The documents that an answer is made from, as the prompt shows them.
 
     Attributes:
         text: As the prompt shows it.
@@ -59,7 +59,7 @@ class Context(NamedTuple):
 
 
 def token_counter(task: LlmTask) -> Callable[[str], int]:
-    """Returns what counts the tokens of a context: the tokenizer of the model that is asked, where it is known."""
+    """Returns the counter of a context's tokens: the tokenizer of the model that is asked, where it is known."""
     return TokenCounter(task.engine.settings.counted_by).count if task.context.context_tokens is not None else len
 
 
@@ -135,7 +135,7 @@ class Citations(NamedTuple):
 
 
 def citations(answer: str, documents: Sequence[str]) -> Citations:
-    """Returns what an answer cites as [1], [1][3], [1, 3] or [1-3]; `documents`: doc_ids by their numbers, from 1."""
+    """Returns the documents cited as [1], [1][3], [1, 3] or [1-3]; `documents`: doc_ids by their numbers, from 1."""
     numbers: dict[int, None] = {}
     for match in _CITED.finditer(answer):
         for part in re.split("[,;]", match[1]):

@@ -13,7 +13,7 @@ NONE_KEPT = "none"  # what the LLM says where no sentence helps
 
 
 def document_values(text: str, chars: int | None) -> dict[str, str]:
-    """Returns what a prompt that grades a document is filled with; `chars`: its most characters, None: no limit."""
+    """Returns the values of a prompt that grades a document; `chars`: its most characters, None: no limit."""
     return {"document": beginning(text, chars)}
 
 

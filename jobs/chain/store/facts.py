@@ -77,7 +77,7 @@ class Searched(NamedTuple):
 
 
 def search_digest(search: SearchText | JoinedText) -> str:
-    """Returns what a search is known by: 32 hex digits of its texts, and what each is searched as."""
+    """Returns the digest of a search: 32 hex digits of its texts, and of what each is searched as."""
     parts = (search,) if isinstance(search, SearchText) else (search.original, *search.rewrites)
     words = [type(search).__name__, *("" if one is None else f"{one.kind}\x1f{one.text}" for one in parts)]
     return hashlib.sha256("\x1e".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -107,7 +107,7 @@ class _Stored(ABC, Generic[FactKey, Value]):
     def __init__(self, files: StoreFiles, space: Space) -> None:
         self._files, self._space, self._kept = files, space, space in files.names
         self.in_hand: dict[FactKey, Value] = {}
-        """What was read and put."""
+        """Values that were read and put."""
         self._made: list[FactKey] = []
         self._looked_up: set[FactKey] = set()
 

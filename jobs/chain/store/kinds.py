@@ -1,4 +1,4 @@
-"""What a row of each kind is known by within its space, and where it holds texts of queries and of answers."""
+"""Kinds of rows: the key of each within its space, and its columns with texts of queries and of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things lie in the store.
+"""The layout of the store.
 
     v1/<kind>/<space>/<first>-<last>-<uuid>.parquet  rows of a shard, sorted by query_id; the first 12 hex digits of both ends
     v1/<kind>/<space>/about.json                     what made the rows: a model, an index, a reranker

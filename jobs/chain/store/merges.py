@@ -1,4 +1,4 @@
-"""Which files of a space are read: those that no file has replaced.
+"""The files of a space that are read: those that no file has replaced.
 
 Who merges files puts the merged ones first, then a note that names both. The files that were merged stay for a while, for jobs
 that have listed them. A note counts while the files that it names in their place are there; without it rows stand twice,
@@ -35,7 +35,7 @@ class Merge(NamedTuple):
 
 
 def put_merge(storage: Storage, merge: Merge) -> None:
-    """Notes what was merged; it is durable when it returns."""
+    """Notes a merge; it is durable when it returns."""
     body = {"at": merge.at, "files": sorted(merge.files), "by": list(merge.by)}
     storage.put(merge.key, json.dumps(body).encode())
 
@@ -52,7 +52,7 @@ def read_merges(storage: Storage, keys: Iterable[str]) -> list[Merge]:
 
 
 def replaced(names: Collection[str], merges: Iterable[Merge]) -> set[str]:
-    """Returns which of the files of a space others replace that are there."""
+    """Returns the files of a space that others replace which are there."""
     there = set(names)
     return {name for merge in merges if there.issuperset(merge.by) for name in merge.files & there}
 

@@ -11,7 +11,7 @@ from jobs.config.config import Config
 
 
 def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, Any]]:
-    """Returns what a job keeps in the store, with what each space is about; answers that are recorded cost nothing."""
+    """Returns the spaces that a job keeps in the store, with what each is about; answers that are recorded cost nothing."""
     spaces: dict[Space, Mapping[str, Any]] = {}
     engines = [one for reading in work.readings for one in reading.engines.values()]
     engines += [task.engine for arm in work.answers for task in arm.tasks.values()]

@@ -139,7 +139,7 @@ class Share(NamedTuple):
 
 
 class StrategyMoves(NamedTuple):
-    """What became of one strategy's texts, over the queries that both runs have."""
+    """Changes of one strategy's texts, over the queries that both runs have."""
 
     strategy: str
     a: Share

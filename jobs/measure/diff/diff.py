@@ -84,7 +84,7 @@ def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def later_steps(run: RunFolder) -> dict[str, dict[str, Any]]:
-    """Returns what LLMs were asked after retrieval as `run.json` has it: key of the config -> its step, engine and decoding.
+    """Returns LLM tasks after retrieval as `run.json` has them: key of the config -> its step, engine and decoding.
 
     With `judge.accuracy` stands what tells the gold answers that it shows, `gold_answers`.
     """
@@ -97,7 +97,7 @@ def later_steps(run: RunFolder) -> dict[str, dict[str, Any]]:
 
 
 def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a step asks apart from its engine, with a hash in place of its texts."""
+    """Returns the request of a step apart from its engine, with a hash in place of its texts."""
     step = request.get("step", {})
     texts = {name: step[name] for name in TEXTS if name in step}
     prompt = {"prompt": template_hash(json.dumps(texts, sort_keys=True, ensure_ascii=False))} if texts else {}
@@ -106,7 +106,7 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_strategy(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
-    """Returns what differs of each strategy; one line for a strategy of one run, and none for a schema beside its prompt."""
+    """Returns the differences of each strategy; one line for a strategy of one run, and none for a schema beside its prompt."""
     changes = [Change(name, "asked for", None) for name in a if name not in b]
     changes += [Change(name, None, "asked for") for name in b if name not in a]
     settings = _differing({name: a[name] for name in a if name in b}, {name: b[name] for name in a if name in b})
@@ -124,7 +124,7 @@ def _differing(a: Any, b: Any, path: str = "") -> list[Change]:
 
 
 class Cost(NamedTuple):
-    """What 1,000 queries of each run cost: one quantity of one stage, or of all."""
+    """The cost of 1,000 queries of each run: one quantity of one stage, or of all."""
 
     stage: str  # `total` for all stages
     quantity: str  # usd, seconds, device_seconds, driver_seconds, or one of `cluster.costs.QUANTITIES` and `STORAGE_REQUESTS`
@@ -147,7 +147,7 @@ class Diff(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """Returns what cannot be compared: what only one of the runs has, or what differs in kind; a sentence each."""
+        """Returns the parts that cannot be compared: of one run alone, or of different kinds; a sentence each."""
         answers = [bool(answering(run)) for run in (self.a, self.b)]
         only = "A" if answers[0] else "B"
         notes = [f"answers: only {only} has any (answer), so they are not compared"] if answers[0] != answers[1] else []
@@ -209,7 +209,7 @@ def diff_values(difference: Diff) -> dict[str, Any]:
 
 
 def _costs(a: RunFolder, b: RunFolder, prices: Prices | None) -> list[Cost]:
-    """Returns what 1,000 queries cost, in total and by stage; quantities that are 0 in both are left out."""
+    """Returns the cost of 1,000 queries, in total and by stage; quantities that are 0 in both are left out."""
     names = ("usd", "seconds", "device_seconds", "driver_seconds", *costs.QUANTITIES, *costs.STORAGE_REQUESTS)
     stages = dict.fromkeys(name for name in (*COSTED, *a.spent, *b.spent) if name in a.spent or name in b.spent)
     lines = []

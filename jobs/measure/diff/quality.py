@@ -36,7 +36,7 @@ class QueryChange(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """What judgements say of two runs."""
+    """Quality of two runs by judgements."""
 
     frame: Frame  # of the keys that both count; its arms are A and B
     missing: tuple[int, int]  # judged keys that are not in the log of A, of B
@@ -84,7 +84,7 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
 
 
 def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
-    """Returns who judged two runs, with a warning where they are two, or one that was not asked alike; None: people did."""
+    """Returns the judge of two runs, with a warning where they are two, or one that was not asked alike; None: people did."""
     if a is None or b is None:
         return a or b
     notes = list(dict.fromkeys((*a.notes, *b.notes)))
@@ -97,7 +97,7 @@ def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
 
 
 def judged_quality(a: RunFolder, b: RunFolder, count: int) -> tuple[list[Paired], list[str]]:
-    """Returns what judges say of the results and the answers of two runs, in each kind in which both are judged.
+    """Returns the judged quality of two runs' results and answers, in each kind in which both are judged.
 
     Beside it stands what both have and cannot be compared, a sentence each. Arguments and errors are those of `quality`.
     """
@@ -114,7 +114,7 @@ def judged_quality(a: RunFolder, b: RunFolder, count: int) -> tuple[list[Paired]
 
 
 def _judged_lists(a: RunFolder, b: RunFolder, count: int) -> Paired | None:
-    """Returns what judges say of the results; None where not both are judged.
+    """Returns the judged quality of the results; None where not both are judged.
 
     A document has the grade that it has in either run (of two the higher), so that both are measured by one ideal. Counted are
     the queries that both judge, to the depth to which both are judged.
@@ -135,7 +135,7 @@ def _judged_lists(a: RunFolder, b: RunFolder, count: int) -> Paired | None:
 
 
 def paired(of_a: Frame, of_b: Frame, a: RunFolder, b: RunFolder, count: int) -> Paired:
-    """Returns what frames of two runs say, with the queries of `b`."""
+    """Returns the quality of two runs by their frames, with the queries of `b`."""
     frame, others = frame_of_both(of_a, of_b)
     margin = margin_of(b.config.evaluate, frame.kind)
     changes = []

@@ -1,1 +1,1 @@
-"""What is fixed when a job is planned: its shards."""
+"""Plans a job: its shards."""

@@ -84,7 +84,7 @@ def store_plan(prepared: Prepared, draft: Draft) -> Plan:
 
 
 def plan_words(plan: Plan) -> str:
-    """Returns what a job has to do, in words."""
+    """Returns the work of a job, in words."""
     counts, end = plan.counts, "s" * (len(plan.shards) != 1)
     rows, distinct = counts["log_rows"], counts["queries"]
     text = f"{distinct:,} distinct quer{'y' if distinct == 1 else 'ies'} of {rows:,} log row{'s' * (rows != 1)}"
@@ -94,5 +94,5 @@ def plan_words(plan: Plan) -> str:
 
 
 def head_words(queries: int, shards: int) -> str:
-    """Returns what the head is, in words."""
+    """Returns a description of the head."""
     return f"first the {queries:,} asked most often, half of the traffic, in {shards:,} shard{'s' * (shards != 1)}"

@@ -16,7 +16,7 @@ _KINDS = {"iterate": "rounds", "grade": "grades", "answer": "answers", "judge": 
 
 
 class AskedTask(NamedTuple):
-    """What LLMs are asked about results: its kind of work, its stage in costs, and requests for a query at most."""
+    """Requests about results: their kind of work, its stage in costs, and requests for a query at most."""
 
     kind: str
     stage: str
@@ -25,7 +25,7 @@ class AskedTask(NamedTuple):
 
 
 def asked_tasks(work: SharedWork) -> Iterator[AskedTask]:
-    """Yields what LLMs are asked about results, arm by arm, since arms may have other results."""
+    """Yields the tasks of LLMs about results, arm by arm, since arms may have other results."""
     for arm in work.answers:
         for section, task in arm.tasks.items():
             stage = stage_of(section)

@@ -89,7 +89,7 @@ class ShownResults:
 
 
 def corrected_results(table: pa.Table, arm: int, first: Rows) -> Rows:
-    """Returns what is answered from: of the graded results those that are not irrelevant, refined, then the hits of the web.
+    """Returns documents to answer from: of graded results those that are not irrelevant, refined, then the hits of the web.
 
     What could not be graded stays. A hit has no score.
 
