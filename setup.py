@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the wheel carries `configs/`, which lies at the top here, as `dmqr/configs`."""
+"""Builds the wheel as pyproject.toml cannot say it: it carries `configs/`, which lies at the top here, as `dmqr/configs`."""
 
 from setuptools import find_namespace_packages, setup
 

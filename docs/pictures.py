@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def printed(folder: str, *arguments: str) -> str:
-    """Returns what a verb prints to standard output where that is a terminal, with its colours."""
+    """Returns the output of a verb on a terminal, with its colours."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     command = [sys.executable, "-m", "jobs", *arguments]

@@ -224,7 +224,7 @@ Of = TypeVar("Of", bound=CountKey)
 
 
 def counts_of(counts: Mapping[str, int], kind: type[Of]) -> Iterator[tuple[Of, int]]:
-    """Yields what is counted of one kind."""
+    """Yields the counts of one kind."""
     for key, count in counts.items():
         if (parsed := kind.parse(key)) is not None:
             yield parsed, count

@@ -37,7 +37,7 @@ class RetrieverSettings(Settings):
     originals_only: ClassVar[bool] = False
     """True if it has lists of the log's queries alone, so that rewrites are not searched there."""
     without_index: ClassVar[str] = "searches the web, so it has no index to build"
-    """What is said of one that searches no index."""
+    """Note on a kind that searches no index."""
     kind: str
     """Of the retriever; of a plug-in an entry point, or `module:Class`."""
     if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RetrieverSettings(Settings):
     else:
 
         def __getattr__(self, name: str) -> Any:
-            """Returns what a kind says nothing of: texts are searched one by one, lists have no floor, it is not dense."""
+            """Returns the defaults of a kind: texts are searched one by one, lists have no floor, it is not dense."""
             return _UNSAID[name] if name in _UNSAID else super().__getattr__(name)
 
     @property
@@ -76,7 +76,7 @@ class RetrieverSettings(Settings):
 
     @property
     def own_depth(self) -> int | None:
-        """Returns how much of the lists that its own list is made of takes part."""
+        """Returns the number of hits that take part, of each list that its own is made of."""
         return None
 
     def place(self, identity: Mapping[str, Any]) -> str:

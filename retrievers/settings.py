@@ -239,7 +239,7 @@ class RerankSettings(RerankerSettings, ServerSettings):
         return self
 
     def names(self) -> dict[str, Names]:
-        """Returns what its own fields name: of weights their place, of a server how it is reached."""
+        """Returns the files and servers that its own fields name: the place of weights, the address of a server."""
         named = super().names()
         model = named.pop("model")
         return named if self.kind == "server" else {"model": model} if self.kind == "cross_encoder" else {}

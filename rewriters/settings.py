@@ -76,7 +76,7 @@ class SelectionOfStrategies(Settings):
 
     @property
     def typed_by(self) -> Literal["rules", "llm"] | None:
-        """What tells the type of a query; None: none is told."""
+        """The classifier of queries; None: there is none."""
         return getattr(self, "by", None)
 
 

@@ -72,7 +72,7 @@ class KubernetesSettings(Settings):
 
 
 class ClusterSettings(Settings):
-    """Where the job runs."""
+    """The place where the job runs."""
 
     address: str | None = None
     """null: the Ray that RAY_ADDRESS names, else this process up to 5,000 distinct queries, else a Ray of its own. auto: a

@@ -186,7 +186,7 @@ class Config(Settings):
         return self.fuse.keep if self.rerank.kind == "none" else min(self.fuse.keep, self.rerank.keep)
 
     def names(self) -> dict[str, Names]:
-        """Returns what its own fields name; a store beside the runs has no place of its own."""
+        """Returns the files and servers that its own fields name; a store beside the runs has no place of its own."""
         return {name: what for name, what in super().names().items() if getattr(self, name) != BESIDE_RUNS}
 
     @property

@@ -74,7 +74,7 @@ class RewriteSettings(Settings):
         return self
 
     def names(self) -> dict[str, Names]:
-        """Returns what its own fields name, strategies apart."""
+        """Returns the files and servers that its own fields name, strategies apart."""
         return {name: what for name, what in super().names().items() if what is not Names.STRATEGIES}
 
     @property

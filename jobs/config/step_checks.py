@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def step_faults(config: Config) -> Iterator[str]:
-    """Yields what is wrong with the gate and the steps: each needs an engine, results to read, or a score to go by."""
+    """Yields the faults of the gate and the steps: each needs an engine, results to read, or a score to go by."""
     rewrite, retrieve, grade, web, answer = config.rewrite, config.retrieve, config.grade, config.web, config.answer
     judge, iterate, has_reranker = config.judge, config.iterate, config.rerank.kind != "none"
     if rewrite.gate is not None:
@@ -60,7 +60,7 @@ def step_faults(config: Config) -> Iterator[str]:
 
 
 def _original_faults(config: Config, where: str, by: str, more: str = "") -> Iterator[str]:
-    """Yields why a retriever has no scores of the original alone; `more`: what may be named beside retrievers."""
+    """Yields the reason why a retriever has no scores of the original alone; `more`: names beside retrievers."""
     retrievers = config.retrieve.retrievers
     if by not in retrievers:
         yield f"{where}: no retriever {by!r}{nearest(by, retrievers)}"

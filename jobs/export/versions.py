@@ -80,7 +80,7 @@ def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[
 
 
 def current(storage: Storage) -> dict[str, Any] | None:
-    """Returns what `current.json` says; None: nothing was promoted."""
+    """Returns the content of `current.json`; None: nothing was promoted."""
     return _json_of(storage, CURRENT)
 
 

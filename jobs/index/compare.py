@@ -169,7 +169,7 @@ class KnownIndex(NamedTuple):
 
 
 def shown_progress(progress: LiveDisplay, what: str) -> Progress:
-    """Returns what shows the phase, the amount done and the total of what is done with something."""
+    """Returns a function that shows the phase, the amount done and the total."""
     return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
 
 

@@ -39,7 +39,7 @@ _TABLES = "*.parquet, *.jsonl or *.csv"
 
 
 class Sources(NamedTuple):
-    """What indexes are built from."""
+    """Sources of indexes."""
 
     sources: Sequence[str | Source]  # Parquet files or objects on S3; of what was converted what was made of it
     notes: list[str]  # what was made of the corpus, and what was left out of it, in words

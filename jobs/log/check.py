@@ -121,7 +121,7 @@ _ODD: dict[type, str] = {dict: "an object", list: "an array", float: "a number w
 
 
 def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, str]]:
-    """Returns what names each column, the column, of which type it is to be, and the pattern of such types."""
+    """Returns the key that names each column, the column, its type, and the pattern of such types."""
     return [
         ("log.query_column", columns.query_column, "text (string)", TEXT),
         ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _ID),

@@ -22,7 +22,7 @@ from jobs.log.table_file import TableFault, TextTable, form_of, open_table, text
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
-"""What the first column of judgements may hold: a log row's id, a query's id, or the query itself."""
+"""Contents of the first column of judgements: a log row's id, a query's id, or the query itself."""
 
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
 
@@ -35,11 +35,11 @@ class JudgedBy(NamedTuple):
     measures: tuple[str, ...]
     """To measure by, since it judged the first results only."""
     notes: tuple[str, ...] = ()
-    """What is to be said of its judgements; a sentence each."""
+    """Notes on its judgements; a sentence each."""
     relevant: int = 1
     """The lowest grade of a relevant document."""
     asked: str | None = None
-    """What tells its prompt, decoding and weights from those of another judge of the same model; None: not known."""
+    """Digest of its prompt, decoding and weights; None: not known."""
 
 
 class Judgements(NamedTuple):
@@ -61,12 +61,12 @@ class Judgements(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Returns what tells these judgements from others: 16 hex digits, whatever the order of the lines."""
+        """Returns the digest of these judgements: 16 hex digits, whatever the order of the lines."""
         rows = sorted((key, doc_id, grade) for key, documents in self.grades.items() for doc_id, grade in documents.items())
         return sha256(json.dumps([self.key, rows], ensure_ascii=False).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def measures(self, named: Sequence[str]) -> list[str]:
-        """Returns what to measure by: the named measures, of a judge its own."""
+        """Returns the measures to use: the named ones, of a judge its own."""
         return list(named if self.judge is None else self.judge.measures)
 
 

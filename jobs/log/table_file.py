@@ -46,7 +46,7 @@ FORMS: dict[Form, tuple[str, ...]] = {
     "json": tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", *PACKED)),
     "csv": tuple(f".{name}{packed}" for name in ("csv", "tsv") for packed in ("", *PACKED)),
 }
-"""How a file holds rows -> endings of the names of such files."""
+"""Form of a file -> endings of the names of such files."""
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of lines of JSON, which tell the columns
 FAULT = "\0fault"  # the column that says what is wrong with a record: no file has one of this name
 LINE_BYTES = 1 << 24  # of a line or record, at most
@@ -71,7 +71,7 @@ class TableFault(ValueError):
 
 
 def form_of(path: str) -> Form | None:
-    """Returns how a file of this name holds rows; None: its ending does not say it."""
+    """Returns the form of a file of this name; None: its ending does not say it."""
     return next((form for form, endings in FORMS.items() if path.lower().endswith(endings)), None)
 
 

@@ -1,1 +1,1 @@
-"""What a person sees of jobs and runs: HTML reports, closing tables, and the wording of their figures."""
+"""Pages of jobs and runs for a person: HTML reports, closing tables, and the wording of their figures."""

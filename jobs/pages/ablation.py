@@ -73,7 +73,7 @@ class ComparedArms:
 
     @property
     def usd(self) -> float | None:
-        """Returns what it has cost, in USD; None without prices."""
+        """Returns its cost, in USD; None without prices."""
         return None if self.prices is None else self.folder.bill(self.prices).usd
 
     @property
@@ -96,7 +96,7 @@ def compared(
     *,
     by_judge: bool = True,
 ) -> ComparedArms:
-    """Returns what is known of the arms of an ablation; `by_judge`: also by what a judge says of answers, where one does."""
+    """Returns the measures of an ablation's arms; `by_judge`: also those of a judge of answers, where there is one."""
     compared = Comparisons(comparisons(folder, judgements, settings, gold, by_judge=by_judge))
     of_lists = () if compared.lists is None else compared.lists.differences
     gains = {of_arm.arm: of_arm.difference for of_arm in of_lists if of_arm.measure == of_lists[0].measure}
@@ -123,7 +123,7 @@ def write_pages(ablation: ComparedArms, out: str | None = None, *, texts: bool) 
 
 
 def closing_page(ablation: ComparedArms) -> RenderableType:
-    """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
+    """Returns the page of an ablation for a terminal: the work that arms shared, what it cost, and how they compare."""
     table = facts(_rows(ablation), ablation.folder.record["run_id"])
     parts: list[RenderableType] = [table, Text("")]
     if ablation.comparison is None:
@@ -240,7 +240,7 @@ def _verdict(ablation: ComparedArms) -> Section:
 
 
 def _notices(ablation: ComparedArms) -> list[str]:
-    """Returns what a reader must know before trusting the figures, a sentence each."""
+    """Returns warnings for a reader of the figures, a sentence each."""
     run, compared = ablation.folder, ablation.comparison
     notices = []
     if not run.finished:
@@ -292,7 +292,7 @@ def _left_out(comparison: Comparison) -> Section | None:
 
 
 def _strategies(ablation: ComparedArms) -> Section | None:
-    """Returns what each strategy found: with judgements its relevant documents on their way, and its share of the results."""
+    """Returns the gains of each strategy: with judgements its relevant documents on their way, and its share of the results."""
     if not ablation.worth:
         return None
     columns, text = [Head("strategy")], "What each strategy's lists bring beside those of the original."

@@ -39,7 +39,7 @@ class Axis(NamedTuple):
     is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Returns where a value is drawn; beyond an end: at that end."""
+        """Returns the coordinate of a value; beyond an end: that of the end."""
         scale = math.log if self.is_log else float
         low, high = scale(self.low), scale(self.high)
         share = (scale(max(value, self.low)) - low) / (high - low)

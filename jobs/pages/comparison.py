@@ -199,7 +199,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
 
 
 def signs_note(comparison: Comparison) -> str:
-    """Returns what the marks of the tables say."""
+    """Returns the legend of the tables' marks."""
     return f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent"
 
 

@@ -1,4 +1,4 @@
-"""What each strategy brought to the results of a run, and how far pseudo-answers repeat what they are to find.
+"""Gains of each strategy in the results of a run, and the share of pseudo-answers that repeat what they are to find.
 
 These are sums over shards; of a long run only as many shards are read as hold about `MOST_QUERIES` queries.
 """
@@ -27,7 +27,7 @@ MOST_COMPARED, SHARDS = 200, 5  # pseudo-answers, and the shards that they are f
 
 
 class Added(NamedTuple):
-    """What the lists of one strategy have of the results, in documents."""
+    """Documents of the results that the lists of one strategy have."""
 
     strategy: str
     found: int
@@ -38,7 +38,7 @@ class Added(NamedTuple):
 
 
 class Contributions(NamedTuple):
-    """What strategies brought, over `queries` of the committed queries."""
+    """Gains of strategies, over `queries` of the committed queries."""
 
     queries: int
     documents: int
@@ -47,7 +47,7 @@ class Contributions(NamedTuple):
 
 
 def contributions(run: RunFolder) -> Contributions | None:
-    """Returns what each strategy brought; None if nothing is committed."""
+    """Returns the gains of each strategy; None if nothing is committed."""
     queries = run.counts["queries"]
     if not queries:
         return None

@@ -26,7 +26,7 @@ _WHOLE = 500  # characters of a value: where long ones differ must be seen
 
 
 def diff_page(diff: Diff) -> RenderableType:
-    """Returns what differs between two runs: what they were given, what came out, what it cost, how good it is."""
+    """Returns the differences between two runs: input, output, cost and quality."""
     heads = [f"{name}  {run.storage.root} ({run.state})" for name, run in (("A", diff.a), ("B", diff.b))]
     heads += ["A and B are the same run"] * (diff.a.storage.root == diff.b.storage.root)
     parts: list[RenderableType] = [Text(line, overflow="fold") for line in heads]

@@ -149,7 +149,7 @@ def _lead_tiles(run: RunFolder, prices: Prices | None, measured: MeasuredRun) ->
 
 
 def notices(run: RunFolder, error_rate: float) -> list[str]:
-    """Returns what went wrong, a sentence each."""
+    """Returns notices of failures, a sentence each."""
     limit, texts = run.config.limits.error_rate, []
     if not run.finished:
         texts.append(f"This run is not finished ({run.state}). All figures are of the committed shards only.")
@@ -165,7 +165,7 @@ def notices(run: RunFolder, error_rate: float) -> list[str]:
 
 
 def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
-    """Returns what is not as one might expect, without anything having gone wrong; a sentence each."""
+    """Returns remarks on surprises that are no failures, a sentence each."""
     counts, texts = run.counts, []
     if (retried := retry_words(run)) is not None:
         texts.append(f"This run is a retry: {retried}.")
@@ -196,7 +196,7 @@ def _quality(measured: MeasuredRun) -> Section:
 
 
 def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
-    """Returns what became of each strategy's rewrites, and what they brought to the results."""
+    """Returns the fate of each strategy's rewrites, and their gains in the results."""
     if added is None:
         return None
     rungs, known, failed = rungs_by_strategy(run.counts), comparable(run), Counter[str]()

@@ -1,4 +1,4 @@
-"""What the pages of runs and ablations share: heads, configuration, and where the time of workers went, stage by stage.
+"""Sections that pages of runs and ablations share: heads, configuration, and the time of workers, stage by stage.
 
 Workers wait while no shard is there for them: the stages before are slower, or those behind, since only so many shards are in
 flight. Shards wait where a stage is slower than the one before.
@@ -67,7 +67,7 @@ def stage_times(run: RunFolder) -> list[StageTimes]:
 
 
 def slowest_words(stages: Sequence[StageTimes]) -> str:
-    """Returns which stage the others wait for, how busy the workers of each are, and where shards waited longest."""
+    """Returns the stage that the others wait for, how busy the workers of each are, and where shards waited longest."""
     pooled = sorted((stage for stage in stages if stage.workers), key=lambda stage: -stage.busy)
     waits = f"The others wait for {pooled[0].name}." if pooled[0].busy > BUSY else "No stage holds up the others."
     sentences = [waits] if len(pooled) > 1 else []
@@ -99,7 +99,7 @@ def time_section(run: RunFolder) -> Section | None:
 
 
 def elapsed_words(run: RunFolder) -> str:
-    """Returns how long queries took from the first stage to the last; empty where that was not measured."""
+    """Returns the latency of queries from the first stage to the last; empty where that was not measured."""
     names = files(run, "costs", spread(run.manifests, SHARDS))
     query = "SELECT quantile_cont(latency, [0.5, 0.95, 0.99]) FROM rows_by_name($costs) WHERE stage = $stage"
     with database() as connection:

@@ -1,4 +1,4 @@
-"""What the stages made of one query, as lines of a name and words, for `try` and for the samples of a page."""
+"""The work of the stages on one query, as lines of a name and words, for `try` and for the samples of a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def list_words(sources: Iterable[Row], names: Mapping[tuple[str, int], str]) -> 
 
 
 def round_lines(rounds: Iterable[Row], *, texts: bool = True) -> Iterator[Line]:
-    """Yields what each further round searched and found."""
+    """Yields the query and the hits of each further round."""
     for row in rounds:
         best = "no hit before" if row["best"] is None else f"best score {row['best']:.4g} before"
         text = f"{best}; {row['new']} new result{'s' * (row['new'] != 1)}"

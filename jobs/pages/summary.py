@@ -121,7 +121,7 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
 
 
 def lost_words(run: RunFolder) -> Iterator[str]:
-    """Yields which requests got no answer that was kept, or that this is not known."""
+    """Yields the requests without an answer that was kept, or a note that this is not known."""
     if lost := run.counts.get("lost_requests", 0):
         yield f"{counted('requests', lost)} got no answer that was kept: a start was killed, or a server was away"
     elif remote(run.storage.root) and any(start["status"] == "killed" for start in run.starts):  # journals lie on its machine
@@ -177,7 +177,7 @@ def _by_strategy(
 
 
 def guard_words(run: RunFolder) -> str:
-    """Returns what the guards found and did, on one line; "" for nothing."""
+    """Returns the flags and removals of guards, on one line; "" for none."""
     flags = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
     saved = searches_saved(run.counts, run.config)
     return ", ".join([*flags, *[f"{counted('searches', saved)} saved"] * bool(saved)])

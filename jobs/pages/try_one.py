@@ -112,7 +112,7 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
 
 
 def _lists(trial: Trial) -> RenderableType:
-    """Returns what each text found: a row for each, a column for each retriever."""
+    """Returns the hits of each text: a row for each, a column for each retriever."""
     cells: dict[TextId, dict[str, str]] = {}
     for run in trial.row["lists"]:
         ids = [one_line(hit["doc_id"]) for hit in run["hits"]]

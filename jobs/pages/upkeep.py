@@ -52,7 +52,7 @@ def runs_page(output: str, runs: Sequence[ListedRun]) -> str:
 
 
 def status_page(status: Status) -> RenderableType:
-    """Returns how far a run is, without its folder."""
+    """Returns the progress of a run, without its folder."""
     progress = status.progress
     table = facts(((name, Text(words)) for name, words in _status_facts(status)), least=8)
     if not progress:
@@ -144,7 +144,7 @@ def collected_page(
 
 
 def forgotten_page(forgotten: Forgotten, *, dry_run: bool) -> RenderableType:
-    """Returns what was forgotten, or would be."""
+    """Returns the rows that were forgotten, or would be."""
     kinds = ", ".join(f"{kind} {rows:,}" for kind, rows in sorted(forgotten.rows.items()) if rows)
     text = f"rows {'would go' if dry_run else 'gone'}: {forgotten.rows.total():,}" + f" ({kinds})" * bool(kinds)
     lines = [f"query_id {forgotten.query_id}", f"{text} in {forgotten.files:,} files"]

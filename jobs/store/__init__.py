@@ -1,1 +1,1 @@
-"""What keeps a store small and clean: it is counted, compacted, collected, and queries are forgotten."""
+"""Keeps a store small and clean: it is counted, compacted, collected, and queries are forgotten."""

@@ -24,7 +24,7 @@ UNUSED, OLD = "unused", "too old"
 
 
 class Collected(NamedTuple):
-    """What goes of a space: files, their rows and bytes."""
+    """Removed part of a space: files, their rows and bytes."""
 
     space: Space
     why: str  # UNUSED or OLD

@@ -36,7 +36,7 @@ _IDS = 32  # hex digits of a query_id
 
 
 class Compacted(NamedTuple):
-    """What became of a space: files and bytes before and now, and rows now.
+    """Result of compacting a space: files and bytes before and now, and rows now.
 
     `dropped` are rows between the first and the newest of their key, and those that were too old or forgotten.
     """

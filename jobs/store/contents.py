@@ -1,4 +1,4 @@
-"""What lies in a store, by one listing of it."""
+"""The content of a store, by one listing of it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stored_spaces(storage: Storage) -> list[StoredSpace]:
 
 
 def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, Any]]:
-    """Returns what made the rows of spaces, as it was noted when each was begun; {} where nothing was."""
+    """Returns the models and settings behind the rows of spaces, as noted when each was begun; {} where nothing was."""
 
     def read(space: Space) -> dict[str, Any]:
         about = json.loads(storage.get(f"{space.folder}/{ABOUT}") or b"{}")

@@ -34,7 +34,7 @@ MOST_OTHERS = 100  # other queries that may go with one, unless it is said that 
 
 @dataclass
 class Forgotten:
-    """What was forgotten, or would be."""
+    """Rows that were forgotten, or would be."""
 
     query_id: str
     others: set[str] = field(default_factory=set)  # query_ids of others with rows that have its words

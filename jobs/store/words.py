@@ -1,4 +1,4 @@
-"""Which rows hold the words of a query: in prompts, answers, scored texts, what was sent to the web and what it answered."""
+"""Finds rows with the words of a query: in prompts, answers, scored texts, what was sent to the web and what it answered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class QueryWords:
         return bool(self.normal) and any(self._pattern.search(normalise(one)) for one in texts)
 
     def _possible(self, texts: pa.Array) -> pa.Array:
-        """Returns which texts need a look; normal forms take long, and text in ASCII is ASCII in its normal form."""
+        """Returns the texts that need a look; normal forms take long, and text in ASCII is ASCII in its normal form."""
         possible = pc.or_(pc.invert(pc.string_is_ascii(texts)), pc.match_substring(texts, "\\u"))
         if self._longest is not None or self.normal.isascii():
             possible = pc.or_(possible, pc.match_substring(texts, self._longest or "", ignore_case=True))

@@ -61,7 +61,7 @@ def _texts(values: Any) -> Iterator[str]:
 
 
 def metadata(config: Config, sent: SentConfig, command: str) -> dict[str, str]:
-    """Returns what a submission says of its run, for `find_job`, and the command that submits it again."""
+    """Returns the facts about the run in a submission, for `find_job`, and the command that submits it again."""
     return {_NAME: config.name, _LABEL: config.shown_label or "", _OUTPUT: sent.values["output"], COMMAND: command}
 
 

@@ -35,14 +35,14 @@ MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the me
 
 
 class SentConfig(NamedTuple):
-    """What is sent of a config."""
+    """The part of a config that is sent."""
 
     values: dict[str, Any]
     files: dict[str, Path]  # place in what is sent -> file of this machine
 
 
 def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
-    """Returns what is sent of a config, which joins the Ray that runs its driver (`cluster.address: auto`).
+    """Returns the config that is sent, which joins the Ray that runs its driver (`cluster.address: auto`).
 
     `folder` is where the config and its files will lie.
     """

@@ -1,1 +1,1 @@
-"""What is shown and logged while a job works."""
+"""Display and log of a job at work."""

@@ -1,4 +1,4 @@
-"""How numbers, durations and strangers' texts are written for a person, on every page and screen."""
+"""Formats numbers, durations and strangers' texts for a person, on every page and screen."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class LiveDisplay:
         self._console.print(Text(line))
 
     def phase(self, phase: str) -> None:
-        """Says what the job does now."""
+        """Shows the work of the job now."""
         self.state.phase, self._phase_began = phase, time.monotonic()
         self.tick()
 

@@ -1,4 +1,4 @@
-"""Where a verb's log goes: standard error, and two files in the run's `logs/`, one of events, one of what libraries print.
+"""Destinations of a verb's log: standard error, and two files in the run's `logs/`, one of events, one of what libraries print.
 
 Ray and the libraries write to the standard streams as they like. While a verb works both streams of the process lead into a
 file, and the events alone reach standard error. Until there is a run to keep them for, that file has no name and events wait
@@ -47,7 +47,7 @@ class LogFiles:
 
     def __init__(self, lines: logging.Formatter, output: IO[bytes] | None = None) -> None:
         self.url: str | None = None
-        """Where the events are kept; None: nowhere yet."""
+        """URL of the events; None: they are not kept yet."""
         self.waiting = MemoryHandler(_WAITING, flushLevel=logging.CRITICAL + 1)
         self._lines, self._output = lines, output
         self._storage: Storage | None = None

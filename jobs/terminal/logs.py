@@ -95,7 +95,7 @@ _REMEDIES = {
 
 
 def system(error: OSError) -> str:
-    """Returns what the system refused, where, and what to do about it; for a full disk without the file's name."""
+    """Returns the system's refusal, its place, and the remedy; for a full disk without the file's name."""
     if isinstance(error, UnavailableError):
         return f"{cause(error)}; try again later"
     name = f"{error.filename}: " if error.filename else ""

@@ -84,7 +84,7 @@ class State:
         return min(1.0, max(done, self.done) / self.total)
 
     def facts(self, wall: float) -> list[tuple[str, str]]:
-        """Returns what a person should know at once, each with its name: outages, errors, cost and tokens."""
+        """Returns the facts that a person should know at once, each with its name: outages, errors, cost and tokens."""
         rows = [
             ("waiting", f"for {one.service}, {clock(wall - one.since)} of {clock(one.patience)}: {plain(one.reason)}")
             for one in self.outages

@@ -1,4 +1,4 @@
-"""What `try` is given besides a query, and what comes of sending one through every stage (`jobs/try_one/trial.py`)."""
+"""Arguments of `try` besides a query, and the outcome of sending one through every stage (`jobs/try_one/trial.py`)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _SHOWN = {
 
 
 def tried_row(query: Row, tables: Mapping[str, list[Row]]) -> Row:
-    """Returns what a run has stored of its only query: the fields of the query, and the rows of each table.
+    """Returns the stored rows of a run's only query: the fields of the query, and the rows of each table.
 
     `hits` are those of results/. `selection`, `correction` (with the `pages` of the web that it keeps) and `answer` are null
     where there is none.
@@ -135,7 +135,7 @@ class Trial:
     similar: list[str] = field(default_factory=list)
     """Queries that are recorded, where this one is not."""
     unpriced: str = ""
-    """Why there is no `usd`."""
+    """Reason why there is no `usd`."""
     places: dict[str, str] = field(default_factory=dict)
     """doc_id -> source and page of a result, as an answer cites it; "" without a source."""
 

@@ -62,9 +62,9 @@ class GatheredQueries:
     own_weights: Mapping[str, float]
     """Strategy -> the weight that its file gives it; the original 1."""
     no_cosine: str | None
-    """Why there are no cosines; None: there are, or the config does not ask for them."""
+    """Reason why there are no cosines; None: there are, or the config does not ask for them."""
     notes: tuple[str, ...]
-    """What was left out, a sentence each."""
+    """Notes on what was left out, a sentence each."""
 
     @property
     def reranked(self) -> bool:
@@ -159,7 +159,7 @@ def gather(
 
 
 def _left_out(counted: CountedKeys) -> list[str]:
-    """Returns what of the judgements is not counted, and how. No setting can change the zero of a rejected log row."""
+    """Returns notes on judgements that are not counted. No setting can change the zero of a rejected log row."""
     rejected, queries = len(counted.rejected), len(counted.of_query)
     keys = len(counted.keys) - rejected
     waiting = (counted.not_committed, "not committed yet")

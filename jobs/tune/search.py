@@ -1,4 +1,4 @@
-"""How weights are chosen from some queries: the measure under any weights, small grids, and no change without a gain.
+"""Chooses weights from some queries: the measure under any weights, small grids, and no change without a gain.
 
 Queries do not affect each other, so a setting is computed once for all of them, and folds only take their part of the values.
 A change is made only where it gains more than two standard errors on these queries (`as_good_as_the_best`, options ordered by
@@ -122,7 +122,7 @@ class TuningStep:
     final: FuseSettings
     """The settings that are written: learnt from all queries, or fixed."""
     of_folds: tuple[FuseSettings, ...] = ()
-    """What was learnt without each fold; empty where nothing is learnt."""
+    """Settings learnt without each fold; empty where nothing is learnt."""
 
     @property
     def learnt(self) -> bool:

@@ -41,7 +41,7 @@ _VERBS = {BETTER: "beats", WORSE: "is worse than"}
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried and what came out."""
+    """Settings that were tried, and their results."""
 
     measure: str
     queries: int
@@ -57,7 +57,7 @@ class Tuning:
     """Strategy -> the weight that its file gives it; the original 1."""
     settings_tried: int
     notes: tuple[str, ...]
-    """What the figures include, leave out and assume, a sentence each."""
+    """Notes on what the figures include, leave out and assume, a sentence each."""
     written: Floats
     """Value of each query by the step that is written where its fold has no part in choosing it."""
 
@@ -141,7 +141,7 @@ def _unlearnt(run: RunFolder, gathered: GatheredQueries) -> dict[str, str]:
 
 
 def _notes(run: RunFolder, gathered: GatheredQueries) -> list[str]:
-    """Returns what the figures assume."""
+    """Returns the assumptions of the figures."""
     config, clusters, notes = run.config, gathered.clusters, []
     alike = len(clusters) - (int(clusters.max()) + 1)
     if alike:
@@ -168,7 +168,7 @@ def _notes(run: RunFolder, gathered: GatheredQueries) -> list[str]:
 
 
 def conclusions(tuning: Tuning) -> list[str]:
-    """Returns what rewriting and what tuning are worth, a sentence each; the best of several is tested as that."""
+    """Returns the gains of rewriting and of tuning, a sentence each; the best of several is tested as that."""
     equal, alone = tuning.steps[EQUAL], tuning.steps.get(ALONE)
     others = [step for step in tuning.steps.values() if step is not alone]
     learnt = [step for step in others if step.learnt]
@@ -199,7 +199,7 @@ def _compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: Tun
 
 
 def conclusion_written(tuning: Tuning, written: str) -> str:
-    """Returns which step is written, and why it."""
+    """Returns the step that is written, and the reason."""
     chosen, best = tuning.chosen, tuning.best
     why = "the best" if chosen is best else f"the simplest within one standard error of the best, {best.name}"
     mean = figure(float(tuning.written.mean()))
@@ -208,7 +208,7 @@ def conclusion_written(tuning: Tuning, written: str) -> str:
 
 
 def choices(tuning: Tuning) -> list[str]:
-    """Returns what each learnt step has chosen from all queries, and in how many folds it was the same."""
+    """Returns the choices of each learnt step from all queries, and the number of folds with the same."""
     texts = []
     for step in (step for step in tuning.steps.values() if step.learnt):
         parts = [", ".join(f"{name} {weight:g}" for name, weight in step.final.retriever_weights.items())]

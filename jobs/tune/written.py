@@ -26,7 +26,7 @@ DATE = "{date}"
 
 
 def check_out(path: str) -> None:
-    """Checks where a config is to be written, before anything is computed.
+    """Checks the path of a config that is to be written, before anything is computed.
 
     Raises:
         ConfigError: It is no local YAML file, its folder is not there, or a file is there: it may have been edited.
@@ -65,7 +65,7 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
 
 
 def _config_file(run: RunFolder) -> dict[str, Any] | None:
-    """Returns what the file of a run's config holds; None: it is not here, or the run did otherwise (`--set`, edited since)."""
+    """Returns the content of a run's config file; None: it is not here, or the run did otherwise (`--set`, edited since)."""
     try:
         file = yaml.safe_load(Path(run.record["config_file"]).read_text(encoding="utf-8"))
         config = config_of(deepcopy(dict(file)), "", date=run.config.log.date)

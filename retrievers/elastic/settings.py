@@ -1,4 +1,4 @@
-"""What a config may say of a retriever of `kind: elastic`."""
+"""Settings of a retriever of `kind: elastic`."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class ElasticSettings(RetrieverSettings):
 
     @property
     def vectors(self) -> dict[str, Any]:
-        """How the index keeps vectors, as Elasticsearch's `index_options`."""
+        """The form of vectors in the index, as Elasticsearch's `index_options`."""
         kind = (self.vector or VectorSettings()).type
         return {"type": kind} | ({} if kind.endswith("flat") else _GRAPH)
 

@@ -47,7 +47,7 @@ class PartsSettings(RetrieverSettings):
         return next((one.encoder for one in self.of.values() if one.encoder is not None), None)
 
     def fusion(self, depth: int) -> FuseSettings:
-        """Returns how its lists of a text become one list of `depth` hits."""
+        """Returns the settings that make its lists of a text one list of `depth` hits."""
         raise NotImplementedError
 
     def at(self, identity: Mapping[str, Any]) -> Self:
@@ -102,10 +102,10 @@ class HybridSettings(PartsSettings):
     """Smallest score of a hit that takes part in fusion; null: any."""
 
     def fusion(self, depth: int) -> FuseSettings:
-        """Returns how its lists of a text are fused."""
+        """Returns the settings by which its lists of a text are fused."""
         return FuseSettings(method=self.method, k=self.k, depth=self.depth, keep=depth, redundancy="none")
 
     @property
     def own_depth(self) -> int:
-        """Returns how much of each of its lists takes part."""
+        """Returns the number of hits of each of its lists that take part."""
         return self.depth

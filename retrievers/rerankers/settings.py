@@ -1,4 +1,4 @@
-"""What all rerankers have in their settings."""
+"""Settings of all rerankers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_ORDER = {"kind", "keep", "store", "combine"}  # what decides no score
 
 
 class RerankerSettings(Settings):
-    """How the candidates are put into their final order, against the original query: what is asked of any reranker.
+    """Settings of the final order of candidates, against the original query, as any reranker has them.
 
     A class of yours derives it and has `score(queries, passages)`, or `open` where a model is loaded first.
     """
@@ -29,7 +29,7 @@ class RerankerSettings(Settings):
     house: ClassVar[bool] = False
     """True if it is this project's own."""
     kind: str
-    """What scores a pair of query and document; of a plug-in an entry point, or `module:Class`."""
+    """The kind of reranker; of a plug-in an entry point, or `module:Class`."""
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""
     combine: Literal["replace", "blend"] = "blend"
@@ -53,7 +53,7 @@ class RerankerSettings(Settings):
 
     @property
     def counted_as(self) -> str:
-        """Returns what its pairs are counted under in costs: its kind, or the name of its class."""
+        """Returns the name of its pairs in costs: its kind, or the name of its class."""
         return self.kind if self.house else type(self).__name__
 
     @property
@@ -62,7 +62,7 @@ class RerankerSettings(Settings):
         return str(self.encoder.model if self.encoder is not None else getattr(self, "model", type(self).__name__))
 
     def known_by(self) -> dict[str, Any]:
-        """Returns what decides the scores of a plug-in, as JSON values: its code, and the settings of its own."""
+        """Returns the identity of a plug-in's scores, as JSON values: its code, and the settings of its own."""
         settings = {name: value for name, value in _deciding(self).items() if name not in _OF_ORDER}
         return {"kind": "plugin", **identity_of(type(self)), "settings": settings}
 
@@ -70,7 +70,7 @@ class RerankerSettings(Settings):
         """Raises RetrieverError if no pair can be scored; a job calls it first."""
 
     def open(self, device: str) -> Any:
-        """Returns what scores, made once in each worker: it has `score` as this class has it."""
+        """Returns the scorer, made once in each worker: it has `score` as this class has it."""
         return self
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> Sequence[float]:

@@ -34,5 +34,5 @@ class UnionSettings(PartsSettings):
         return key.rpartition(".")[2]
 
     def fusion(self, depth: int) -> FuseSettings:
-        """Returns how its lists of a text are merged."""
+        """Returns the settings by which its lists of a text are merged."""
         return FuseSettings(method=_METHODS[self.merge], depth=depth, keep=depth, redundancy="none")

@@ -1,4 +1,4 @@
-"""What a config may say of an engine: one frozen model per kind, told apart by `kind`."""
+"""Settings of an engine: one frozen model per kind, told apart by `kind`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EngineSettings(Settings):
     at_server: ClassVar[bool] = False
     """True if a server answers, so that one worker is enough, and tokens have a price."""
     package: ClassVar[str | None] = None
-    """What must be installed where it computes."""
+    """Packages that must be installed where it computes."""
     goes_on: ClassVar[bool] = True
     """True if it goes on with a text that is no message."""
     kind: str
@@ -57,7 +57,7 @@ class EngineSettings(Settings):
 
     @property
     def shown(self) -> str:
-        """What answers, for people: the model, or the kind where it has none."""
+        """Its name for people: the model, or the kind where it has none."""
         return getattr(self, "model", None) or self.kind
 
     @property
@@ -75,7 +75,7 @@ class EngineSettings(Settings):
 
     @property
     def opened_with(self) -> Any:
-        """What the engine's class is made with."""
+        """Arguments of the engine's class."""
         return self
 
 
@@ -133,7 +133,7 @@ class VllmSettings(EngineSettings):
 
 
 class LocatedVllmSettings(VllmSettings):
-    """What workers are given: where the weights are, under the names that the config has."""
+    """The settings that workers are given: places of weights, under the names that the config has."""
 
     commit: str | None = None
     """Of a hub's model, takes the place of `revision`."""

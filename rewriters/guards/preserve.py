@@ -109,7 +109,7 @@ class Part(NamedTuple):
     value: str
     shown: str
     instead: str = ""
-    """What may stand for it: initials, or what the query adds in brackets."""
+    """A text that may stand for it: initials, or what the query adds in brackets."""
 
 
 def parts(query: str) -> list[Part]:

@@ -172,7 +172,7 @@ def _of_elements(answer: LlmAnswer, strategy: Strategy) -> list[Value]:
 
 
 class MarkedPart(NamedTuple):
-    """What stands behind a mark; `last`: no other mark follows."""
+    """The text behind a mark; `last`: no other mark follows."""
 
     text: str
     last: bool

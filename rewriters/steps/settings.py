@@ -13,7 +13,7 @@ from rewriters.settings import Decoding, is_path
 RELEVANT, AMBIGUOUS, IRRELEVANT = "relevant", "ambiguous", "irrelevant"  # verdicts on a document
 HIGHEST = 3  # grade of relevance
 HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5}
-"""What a judge judges -> the highest grade; the lowest is 0."""
+"""Kind of judgement -> the highest grade; the lowest is 0."""
 
 
 class PromptSettings(Settings):
@@ -25,7 +25,7 @@ class PromptSettings(Settings):
     """Values of the variables of the prompt's file."""
 
     def names(self) -> dict[str, Names]:
-        """Returns what its own fields name; a built-in prompt is no file."""
+        """Returns the files and servers that its own fields name; a built-in prompt is no file."""
         return {name: what for name, what in super().names().items() if name != "prompt" or is_path(self.prompt)}
 
 
@@ -236,7 +236,7 @@ class JudgeSettings(Settings):
 
     @property
     def kinds(self) -> dict[str, PromptSettings]:
-        """Returns what is judged -> its settings."""
+        """Returns kind of judgement -> its settings."""
         kinds = {"relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria}
         return {kind: one for kind, one in kinds.items() if one is not None}
 
@@ -246,7 +246,7 @@ class JudgeSettings(Settings):
         return [kind for kind in self.kinds if kind != "relevance"]
 
     def step(self, kind: str) -> LlmStepSettings:
-        """Returns what an LLM is asked for one of `kinds`, as settings of a step."""
+        """Returns the settings of the step for one of `kinds`."""
         settings = self.kinds[kind]
         return LlmStepSettings(prompt=settings.prompt, variables=settings.variables, engine=self.engine, decoding=self.decoding)
 
@@ -277,7 +277,7 @@ class RoundLabelSettings(Labelling):
 
     @property
     def graded_by(self) -> LabelGradeSettings | None:
-        """Returns how documents are graded; None: no LLM does."""
+        """Returns the settings of grades of documents; None: no LLM grades them."""
         return (self.grades or LabelGradeSettings()) if self.by == "llm" else None
 
 

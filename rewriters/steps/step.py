@@ -28,7 +28,7 @@ _SET_HERE = ("name", "own_file")
 
 
 class LlmStep(BaseModel):
-    """What an LLM is asked at a step; an immutable value."""
+    """The request of a step; an immutable value."""
 
     model_config = FROZEN
 
@@ -41,7 +41,7 @@ class LlmStep(BaseModel):
     document: str = "{text}"
     """The template of one of its documents: `{number}`, `{source}`, `{label}`, `{text}`."""
     output: Literal["text", "grade", "object", "grades"] = "text"
-    """What the LLM answers: a text, one of `grades`, a JSON object with `keys`, or such an object with a grade of each."""
+    """The form of the answer: a text, one of `grades`, a JSON object with `keys`, or such an object with a grade of each."""
     grades: dict[str, int] = {}
     """Of a grade: the words or digits that name one -> its number."""
     keys: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class LlmStep(BaseModel):
         return frozenset(variables(self.prompt))
 
     def identity(self) -> dict[str, Any]:
-        """Returns what decides its results apart from the engine, as JSON values."""
+        """Returns the identity of its results apart from the engine, as JSON values."""
         return self.model_dump(mode="json", exclude={"own_file", "name", "decoding"}, exclude_defaults=True)
 
     def request(self, query: Query, values: Mapping[str, str], mask: Mask, decoding: Mapping[str, Any], engine: str) -> Request:

@@ -103,6 +103,6 @@ def documents(dataset_id: str, where: str, progress: Callable[[int, int], None])
 
 
 def documents_version(dataset_id: str, where: str) -> str:
-    """Returns what tells the documents of an id from others of the same id: the version of the package, which has hashes."""
+    """Returns the version of the documents of an id: that of the package, which has hashes."""
     handler = data_set(dataset_id, "docs", where).docs_handler()
     return f"ir_datasets {importlib.metadata.version('ir_datasets')} {type(handler).__name__}"
