@@ -40,7 +40,7 @@ def test_partial_lists_and_failed_searches_are_asked_again_and_counted_as_lost(t
     wanted = {SearchText("tides"): ["a" * 32], SearchText("moon"): ["b" * 32]}
     storage = open_storage(str(tmp_path / "run"))
     for lost in (0, 2):
-        keeper = JournalKeeper(storage, of=OF_THE_WEB)
+        keeper = JournalKeeper(storage, kind=OF_THE_WEB)
         journal = ShardJournal(storage, 0, OF_THE_WEB, keeper)
         searches = WebSearches(web, web, files, journal, "retrieve")
         searches(wanted)

@@ -143,8 +143,8 @@ class RunMaker:
                 candidates = block["fused"].to_pylist()
                 pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]
                 block = with_appended(block, "costs", pairs)
-                for name, values in (("scores", [*map(_scores, candidates)]), ("pairs", [[]] * len(candidates))):
-                    block = block.append_column(name, pa.array(values, SCORED.field(name).type))
+                scores = SCORED.field("scores")
+                block = block.append_column(scores, pa.array([*map(_scores, candidates)], scores.type))
             worker(block)
             self._completions(shard.number, [row["query_id"] for row in mine], queries)
         self._record(config, "finished" if finished else "running", recorded)
