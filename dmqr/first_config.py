@@ -179,7 +179,7 @@ def _unknown(what: str, sample: TableSample) -> str:
 
 
 def _distinct_queries(values: list[str]) -> int:
-    """Returns the number of queries that are among them; 0 where they repeat as those of a category do."""
+    """Returns the number of distinct queries among them; 0 where they repeat as those of a category do."""
     queries = [*filter(_is_query, values)]
     return len({*queries}) if len({*queries}) * 10 > len(values) else 0
 

@@ -39,7 +39,7 @@ def instructions(dockerfile: Path) -> list[Instruction]:
 
 
 def in_context(path: Path) -> bool:
-    """Whether .dockerignore leaves a file in the context: of everything the names that it lists, less some names anywhere."""
+    """True if .dockerignore leaves a file in the context: of everything the names that it lists, less some names anywhere."""
     rules = [line for line in Path(ROOT, ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert rules[0] == "*"
     kept = {rule[1:] for rule in rules if rule.startswith("!")}

@@ -97,8 +97,8 @@ class Score:
             of = stores.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
             new = [at for at in places[number] if np.isnan(block.reranked[number][at])]
             of.in_hand |= {keys[at]: float(block.reranked[number][at]) for at in keys.keys() - new}
-            before, made = set(of.in_hand), set[Scored]()
-            scores = fill(of, [keys[at] for at in new], partial(_score, opened, texts, made))
+            before, paid = set(of.in_hand), set[Scored]()
+            scores = fill(of, [keys[at] for at in new], partial(_score, opened, texts, paid))
             users: dict[int, list[str]] = {}
             for arm, own in needed[number].items() if self._work.only is None else ():
                 for at in own.tolist():
@@ -112,9 +112,9 @@ class Score:
                 row = int(block.document_row[at])
                 found[row].append({"reranker": number, "document": at - int(block.starts[row]), "score": float(score)})
                 if keys[at] not in before:  # documents with one text are one pair
-                    (fresh if keys[at] in made else reused)[row] += 1
+                    (fresh if keys[at] in paid else reused)[row] += 1
                     before.add(keys[at])
-            charged.append((fresh, reused, (time.perf_counter() - began) / max(1, len(made))))
+            charged.append((fresh, reused, (time.perf_counter() - began) / max(1, len(paid))))
         for of in stores.values():
             of.save()
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, charged, strict=True):  # after the last that may raise
@@ -170,9 +170,9 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
     return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
 
 
-def _score(by: Reranker, texts: Mapping[bytes, str], new: set[Scored], keys: list[Scored]) -> Iterator[Portion[Scored, float]]:
-    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `new`."""
-    new.update(keys)
+def _score(by: Reranker, texts: Mapping[bytes, str], paid: set[Scored], keys: list[Scored]) -> Iterator[Portion[Scored, float]]:
+    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `paid`."""
+    paid.update(keys)
     for begin in range(0, len(keys), PORTION):
         part = keys[begin : begin + PORTION]
         scores = by.score([key.text for key in part], [texts[key.document] for key in part])

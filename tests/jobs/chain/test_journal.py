@@ -1,4 +1,4 @@
-"""What a kill of the rewriting worker leaves: every answer that came, and how many requests were sent in vain."""
+"""Kills of the rewriting worker: every answer that came is kept, and requests sent in vain are counted."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def refusal(config: Any) -> str:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is said while indexes are made ready."""
+    """Returns the messages while indexes are made ready."""
     lines: list[str] = []
     for module in (index_module, compare):
         monkeypatch.setattr(module, "event", lambda _, words, *__, **___: lines.append(words))

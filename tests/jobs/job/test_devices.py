@@ -1,4 +1,4 @@
-"""Which accelerators of a worker its engines compute on."""
+"""Accelerators of a worker that its engines compute on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an index of Elasticsearch gives and takes is looked at before anything is paid for; an outage is waited for once."""
+"""Limits of an index of Elasticsearch are checked before anything is paid for; an outage is waited for once."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_where_files_lie_and_keys_that_are_not_used_are_not_in_it(job: Values, c
 
 
 def begin(found: Prepared) -> None:
-    """What a start of the run leaves before its first shard is committed."""
+    """Writes the files of a start of the run before its first shard is committed."""
     found.storage.put("run.json", json.dumps({"identity": found.identity, "status": "running"}).encode())
 
 

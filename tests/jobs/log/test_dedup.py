@@ -1,4 +1,4 @@
-"""What dedup's files promise, what becomes of a row, and the real logs."""
+"""The files of dedup, the fate of a row, and the real logs."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def tables(path: str, out: Path, columns: LogColumns = COLUMNS) -> dict[str, lis
 
 
 def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> tuple[int, str]:
-    """What the rows of a corpus are."""
+    """Returns the rows of a corpus."""
     columns = columns or CorpusSettings()
     folder.mkdir(exist_ok=True)
     files = corpus_files(passages([path], columns, folder, lambda what, done, total: None).sources)
@@ -87,7 +87,7 @@ def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> t
 
 
 def refusal(path: str | list[str], out: Path, columns: LogColumns = QUERY) -> LogError:
-    """What a log is refused with, before any work or by dedup itself, which leaves nothing behind."""
+    """Returns the refusal of a log, before any work or by dedup itself, which leaves nothing behind."""
     with pytest.raises(LogError) as error:
         dedup(find_log_files(path), columns, open_storage(str(out)), 10)
     assert [path for path in out.rglob("*") if path.is_file()] == []

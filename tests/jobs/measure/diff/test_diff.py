@@ -117,7 +117,7 @@ STEPS = list(VARIABLES)
 
 
 def of_step(**changed: Any) -> dict[str, Any]:
-    """What `run.json` has of a step after retrieval."""
+    """Returns the entry of `run.json` for a step after retrieval."""
     values: dict[str, Any] = {
         "system": "You read.\nYou judge.",
         "prompt": "Query: {query}",
