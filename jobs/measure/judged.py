@@ -50,7 +50,7 @@ def judged_relevance(run: RunFolder) -> Judgements | None:
     grades: dict[str, dict[str, int]] = {}
     models = set[str]()
     with database(run) as connection:
-        # a document that two indexes have with other texts has several grades: the highest counts
+        # a document found with several texts has several grades: the highest counts
         columns, pairs = "query_id, doc_id, max(grade), any_value(model)", "GROUP BY query_id, doc_id ORDER BY query_id, doc_id"
         graded = table_rows(connection, run, "judgements", columns, f"kind = '{RELEVANCE}' AND sample = 0 {pairs}")
         for query_id, doc_id, grade, model in graded:

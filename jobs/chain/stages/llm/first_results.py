@@ -51,7 +51,7 @@ class ShownResults:
         documents: Mapping[str, DocumentStore],
         most: Mapping[int, int],
         only: Collection[Place] | None = None,
-        judged: bool = False,
+        places: bool = True,
     ) -> dict[int, Rows]:
         """Returns the first results of each query with their texts, best first, by index of the arm.
 
@@ -61,7 +61,7 @@ class ShownResults:
             documents: Of these arms, by where they are.
             most: Index of an arm -> how many results.
             only: The arms and rows whose results are read, the others have none; None: all.
-            judged: Whether a judge reads them: without places, and a page has the text of the first arm in all of them.
+            places: Whether the places of documents are read.
         """
         wanted: dict[str, list[str]] = {key: [] for key in documents}
         read: dict[int, list[tuple[int, int, float]]] = {}
@@ -69,19 +69,15 @@ class ShownResults:
             read[arm] = [one for one in self._first(arm, results) if only is None or (arm, one[0]) in only]
             ids = [self._doc_ids[document] for _, document, _ in read[arm] if self.block.document_page[document] < 0]
             wanted[self._work.answers[arm].documents] += ids
-        texts = texts_and_places(documents, wanted, places=not judged)
-        pages: dict[int, tuple[str, str]] = {}
-        first_of: dict[tuple[int, str], tuple[str, str]] = {}
-        for row, place, _ in (one for of in read.values() for one in of):
-            if (page := self.block.page_text(place)) is not None:
-                pages[place] = first_of.setdefault((row, self._doc_ids[place]), page) if judged else page
+        texts = texts_and_places(documents, wanted, places=places)
+        pages = {document: self.block.page_text(document) for of in read.values() for _, document, _ in of}
         shown: dict[int, Rows] = {}
         for arm, of in read.items():
             known, reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker
             rows: Rows = [[] for _ in range(self.block.rows)]
             for row, document, score in of:
                 doc_id = self._doc_ids[document]
-                text, source = pages[document] if document in pages else known[doc_id]
+                text, source = pages[document] or known[doc_id]
                 reranked = None if reranker is None else float(self.block.reranked[reranker][document])
                 rows[row].append(FoundText(doc_id, score, text, source, reranked))
             shown[arm] = rows

@@ -63,7 +63,7 @@ class Judge(LlmStage):
         shown: Mapping[int, Rows] = {}
         if self._relevance is not None:
             most = dict.fromkeys(numbers, self._relevance.documents)
-            shown = ShownResults(table, work).shown(self._documents, most, judged=True)
+            shown = ShownResults(table, work).shown(self._documents, most, places=False)
         answers: list[list[dict[str, Any] | None]] = [[None] * len(block.queries) for _ in numbers]
         for row, of_row in enumerate(table.column("answers").to_pylist() if "answers" in table.column_names else ()):
             for row_judgement in of_row:
