@@ -27,7 +27,7 @@ class CompletionRecord(NamedTuple):
 
 def key_of(request: Request) -> Key:
     """Returns the key of a request's completion."""
-    return Key(request.query_id, request.name, request.prompt_hash, request.sample, request.variables)
+    return Key(request.query_id, request.base, request.prompt_hash, request.sample, request.variables)
 
 
 class Completions:

@@ -72,7 +72,7 @@ class Tokens:
     def _answers(self, part: WorkPart) -> list[dict[str, Any]]:
         """Returns stored answers to requests of a name, of some files of an engine's space, that have tokens."""
         assert part.engine is not None
-        name = part.task.step.name if isinstance(part.task, LlmTask) else part.task.name if part.task else ""
+        name = part.task.step.name if isinstance(part.task, LlmTask) else part.task.base if part.task else ""
         space, answers = Space("completions", part.engine.space), list[dict[str, Any]]()
         for file in (file for stored in self._stored.spaces if stored.space == space for file in stored.read):
             if len(answers) < STORED_ANSWERS:

@@ -111,7 +111,7 @@ class StoredAnswers(Engines):
             if request.engine not in self._recorded:
                 for queries in (seen.unknown, *([seen.typeless] if request.name == REQUEST_NAME else [])):
                     queries.add(request.query_id)
-                seen.prompts.add((request.name, request.prompt_hash))
+                seen.prompts.add((request.base, request.prompt_hash))
                 yield key, CompletionRecord(Completion(None, None, "", error_reason=NOT_STORED), request.prompt)
 
     def cost(self, request: Request, record: CompletionRecord) -> dict[str, Any]:

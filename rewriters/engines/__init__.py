@@ -43,6 +43,11 @@ class Request:
     document: str | None = None  # doc_id of the document that it is about; of several with one text the first
 
     @property
+    def base(self) -> str:
+        """Returns its name without parameters, by which recordings and keys know it."""
+        return self.recorded_as or self.name
+
+    @property
     def sent_schema(self) -> dict[str, Any] | None:
         """Returns the schema without the lengths of texts, which the reader checks.
 

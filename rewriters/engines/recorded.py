@@ -161,7 +161,7 @@ class RecordedEngine:
         return record["query"], answers
 
     def _recorded(self, request: Request) -> dict[str, Any] | None:
-        name = request.recorded_as or request.name
+        name = request.base
         for line in self._lines.get(_digest(request.query), ()):
             _, completions = self._at(line)
             if name in completions:
@@ -170,7 +170,7 @@ class RecordedEngine:
 
     def _completion(self, request: Request, recorded: dict[str, Any] | None, seconds: float) -> Completion:
         if recorded is None:
-            name, which = request.recorded_as or request.name, f", sample {request.sample + 1}," if request.sample else ""
+            name, which = request.base, f", sample {request.sample + 1}," if request.sample else ""
             message = f"{self._path} has no completion {name!r}{which} for the query {request.query[:80]!r}"
             return Completion(None, None, _MODEL, seconds=seconds, error_reason="not_recorded", error_message=message)
         usage = recorded.get("usage") or {}

@@ -92,16 +92,15 @@ def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
     Other requests of a name that an earlier reading's have (a second version of a strategy, by another engine or decoding, a
     joint request for other strategies) are called by the first arm that makes them, too: `domain of two`.
     """
-    known: dict[str, dict[Any, str]] = {}
+    known: dict[Any, str] = {}
     found: list[dict[tuple[str, str], str]] = []
     for reading in readings:
         names: dict[tuple[str, str], str] = {}
         for request in most_requests(reading):
             if (request.name, request.prompt_hash) in names:
                 continue  # a further sample, of another seed; repeats of an arm, with seeds of their own, share its names, too
-            of_name = known.setdefault(request.name, {})
-            identity = request.prompt_hash, made_with(request, reading.engines[request.engine].space)
-            own = request.name if not of_name else f"{request.name} of {reading.name.replace('@', ' ')}"
-            names[request.name, request.prompt_hash] = of_name.setdefault(identity, own)
+            identity = request.base, request.prompt_hash, made_with(request, reading.engines[request.engine].space)
+            own = f"{request.name} of {reading.name.replace('@', ' ')}" if request.name in known.values() else request.name
+            names[request.name, request.prompt_hash] = known.setdefault(identity, own)
         found.append(names)
     return found

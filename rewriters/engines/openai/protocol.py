@@ -233,7 +233,7 @@ class ChatProtocol:
             fields["skip_special_tokens"] = False
         if request.schema:
             # OpenAI takes names of letters, digits, _ and -, at most 64.
-            name = re.sub(r"[^a-zA-Z0-9_-]", "_", request.recorded_as or request.name)[:64] or "answer"
+            name = re.sub(r"[^a-zA-Z0-9_-]", "_", request.base)[:64] or "answer"
             schema = {"name": name, "schema": request.sent_schema, "strict": True}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
         return with_args(fields, args, omitted)

@@ -83,6 +83,18 @@ def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(mak
     assert named == {"general", "general of long", "general of longer"}
 
 
+def test_strategies_that_differ_in_how_their_texts_are_searched_share_their_requests(make: Make, server: FakeServer) -> None:
+    arms = {
+        "weighed": {"rewrite.strategies": [{"rag_fusion": {"n": 3, "position_weights": [1, 0.5]}}]},
+        "as one": {"rewrite.strategies": [{"rag_fusion": {"n": 3, "as_one": "texts"}}]},
+    }
+    server.text = lambda body: "\n".join(f"{number}. {said(body)} {number}" for number in (1, 2, 3))
+    folder = run_in_process(make({"arms": arms}, {"strategies": [{"rag_fusion": {"n": 3}}]}))
+    assert len(server.bodies) == len(QUERIES)
+    costs = {one["arm"]: one["requests"] for one in arm_costs(open_run(str(folder)), None, {})}
+    assert {costs[arm] for arm in ("full", *arms)} == {len(QUERIES)}
+
+
 def test_samples_that_cannot_differ_are_refused(make: Make, tmp_path: Path) -> None:
     warm = {"decoding": {"temperature": 0.7}}
     with pytest.raises(ConfigError, match=r"ablate\.samples: 2: answers at temperature 0 are all the same"):
