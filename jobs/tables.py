@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.cause import one_line
 from cluster.costs import COST, COSTS, OVERHEAD
+from cluster.http import encodable
+from cluster.isolation import KilledWorkerError
 from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AGAIN
 
@@ -226,3 +229,9 @@ def error_row(
     """Returns an ERROR."""
     values = (stage, component, reason, message, raw, attempts)
     return {field.name: value for field, value in zip(ERROR, values, strict=True)}
+
+
+def failure_row(stage: str, error: Exception, component: str | None = None) -> dict[str, object]:
+    """Returns the ERROR of a query on which a worker raised, or under which its workers died."""
+    reason = KILLED if isinstance(error, KilledWorkerError) else FAILED
+    return error_row(stage, component, reason, encodable(f"{type(error).__name__}: {one_line(error)}"))

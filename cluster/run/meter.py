@@ -29,8 +29,8 @@ class Meter:
     What no row has caused goes to the block's column `overhead`: the seconds of a worker that adds no cost entries, and the
     requests to S3 of its process since the block before.
 
-    Thread-safe. A worker may have an attribute `start_up` (part -> seconds while it was built), a method `close()`, and a
-    method `charge_failed(row)`, which returns a row on which it raises with what it has spent on it.
+    Thread-safe. A worker may have an attribute `start_up` (part -> seconds while it was built) and a method `close()`. What
+    it has spent on a row on which it raises, its error says (`charge_failure`).
     """
 
     def __init__(self, stage: Stage, start: int) -> None:
@@ -110,13 +110,20 @@ class Meter:
 
     def _call_worker(self, table: pa.Table, budget: list[int]) -> pa.Table:
         try:
-            return self._worker(table)
+            with reporting_to(bear=partial(self._bear, table.num_rows, budget)):
+                return self._worker(table)
         except _NOT_OF_A_ROW:
             raise
         except Exception as error:
             if self.stage.fallback is None:
                 raise
             return self._isolate(table, error, budget)
+
+    def _bear(self, rows: int, budget: list[int], error: Exception) -> None:
+        """Counts a row on which a worker has raised; raises the error where that must not be borne."""
+        if rows > 1 or not budget[0] or self.stage.fallback is None or isinstance(error, _NOT_OF_A_ROW):
+            raise error
+        budget[0] -= 1
 
     def _isolate(self, table: pa.Table, error: Exception, budget: list[int]) -> pa.Table:
         """Returns the output block with the stage's fallback in place of the rows on which the worker raises.
@@ -125,11 +132,9 @@ class Meter:
         rows are not the cause.
         """
         if table.num_rows == 1:
-            if not budget[0] or self.stage.fallback is None:
-                raise error
-            budget[0] -= 1
-            charge = getattr(self._worker, "charge_failed", None)
-            return self.stage.fallback(table if charge is None else charge(table), error)
+            self._bear(1, budget, error)
+            assert self.stage.fallback is not None
+            return self.stage.fallback(_append_to_first(table, "costs", error.__dict__.get("spent", [])), error)
         halves = table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)
         return pa.concat_tables([self._call_worker(half, budget) for half in halves])
 
@@ -157,7 +162,8 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
             f"{first + 1} to {end} of its {table.num_rows}; look at the log for why (often memory), and give each worker more",
         )
     try:
-        with reporting_to(partial(tracker.heartbeat, stage.name, shard, attempt), partial(tracker.reserve, worker)):
+        report = partial(tracker.heartbeat, stage.name, shard, attempt)
+        with reporting_to(report=report, reserve=partial(tracker.reserve, worker)):
             result = meter(table, isolation, partial(tracker.part_started, stage.name, shard))
     except BlockHalted:
         tracker.halt(shard)

@@ -125,8 +125,8 @@ class LocalRunner:
                     left.set_exception(_Dropped())
 
     def _build(self, stage: Stage) -> Meter:
-        reserve = partial(self.tracker.reserve, stage.name)
-        with reporting_to(partial(self.tracker.heartbeat, stage.name, None, 0), reserve, self.tracker.closed):
+        report, reserve = partial(self.tracker.heartbeat, stage.name, None, 0), partial(self.tracker.reserve, stage.name)
+        with reporting_to(report=report, reserve=reserve, stopping=self.tracker.closed):
             meter = Meter(stage, self._start)
         with self._lock:
             late = self._meters is None

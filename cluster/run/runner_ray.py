@@ -196,10 +196,10 @@ class _BlockActor:
         with (
             reported_while_busy(partial(heard, None, None)),
             reporting_to(
-                heard,
+                report=heard,
                 # A restarted actor has the same id and has spent nothing: it is another worker, or it gets the money again.
-                partial(self._tracker.reserve, f"{self._worker}/{uuid.uuid4().hex}"),
-                self._tracker.closed,
+                reserve=partial(self._tracker.reserve, f"{self._worker}/{uuid.uuid4().hex}"),
+                stopping=self._tracker.closed,
             ),
         ):
             self._meter = Meter(stage, start)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,13 +97,25 @@ class BlockHalted(Exception):
     """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
 
 
-_thread = threading.local()  # .report, .reserve, .stopping: of the worker that is built or called in this thread
+def _raised(error: Exception) -> None:
+    raise error
+
+
+class _Heard(threading.local):
+    """The functions that the worker which is built or called in a thread may call; these are those outside a run."""
+
+    report: Callable[[float | None, costs.Totals | None], object] = staticmethod(lambda _share, _spent: None)
+    reserve: Callable[[float, float], float] = staticmethod(lambda _spent, _wanted: float("inf"))
+    stopping: Callable[[], bool] = staticmethod(lambda: False)
+    bear: Callable[[Exception], None] = staticmethod(_raised)
+
+
+_thread = _Heard()
 
 
 def heartbeat(share: float | None = None, spent: costs.Totals | None = None) -> None:
     """Reports progress from inside a long call, as `ProgressTracker.heartbeat`, if this thread built or called the worker."""
-    if report := getattr(_thread, "report", None):
-        report(share, spent)
+    _thread.report(share, spent)
 
 
 def reserver() -> Callable[[float, float], float]:
@@ -112,28 +124,40 @@ def reserver() -> Callable[[float, float], float]:
     It takes the USD that the worker has spent and wants in addition, and returns those that it may have spent in all from then
     on. Outside a run there is no limit.
     """
-    reserve: Callable[[float, float], float] | None = getattr(_thread, "reserve", None)
-    return reserve or (lambda _spent, _wanted: float("inf"))
+    return _thread.reserve
 
 
 def stopping() -> Callable[[], bool]:
     """Returns the function that tells the worker that is built in this thread whether the run stops; any thread may call it."""
-    told: Callable[[], bool] | None = getattr(_thread, "stopping", None)
-    return told or (lambda: False)
+    return _thread.stopping
+
+
+def bear(error: Exception) -> None:
+    """Lets a worker go on with a row on which a part of its work has failed; raises the error where it may not.
+
+    It may not with a block of several rows, which is tried by halves, nor where too many have failed, nor outside a run.
+    """
+    _thread.bear(error)
 
 
 @contextlib.contextmanager
-def reporting_to(
-    report: Callable[[float | None, costs.Totals | None], object],
-    reserve: Callable[[float, float], float] | None = None,
-    stopping: Callable[[], bool] | None = None,
-) -> Iterator[None]:
-    """Passes the heartbeats of this thread to `report`, during the body; its worker calls `reserve` and `stopping`."""
-    _thread.report, _thread.reserve, _thread.stopping = report, reserve, stopping
+def reporting_to(**functions: Callable[..., Any]) -> Iterator[None]:
+    """Passes what the worker of this thread calls (`_Heard`) to these functions, during the body."""
+    outer = dict(vars(_thread))
+    vars(_thread).update(functions)
     try:
         yield
     finally:
-        del _thread.report, _thread.reserve, _thread.stopping
+        vars(_thread).clear()
+        vars(_thread).update(outer)
+
+
+def charge_failure(error: Exception, spent: Iterable[Sequence[Mapping[str, Any]]]) -> None:
+    """Notes on an error what a worker has spent before it: cost entries, row by row.
+
+    They are charged where the error is that of one row; of more rows, the halves are tried again, and spend it anew.
+    """
+    error.__dict__.setdefault("spent", []).extend(entry for of_row in spent for entry in of_row)
 
 
 def shard_of(table: pa.Table) -> int:

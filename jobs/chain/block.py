@@ -175,10 +175,13 @@ class LlmBlock:
         """Stores the answers; nothing is asked after it."""
         self._answers.close()
 
+    def spent(self) -> list[list[dict[str, Any]]]:
+        """Returns what the requests so far have cost, row by row."""
+        return [self._answers.costs(of, self._paid.of_row(row)) for row, of in enumerate(self._requests)]
+
     def closed(self, table: pa.Table) -> pa.Table:
         """Returns a block with what was noted and counted, and what the requests have cost."""
         if self._several:
             self.counts.update(self._paid.counts(self._quantity, self._needed, self._answers.is_reused))
-        spent = [self._answers.costs(of, self._paid.of_row(row)) for row, of in enumerate(self._requests)]
         table = with_appended(table, "errors", [list(of.values()) for of in self._errors])
-        return with_counts(with_appended(table, "costs", spent), {name: n for name, n in self.counts.items() if n})
+        return with_counts(with_appended(table, "costs", self.spent()), {name: n for name, n in self.counts.items() if n})

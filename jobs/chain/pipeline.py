@@ -14,9 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.cause import one_line
-from cluster.http import encodable
-from cluster.isolation import KilledWorkerError
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.arms.opened import AnsweredBy, OpenedBy
@@ -42,7 +39,7 @@ from jobs.job import engine
 from jobs.job.pools import Workers, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import absolute
-from jobs.tables import FAILED, KILLED, SHARD, error_row, with_appended, with_columns, without_columns
+from jobs.tables import SHARD, failure_row, with_appended, with_columns, without_columns
 from retrievers.rerankers.settings import RerankerSettings
 
 
@@ -134,11 +131,9 @@ def _workers_of(
 
 def without(table: pa.Table, error: Exception, stage: str, worker: Any) -> pa.Table:
     """Returns a query on which a worker raised, with a row in errors, and with empty columns in place of the worker's."""
-    reason = KILLED if isinstance(error, KilledWorkerError) else FAILED
-    failure = error_row(stage, None, reason, encodable(f"{type(error).__name__}: {one_line(error)}"))
-    table = without_columns(with_appended(table, "errors", [[failure]]), getattr(worker, "DROPS", ()))
-    empty: list[Any] | None = None if worker is Score else []  # a query without scores is ranked as it was fused
-    return with_columns(table, worker.ADDS, (pa.array([empty] * table.num_rows, field.type) for field in worker.ADDS))
+    table = without_columns(with_appended(table, "errors", [[failure_row(stage, error)]]), getattr(worker, "DROPS", ()))
+    empty = [pa.array([None if field.name == "unscored" else []] * table.num_rows, field.type) for field in worker.ADDS]
+    return with_columns(table, worker.ADDS, empty)
 
 
 def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:

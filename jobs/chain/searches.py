@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from cluster.run.stage import heartbeat, shard_of, stopping
+from cluster.run.stage import charge_failure, heartbeat, shard_of, stopping
 from cluster.storage import Storage
 from jobs.chain.arms.opened import OpenedBy, digest
 from jobs.chain.arms.shared_work import Search
@@ -174,10 +174,13 @@ class Retrieval:
             known: Key of a retriever -> the lists that an earlier stage has made.
         """
         journal = None if self._keeper is None else ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
+        by_key = {key: self._searches(key, journal, asking, known.get(key, {})) for key in self.plans}
+        block = BlockSearches(self, table, several, by_key)
         try:
-            yield BlockSearches(
-                self, table, several, {key: self._searches(key, journal, asking, known.get(key, {})) for key in self.plans}
-            )
+            yield block
+        except Exception as error:
+            charge_failure(error, block.spent)
+            raise
         finally:
             if journal is not None:
                 journal.merge()

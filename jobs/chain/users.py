@@ -20,6 +20,7 @@ def needed_counts(table: pa.Table) -> Counter[str]:
     Each counts once for an arm, where it needs it first; as `WorkElsewhere` where another arm's earlier stage has made it.
     """
     counts: Counter[str] = Counter()
+    needs: Counter[tuple[str, tuple[str, ...]]] = Counter()  # kind and arms -> items: arms share most of what they need
     made_as: dict[str, tuple[str, str]] = {}
     users: dict[str, set[str]] = {}
     order = list(QUANTITIES)
@@ -27,12 +28,11 @@ def needed_counts(table: pa.Table) -> Counter[str]:
         made = made_as.setdefault(one["key"], (one["quantity"], one["component"]))
         known = users.setdefault(one["key"], set())
         kind = Work(*made) if one["quantity"] == made[0] else WorkElsewhere(one["quantity"], *made)
-        counts.update(arm_key(arm, kind.key) for arm in one["arms"] if arm not in known)
+        needs[kind.key, tuple(arm for arm in one["arms"] if arm not in known)] += 1
         known.update(one["arms"])
-    for key, arms in users.items():
-        if len(arms) == 1:
-            (arm,) = arms
-            counts[arm_key(arm, WorkAlone(*made_as[key]).key)] += 1
+    needs.update((WorkAlone(*made_as[key]).key, tuple(arms)) for key, arms in users.items() if len(arms) == 1)
+    for (kind_key, arms), number in needs.items():
+        counts.update({arm_key(arm, kind_key): number for arm in arms})
     return counts
 
 

@@ -268,7 +268,7 @@ class Copying:
 
 def test_a_worker_reports_while_it_is_built() -> None:
     told: list[float | None] = []
-    with reporting_to(lambda share, _spent: told.append(share)):
+    with reporting_to(report=lambda share, _spent: told.append(share)):
         Meter(Stage("copying", Copying, {}, IN, IN, Pool(1, 1, 0)), 1)
     assert told == [None]
     heartbeat()

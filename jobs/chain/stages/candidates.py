@@ -145,7 +145,7 @@ class Candidates:
         scored: Whether there are scores.
         reranked: The score of each document by each reranker, shape (rerankers, documents); NaN: none. Which of them an arm
             has, says `pairs`: the others were scored for other arms, or in an earlier round.
-        has_scores: Whether the rerankers have scored a row, shape (rows,), bool.
+        has_scores: Whether no reranker has failed on a row, shape (rerankers, rows), bool; False where nothing is scored.
     """
 
     def __init__(self, table: pa.Table, work: SharedWork) -> None:
@@ -168,9 +168,10 @@ class Candidates:
         self.sources = fused.field("sources")
         self.scored = "scores" in table.column_names
         self.reranked = np.full((len(work.rerankers), len(self.doc_ids)), np.nan)
-        self.has_scores = np.zeros(self.rows, dtype=bool)
+        self.has_scores = np.zeros((len(work.rerankers), self.rows), dtype=bool)
         if self.scored:
-            self.has_scores = table.column("scores").combine_chunks().is_valid().to_numpy(zero_copy_only=False)
+            for number, failed in enumerate(table.column("unscored").to_pylist()):
+                self.has_scores[:, number] = [failed is not None and at not in failed for at in range(len(work.rerankers))]
             rows, flat = unnested(table, "scores")
             at = self.starts[rows] + flat.field("document").to_numpy(zero_copy_only=False)
             self.reranked[flat.field("reranker").to_numpy(zero_copy_only=False), at] = flat.field("score").to_numpy(
@@ -201,7 +202,7 @@ class Candidates:
         answer = self._work.answers[arm]
         if answer.reranker is None:
             return np.zeros(self.rows, dtype=np.int64)
-        return np.where(self.has_scores, np.minimum(self.lengths(arm), answer.candidates), 0)
+        return np.where(self.has_scores[answer.reranker], np.minimum(self.lengths(arm), answer.candidates), 0)
 
     def ranked(self, arm: int) -> RankedArm:
         """Returns the candidates of an arm by rank: as they were fused where no reranker has scored them."""
@@ -244,5 +245,4 @@ def moved_scores(before: Candidates, after: Candidates) -> pa.ListArray:
         pa.array(before.reranked[reranker, document][by_row]),
     ]
     flat = pa.StructArray.from_arrays(columns, fields=list(PAIR_SCORE))
-    offsets = offsets_of(np.bincount(row, minlength=before.rows)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), flat, pa.list_(PAIR_SCORE), mask=pa.array(~before.has_scores))
+    return nested(offsets_of(np.bincount(row, minlength=before.rows)), flat, pa.list_(PAIR_SCORE))

@@ -51,8 +51,8 @@ def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Any
 def test_documents_with_one_text_are_one_pair(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (documents,) = worker()._documents.values()
     monkeypatch.setattr(documents, "texts", lambda ids, *_: ["bread"] * len(ids))
-    found = worker().scored(fused([query("yeast", ("d05", 0.5), ("d08", 0.4))]), {0})
-    assert [one["pairs"] for one in found.spent[0]] == [1]
+    scored = worker()(fused([query("yeast", ("d05", 0.5), ("d08", 0.4))]))
+    assert [one["pairs"] for one in scored.column("costs")[0].as_py()] == [1]
 
 
 def test_documents_that_are_not_those_of_the_plan_are_refused(worker: Any) -> None:
@@ -67,7 +67,7 @@ def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors() 
     result = without(table, RuntimeError("device-side\nassert"), "rerank", Score)
     assert result.schema.equals(SCORED)
     (after,) = result.to_pylist()
-    assert after["scores"] is None
+    assert (after["scores"], after["unscored"]) == ([], None)
     assert [(e["stage"], e["reason"], e["message"]) for e in after["errors"]] == [
         ("rerank", "failed", "RuntimeError: device-side assert")
     ]

@@ -278,7 +278,7 @@ def test_money_is_granted_before_it_is_spent_whatever_fails(tmp_path: Path, seed
             "": OpenaiSettings(kind="openai", model="tiny", base_url=cheap.address, max_in_flight=16),
             "general": OpenaiSettings(kind="openai", model="dear", base_url=dear.address, max_in_flight=16),
         }
-        with reporting_to(lambda _share, _spent: None, reserve):
+        with reporting_to(reserve=reserve):
             asked = {name: AnsweredBy(one, {"model": name}) for name, one in settings.items()}
             engines = open_engines(WorkerJob(job(), str(tmp_path), prices=prices), "rewrite", asked.values(), 4 * TOKENS)
         ended: list[str] = []

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from jobs.chain.stages.llm.iterate import Iterate
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels
@@ -55,6 +57,24 @@ def overlap(query: str, texts: Sequence[str]) -> list[float]:
 def reranker() -> Iterator[FakeModels]:
     with FakeModels("tei", score=overlap) as one:
         yield one
+
+
+def test_the_refinement_of_a_query_on_which_its_search_failed_is_charged(
+    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = Iterate._searched
+
+    def failing(worker: Iterate, table: pa.Table, *more: Any) -> pa.Table:
+        if QUERIES[2] in table.column("query").to_pylist():
+            raise ValueError("no list")
+        return searched(worker, table, *more)
+
+    monkeypatch.setattr(Iterate, "_searched", failing)
+    run = finished(prepared_work(job, ["store=null", "iterate.below=1e9"], None))
+    (error,) = [one for one in rows(run, "errors") if one["stage"] == "iterate"]
+    assert (error["reason"], error["message"]) == ("failed", "ValueError: no list")
+    spent = sum(one["requests"] for one in rows(run, "costs") if one["stage"] == "iterate")
+    assert spent == asked(server).total() == len(QUERIES)
 
 
 @pytest.mark.slow

@@ -125,6 +125,9 @@ def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, r
     spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
     assert sum(one["requests"] for one in spent) == sent_for_queries(reranker, other) > 2 * len(QUERIES)
     assert {text[one["query_id"]] for one in spent if one["error"]} == {BAD}
+    own = [one for one in rows(folder, "results") if text[one["query_id"]] == BAD]
+    assert all((one["rerank_score"] is None) == (one["arm"] == "there") for one in own)  # the other arm's reranker is well
+    assert {one["arm"] for one in own} >= {"full", "there"}
 
 
 def test_an_index_of_another_encoder_is_refused(path: str, encoder: FakeModels) -> None:

@@ -138,11 +138,8 @@ class Iterate(LlmStage):
         columns = candidate_columns(table.num_rows, united([BlockCandidates(before.doc_ids, before.pages, others), *parts]))
         table = _with(table, dict(zip(("documents", "fused", "web"), columns, strict=True)))
         if self._score is not None:
-            after = Candidates(table.drop_columns("scores"), work)
-            table = _with(table, {"scores": moved_scores(before, after)})
-            scores = self._score.scored(table, {row for of_arm in texts.values() for row in of_arm})
-            table = with_appended(with_appended(table, "costs", scores.spent), "needed", scores.needed)
-            table = _with(table, {"scores": scores.scores})
+            table = _with(table, {"scores": moved_scores(before, Candidates(table.drop_columns("scores"), work))})
+            table = self._score.scored(table, {row for of_arm in texts.values() for row in of_arm})
         return table
 
 

@@ -71,7 +71,7 @@ class ArmRounds:
         if self.rounds.by != RERANK:
             return
         assert self.answer.reranker is not None
-        self.ended |= ~block.has_scores
+        self.ended |= ~block.has_scores[self.answer.reranker]
         mine = block.of(self.number)
         own = block.rank_in(self.number) <= block.pairs(self.number)[mine.row]
         np.fmax.at(self.best, mine.row[own], block.reranked[self.answer.reranker][mine.document[own]])

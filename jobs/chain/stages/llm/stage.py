@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from cluster.run.stage import charge_failure
 from jobs.chain.block import LlmBlock
 from jobs.chain.engines import open_engines
 from jobs.chain.stages.documents import documents_of
@@ -43,7 +44,11 @@ class LlmStage(ABC):
         """Returns the block with the columns of the stage, errors, counts and costs."""
         arms = [(answer.arm,) for answer in self._work.answers]
         block = LlmBlock(table, self.STAGE, self.QUANTITY, self._engines, arms, several=self._work.only is None)
-        table, *rows = self.rows(table, block)
+        try:
+            table, *rows = self.rows(table, block)
+        except Exception as error:
+            charge_failure(error, block.spent())
+            raise
         block.close()
         columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=False)]
         columns += [block.paid()] if len(columns) < len(self.ADDS) else []  # where later stages may ask the same
