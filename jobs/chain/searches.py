@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from cluster.run.stage import charge_failure, heartbeat, shard_of, stopping
+from cluster.run.stage import bear, charge_failure, heartbeat, shard_of, stopping
 from cluster.storage import Storage
 from jobs.chain.arms.opened import OpenedBy, digest
 from jobs.chain.arms.shared_work import Search
@@ -26,7 +26,7 @@ from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.users import need_counts
 from jobs.chain.web.searches import WebSearches
 from jobs.job.opening import open_retriever
-from jobs.tables import LOST, ORIGINAL
+from jobs.tables import LOST, ORIGINAL, failure_row
 from retrievers.hybrid.retriever import search_shares
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, joined_lists, single_lists
@@ -199,6 +199,8 @@ class BlockSearches:
     Attributes:
         query_ids: Of the block.
         spent: What the searches have cost, row by row.
+        failed: Retrievers that failed on the query, the one of the block.
+        errors: Theirs, row by row.
         counts: The searches of indexes that each arm needs, and those that only it needs.
         needed: Those of the web, for the column `needed`.
     """
@@ -207,10 +209,16 @@ class BlockSearches:
         self.query_ids: list[str] = table.column("query_id").to_pylist()
         self._queries: list[str] = table.column("query").to_pylist()
         self._retrieval, self._several, self._searches = retrieval, several, searches
-        self.spent: list[list[dict[str, Any]]] = [[] for _ in self.query_ids]
-        self.counts: Counter[str] = Counter()
+        self.spent, self.errors = ([list[dict[str, Any]]() for _ in self.query_ids] for _ in range(2))
+        self.counts, self.failed = Counter[str](), set[str]()
         self.needed: list[dict[str, Any]] = []
         self._asked: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
+
+    def fail(self, key: str, error: Exception) -> None:
+        """Goes on without a retriever that failed on the query; raises the error where it may not (`bear`)."""
+        bear(error)
+        self.failed.add(key)
+        self.errors[0].append(failure_row("retrieve", error, self._retrieval.plans[key].name))
 
     @property
     def web(self) -> dict[str, WebSearches]:
@@ -229,17 +237,24 @@ class BlockSearches:
     def search(self, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
         """Returns the lists of each search by name of the retriever.
 
-        Where texts that were searched together have no hit, the original is searched by itself, if it is routed there.
+        Where texts that were searched together have no hit, the original is searched by itself, if it is routed there. A search
+        of which a retriever fails on a query finds nothing.
         """
         alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]  # name and row -> the original that stands in
-        lists = {}
-        for key in self._searches:
-            lists[key] = self._search_one(key, routed, alone)
+        lists: dict[str, Any] = {}
+        for key in (key for key in self._searches if key not in self.failed):
+            try:
+                lists[key] = self._search_one(key, routed, alone)
+            except Exception as error:
+                self.fail(key, error)
             heartbeat()
-        return [
-            {name: _found(texts, name, standing, *lists[of.search.retrievers[name]]) for name, texts in of.texts.items()}
-            for of, standing in zip(routed, alone, strict=True)
-        ]
+        lists |= dict.fromkeys(self.failed, ({}, joined_lists([])))
+        every = []
+        for of, standing in zip(routed, alone, strict=True):
+            keys = of.search.retrievers
+            searched = of.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(of.texts, ())
+            every.append({name: _found(texts, name, standing, *lists[keys[name]]) for name, texts in searched.items()})
+        return every
 
     def _search_one(
         self, key: str, routed: Sequence[RoutedSearch], alone: Sequence[dict[tuple[str, int], SearchText]]

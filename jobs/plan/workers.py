@@ -23,7 +23,7 @@ from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.engines import Engines, ShardAnswers
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import Text
-from jobs.chain.searches import Wanted, opened_retriever
+from jobs.chain.searches import BlockSearches, Wanted, opened_retriever
 from jobs.chain.stages.fuse import Texts
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.retrieve import Retrieve
@@ -217,8 +217,8 @@ class _LookingRetrieve(_LookingForLists, Retrieve):
 
         return texts
 
-    def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
-        by_key = super()._vectors(query_ids, texts)
+    def _vectors(self, block: BlockSearches, texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
+        by_key = super()._vectors(block, texts)
         for vectors in by_key.values():
             size = max((len(vector) for vector in vectors.values()), default=1)
             vectors.update({text: np.zeros(size, np.float32) for text, vector in vectors.items() if len(vector) != size})

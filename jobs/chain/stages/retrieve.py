@@ -44,8 +44,7 @@ from rewriters.strategy import searched_as_one
 class Retrieve:
     """A worker of the retrieval stage.
 
-    Equal texts of a shard are encoded and searched once; the list is that of every strategy and arm that has the text. A
-    retriever with `together` searches all texts of a query as one.
+    Equal texts of a shard are encoded and searched once. A retriever with `together` searches all texts of a query as one.
     """
 
     NEEDS = ("shard", "query_id", "query", "rewrites", "counts")
@@ -76,7 +75,7 @@ class Retrieve:
         with self.retrieval.block(table, "retrieve", work.only is None, known_lists(table)) as block:
             rewrites = table.column("rewrites").to_pylist()
             texts = self._texts(rewrites, table.column("query").to_pylist())
-            vectors = self._vectors(block.query_ids, texts)
+            vectors = self._vectors(block, texts)
             routed = [
                 RoutedSearch(search, self._routed(search, texts[number]), work.arms_of(number))
                 for number, search in enumerate(work.searches)
@@ -87,25 +86,23 @@ class Retrieve:
                 ids, first = table.column("query_id").combine_chunks(), work.answers[0]
                 stored["runs"] = stored_rows(ids, searched[first.search], first.retrieved)
             began, lists = time.perf_counter(), []
-            for number, (search, own) in enumerate(zip(work.searches, searched, strict=True)):
-                dense, of_texts = work.compared_by(number), texts[number]
-                known = None if dense is None else np.stack([vectors[dense][text.search] for text in of_texts])
+            for number, (search, own, of_texts) in enumerate(zip(work.searches, searched, texts, strict=True)):
+                dense = work.compared_by(number)
+                known = None if dense not in vectors else np.stack([vectors[dense][text.search] for text in of_texts])
                 far = drifted(of_texts, known, work.readings[search.reading].rewriting.guards.drift)
                 table = note_drift(table, block.counts, work, number, far, rewrites)
                 cosines, pages = similarity(rows, of_texts, known), block.pages(search, own)
                 lists.append(SearchLists(lists_of(own, search), rows, cosines, pages, work.keep_sources))
-            table = with_appended(table, "costs", block.spent)
+            table = with_appended(with_appended(table, "errors", block.errors), "costs", block.spent)
             table, candidates = self._fused(table, block, lists, began)
-            best = pa.array(self._best(rows, lists), pa.list_(BEST))
             nothing = (pa.array([[]] * rows, pa.list_(kind)) for kind in (ASKED, FILE))
             table = with_counts(without_columns(table, self.DROPS), block.counts)
-            table = with_columns(table, self.ADDS, [*candidates, best, *nothing])
+            table = with_columns(table, self.ADDS, [*candidates, pa.array(self._best(rows, lists), pa.list_(BEST)), *nothing])
             return with_stored(with_needed(table, block.needed), self._storage, stored)
 
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
-        known: dict[tuple[int, frozenset[str]], list[Text]] = {}
-        texts = []
+        known, texts = dict[tuple[int, frozenset[str]], list[Text]](), list[list[Text]]()
         for number, search in enumerate(self._work.searches):
             key = search.reading, self._work.strategies(number)
             if key not in known:
@@ -122,8 +119,8 @@ class Retrieve:
         for name in search.retrievers:
             own = [text for text in texts if name in search.route(text.strategy)]
             if name in search.together:
-                known = search.joined or frozenset()
-                own = joined([one for one in own if one.strategy == ORIGINAL or one.strategy in known], name, search.fuse)
+                own = [text for text in own if text.strategy == ORIGINAL or text.strategy in (search.joined or ())]
+                own = joined(own, name, search.fuse)
             routed[name] = own
         return routed
 
@@ -131,14 +128,14 @@ class Retrieve:
         """Returns a function that returns the texts of documents of a retriever, by its key."""
         return partial(planned_documents(self._work.retrievers[key]).texts, alive=heartbeat)
 
-    def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
+    def _vectors(self, block: BlockSearches, texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
         wanted: dict[str, dict[Wanted, Searched]] = {}
         for number, of_search in enumerate(texts):
             if (dense := self._work.compared_by(number)) is not None:
                 searches = wanted.setdefault(dense, {})
                 for text in of_search:
-                    searches.setdefault(text.search, Searched(query_ids[text.row], text.search))
+                    searches.setdefault(text.search, Searched(block.query_ids[text.row], text.search))
         vectors = {}
         for key, searches in wanted.items():
             retriever = self.retrieval.opened[key]
@@ -148,7 +145,10 @@ class Retrieve:
                 return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
 
             store = StoredVectors(self._store, Space("vectors", self._work.retrievers[key].encoder_space))
-            vectors[key] = dict(zip(searches, fill(store, list(searches.values()), compute), strict=True))
+            try:
+                vectors[key] = dict(zip(searches, fill(store, [*searches.values()], compute), strict=True))
+            except Exception as error:
+                block.fail(key, error)
             store.save()
         return vectors
 
@@ -167,9 +167,9 @@ class Retrieve:
                 block.counts[arm_key(work.answers[at].arm, "stood_in")] = int(one.stood_in.sum())
             heartbeat()
         columns = candidate_columns(rows, united(parts))
-        component = "arms" if work.only is None else work.only.fuse.method
-        each = (time.perf_counter() - began) / rows
-        return with_appended(table, "costs", [[costs.entry("fuse", component, each)]] * rows), columns
+        method = "arms" if work.only is None else work.only.fuse.method
+        spent = costs.entry("fuse", method, (time.perf_counter() - began) / rows)
+        return with_appended(table, "costs", [[spent]] * rows), columns
 
     def _best(self, rows: int, lists: Sequence[SearchLists]) -> list[list[dict[str, Any]]]:
         """Returns the best scores of the originals' lists, where further rounds go by them."""

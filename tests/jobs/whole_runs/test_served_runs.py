@@ -130,6 +130,18 @@ def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, r
     assert {one["arm"] for one in own} >= {"full", "there"}
 
 
+def test_a_query_on_which_a_retriever_fails_is_lost_to_its_arms_alone(
+    path: str, bm25: dict[str, Any], encoder: FakeModels
+) -> None:  # fmt: skip
+    encoder.fail(BAD, INFERENCE_FAILED)
+    arms = {"lexical": {"retrieve.retrievers": {"bm25": bm25}}}
+    folder = run_in_process(prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': arms})}"]), path))
+    (query_id,) = [one["query_id"] for one in rows(folder, "queries") if one["query"] == BAD]
+    assert {one["arm"] for one in rows(folder, "results") if one["query_id"] == query_id} == {"lexical"}
+    (error,) = [one for one in rows(folder, "errors") if one["reason"] == "failed"]
+    assert (error["query_id"], error["stage"], error["component"]) == (query_id, "retrieve", "dense")
+
+
 def test_an_index_of_another_encoder_is_refused(path: str, encoder: FakeModels) -> None:
     encoder.info["model_sha"] = "0dd1"
     with pytest.raises(DmqrError, match="revision 'fca1' against '0dd1'") as refused:

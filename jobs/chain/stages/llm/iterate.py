@@ -130,7 +130,7 @@ class Iterate(LlmStage):
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, arm_rounds.answer.retrieved)
         block.counts.update(searches.counts)
-        table = with_stored(table, self._storage, stored)
+        table = with_appended(with_stored(table, self._storage, stored), "errors", searches.errors)
         table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
         others = {at: before.of(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)
