@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from jobs.pages.ablation import closing_page, compared
 from jobs.runs.folder import RunFolder
 from jobs.runs.saving import saved
 from jobs.runs.sums import arm_needs
+from retrievers.local.build import build_local_index
 from tests.support.jobs.corrective_llm import kind_of, prompt_of
 from tests.support.jobs.corrective_llm import said as corrective
-from tests.support.jobs.in_process_runs import finished, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
+from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer, Reply, completion
@@ -192,3 +195,44 @@ def test_a_text_that_the_web_was_asked_before_is_paid_once(job: str, server: Fak
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 1)) for seed in range(12)])
 def test_an_arm_costs_what_a_run_of_it_does(job: str, seed: int) -> None:
     check(job, *drawn(seed))
+
+
+STRATEGIES = ["general", "keyword"]
+RERANKED = {"rerank.kind": "bi_encoder"}
+WITHOUT_AN_LLM: dict[str, Changes] = {
+    "shared": {"fuse.k": 10},
+    "reranked": {**RERANKED, "fuse.keep": 3},
+    "reranked, shared": {**RERANKED, "fuse.keep": 3, "rerank.combine": "replace"},
+    "reranked deep": RERANKED,
+    "several": {"rewrite.strategies": [*STRATEGIES, "hyde", "rag_fusion"]},
+    "two of three": {"rewrite.strategies": [{"rag_fusion": {"n": 2}}]},
+    "together": {"retrieve.retrievers.bm25.together": True},
+    "other model": {"rewrite.engine.path": "other.jsonl"},
+    "by chance": {"rewrite.select": {"kind": "random_k", "k": 1}},
+}
+
+
+def recorded(query: str, style: str) -> dict[str, str]:
+    texts = {"general": f"{style}tell me about {query}", "keyword": query.partition(" ")[0]}
+    several = "\n".join(f"{n}. {style}{query} {word}" for n, word in enumerate(("sea", "flour", "stars"), 1))
+    return {"dmqr": json.dumps(texts), "hyde": f"{query} is about the sea.", "rag_fusion": several}
+
+
+@pytest.mark.slow
+def test_arms_with_other_texts_retrievers_and_rerankers(
+    small_job: Callable[..., str], served_dense: dict[str, Any], values: dict[str, Any], corpus: Path, tmp_path: Path
+) -> None:
+    build_local_index(tmp_path / "plain", corpus, index_fields("unicode"))
+    words = {"kind": "local", "index": str(tmp_path / "plain"), "analyzer": "unicode"}
+    other = {"retrieve.retrievers": {"words": words}, "rewrite.strategies": ["keyword"]}
+    values["store"] = None
+    job = small_job(retrieve={"retrievers": {"dense": served_dense}})
+    for name, style in (("recorded", ""), ("other", "please ")):
+        lines = [json.dumps({"query": query, "completions": recorded(query, style)}) for query in QUERIES[1:]]
+        Path(f"{name}.jsonl").write_text("\n".join(lines))
+    base = {"rewrite.strategies": STRATEGIES}
+    run = check(job, base, WITHOUT_AN_LLM | {"words": other})
+    needs = arm_needs(run.counts, [*WITHOUT_AN_LLM, "words", "original", "full"])
+    assert not needs["original"].alone
+    assert not needs["shared"].alone
+    assert {need.quantity for of in needs.values() for need in of.alone} == {"requests", "searches", "pairs"}

@@ -1,4 +1,4 @@
-"""Judgements of whole jobs in this process, from an LLM's server: what is asked, what is stored, and what is paid again."""
+"""Judgements of whole jobs in this process, from an LLM's server: measures by them, of runs, arms and pairs of runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jobs.__main__ import main
 from jobs.measure.comparison import compare
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.evaluate import evaluate
@@ -20,8 +21,6 @@ from jobs.runs.folder import RunFolder
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
-
-UNREADABLE = QUERIES[1]  # the judge answers in prose about the first of its documents that it sees
 
 
 def grade_of(query: str, text: str) -> int:
@@ -36,10 +35,7 @@ def parts(prompt: str) -> tuple[str, str]:
 
 
 def said(body: dict[str, Any]) -> str:
-    query, text = parts(prompt_of(body))
-    if query == UNREADABLE and grade_of(query, text) == 0:
-        return "I would rather say 2 or 3."
-    grade = grade_of(query, text)
+    grade = grade_of(*parts(prompt_of(body)))
     return json.dumps({"match": 3 - grade, "trust": 0, "overall": grade})
 
 
@@ -56,12 +52,7 @@ def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServe
     return small_job()
 
 
-def asked(server: FakeServer) -> list[str]:
-    """The prompts that were sent, but those that ask whether the server is there."""
-    return [prompt_of(one) for one in server.bodies if prompt_of(one).startswith("Query: ")]
-
-
-def means(run: RunFolder, of: list[dict[str, Any]], passages: dict[str, str]) -> list[float]:
+def means(run: RunFolder, of: list[dict[str, Any]]) -> list[float]:
     """nDCG@3, P@3 and Success@3 of results, a grade of 2 or 3 being relevant, over the queries that the judge has judged."""
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
     judged = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(run, "judgements")}
@@ -79,13 +70,13 @@ def means(run: RunFolder, of: list[dict[str, Any]], passages: dict[str, str]) ->
     return [one / len(counted) for one in sums]
 
 
-def test_measures_by_the_judge_need_no_file(job: str, passages: dict[str, str]) -> None:
+def test_measures_by_the_judge_need_no_file(job: str) -> None:
     run = finished(prepared_work(job, [], None))
     judgements = judged_relevance(run)
     assert judgements is not None
     found = evaluate(run, judgements)
     assert tuple(found.pairs) == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3")
-    assert [pair.b for pair in found.pairs.values()] == pytest.approx(means(run, rows(run, "results"), passages))
+    assert [pair.b for pair in found.pairs.values()] == pytest.approx(means(run, rows(run, "results")))
     assert not found.has_original
     notes = found.notes
     assert notes[0].startswith("judged by judge-70b, an LLM")
@@ -93,19 +84,21 @@ def test_measures_by_the_judge_need_no_file(job: str, passages: dict[str, str]) 
     assert found.values()["judged_by"] == "judge-70b"
 
 
-def test_arms_are_compared_by_the_judge(job: str, passages: dict[str, str]) -> None:
-    arms = {"rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
-    run = finished(prepared_work(job, [], {"arms": arms}))
+def test_an_arm_that_is_judged_less_deep_is_not_compared(job: str) -> None:
+    run = finished(prepared_work(job, [], {"arms": {"short": {"fuse.depth": 2}}}))
     judgements = judged_relevance(run)
     assert judgements is not None
     settings = run.config.evaluate.model_copy(update={"measures": judgements.measures(run.config.evaluate.measures)})
     found = compare(run, judgements, settings)
     assert "short" not in found.frame.arms  # its lists end at two documents, and the judge's measures read three
-    for arm in ("full", "original", "rrf"):
-        own = [one for one in rows(run, "results") if one["arm"] == arm]
-        assert [found.by_arm[arm, name].mean for name in found.frame.measures] == pytest.approx(means(run, own, passages))
     assert found.notes[0].startswith("judged by judge-70b")
     assert comparison_values(found)["judged_by"] == "judge-70b"
+
+
+def test_try_shows_the_grades(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", job, QUERIES[0], "--json"]) == 0
+    (trial,) = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in trial["judgements"]] == ["relevance"] * 3
 
 
 def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
