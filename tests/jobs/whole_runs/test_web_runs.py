@@ -61,20 +61,15 @@ def reranker() -> Iterator[FakeModels]:
 
 
 @pytest.fixture
-def path(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], server: WebServer, reranker: FakeModels,
-    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
+def path(small_job: Callable[..., str], bm25: dict[str, Any], server: WebServer, reranker: FakeModels) -> str:
+    searched = {"bm25": bm25, "web": server.block(patience_minutes=0.02)}
+    rerank = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 5, "combine": "replace",
+              "patience_minutes": 0.02}  # fmt: skip
+    path = small_job(rewrite={"calls": "separate"}, retrieve={"retrievers": searched}, rerank=rerank)
     pq.write_table(pa.table({"query": list(QUERIES)}), "log.parquet")
     lines = [{"query": query, "completions": {"general": text}} for query, text in QUERIES.items()]
-    (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    values["rewrite"] |= {"strategies": ["general"], "calls": "separate"}
-    values["retrieve"] |= {"retrievers": {"bm25": bm25, "web": server.block(patience_minutes=0.02)}}
-    values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 5, "combine": "replace",
-                        "patience_minutes": 0.02}  # fmt: skip
-    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
-    return config_file(values)
+    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
 
 
 def done(path: str, *settings: str) -> Path:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.chain.arms.arms import arms_of
@@ -27,22 +25,9 @@ Make = Callable[..., Job]
 
 
 @pytest.fixture
-def make(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Make:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": ["yeast", "moon and tides"]}), "log.parquet")
-    (tmp_path / "recorded.jsonl").write_text(
-        '{"query": "yeast", "completions": {"general": "bread yeast", "keyword": "yeast"}}\n'
-        '{"query": "moon and tides", "completions": {"general": "new moon", "keyword": "moon"}}\n'
-    )
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values["rewrite"] |= {"strategies": ["general", "keyword"], "calls": "separate"}
-    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
-
+def make(small_job: Callable[..., str]) -> Make:
     def made(ablate: dict[str, Any], **sections: dict[str, Any]) -> Job:
-        path = config_file(values | {name: values.get(name, {}) | keys for name, keys in sections.items()} | {"ablate": ablate})
+        path = small_job(ablate=ablate, **{"rewrite": {"strategies": ["general", "keyword"]}} | sections)
         return prepare_ablation(load_config(path), path)
 
     return made
