@@ -220,13 +220,14 @@ def recorded(query: str, style: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_arms_with_other_texts_retrievers_and_rerankers(
-    small_job: Callable[..., str], served_dense: dict[str, Any], values: dict[str, Any], corpus: Path, tmp_path: Path
+    small_job: Callable[..., str], bm25: dict[str, Any], served_dense: dict[str, Any], values: dict[str, Any], corpus: Path,
+    tmp_path: Path,
 ) -> None:
     build_local_index(tmp_path / "plain", corpus, index_fields("unicode"))
     words = {"kind": "local", "index": str(tmp_path / "plain"), "analyzer": "unicode"}
     other = {"retrieve.retrievers": {"words": words}, "rewrite.strategies": ["keyword"]}
     values["store"] = None
-    job = small_job(retrieve={"retrievers": {"dense": served_dense}})
+    job = small_job(retrieve={"retrievers": {"bm25": bm25, "dense": served_dense}})
     for name, style in (("recorded", ""), ("other", "please ")):
         lines = [json.dumps({"query": query, "completions": recorded(query, style)}) for query in QUERIES[1:]]
         Path(f"{name}.jsonl").write_text("\n".join(lines))

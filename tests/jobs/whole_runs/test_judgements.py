@@ -109,7 +109,7 @@ def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
 @pytest.mark.slow
 def test_two_runs_are_compared_by_the_grades_of_both(job: str) -> None:
     a, b = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=3", "judge.relevance.documents=4"))
-    found = next(one for one in diff(a, b, None, None, 5).judged if one.kind == "relevance")
+    (found,) = diff(a, b, None, None, 5).judged
     assert tuple(found.measures) == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3"), "as deep as both are judged"
     grades = {(one["query_id"], one["doc_id"]): one["grade"] for run in (a, b) for one in rows(run, "judgements")}
     for run, mean in ((a, found.measures["P(rel=2)@3"].a), (b, found.measures["P(rel=2)@3"].b)):
