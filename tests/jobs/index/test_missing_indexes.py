@@ -341,28 +341,6 @@ def test_the_verb_index_replaces_another_corpus_only_if_it_is_told_to(
     assert "--corpus: is missing, and the config names no corpus (corpus.path)" in capsys.readouterr().err
 
 
-def test_remedies_name_the_config_and_the_flags_that_are_needed(
-    config: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config()
-    monkeypatch.chdir(tmp_path)
-    path, unnamed = str(tmp_path / "config.yaml"), ("--set", "corpus.path=null")
-
-    def last_line(*words: str) -> str:
-        assert main([*words]) == 2
-        return capsys.readouterr().err.splitlines()[-1]
-
-    pq.write_table(pa.table({"query": ["tea"]}), tmp_path / "log.parquet")
-    (tmp_path / "recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
-    assert f"build it with: dmqr index {path} --set corpus.path=null" in last_line("plan", path, *unnamed)
-    assert f"start one with: dmqr run {path} [run-missing]" in last_line("runs", path)
-    assert main(["index", path]) == 0
-    german = last_line("plan", path, "--set", "retrieve.retrievers.bm25.analyzer=german")
-    assert f"build it again: dmqr index {path} --set retrieve.retrievers.bm25.analyzer=german [index-other]" in german
-    other = last_line("index", path, "--corpus", write(tmp_path / "other.parquet", OTHER))
-    assert f"replace it: dmqr index {path} --corpus {tmp_path}/other.parquet --replace [index-other]" in other
-
-
 def test_the_verb_index_drops_vectors_only_if_it_is_told_to(
     values: dict[str, Any], config_file: Callable[[Any], str], corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,31 +70,3 @@ def test_the_public_function_gives_the_ids_of_the_tables(place: Path) -> None:
     wrong = f"SELECT count(*) FROM '{run}/queries/*.parquet' WHERE left(sha256(normalised), 32) != query_id"
     with duckdb.connect() as connection:  # of its own: what another test has left unread does not matter
         assert connection.sql(wrong).fetchall() == [(0,)]
-
-
-@pytest.mark.slow
-def test_ids_of_integers_come_back(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
-    duckdb.sql("COPY (SELECT row_number() OVER () AS id, title AS head, text AS body FROM 'configs/sample/corpus.parquet') "
-               "TO 'mine.parquet'")  # fmt: skip
-    columns = "corpus={id_column: id, title_column: head, text_column: body}"
-    config = ["configs/quickstart.yaml", "--set", ONLY_BM25, "--set", "cluster.address=none", "--set", columns]
-    assert main(["index", *config, "--corpus", "mine.parquet"]) == 0
-    assert main(["run", *config, "--set", "evaluate.qrels=null"]) == 0
-    run = open_run("runs/quickstart")
-    assert run.record["indexes"]["bm25"]["doc_id_type"] == "int64"
-    wanted = query_id("Water on the road ahead that isn't there")
-    mine = "mine.parquet' c ON c.id = CAST(r.doc_id AS BIGINT)"
-    found = titles(run.storage.root, mine, "head", wanted)
-    usual = f"{place}/configs/sample/corpus.parquet' c ON c.doc_id = r.doc_id"
-    same = titles(open_run(str(place / "runs" / "quickstart")).storage.root, usual, "title", wanted)
-    assert len(found) > 10
-    assert set(found) == set(same)
-
-
-def titles(run: str, corpus: str, column: str, wanted: str) -> list[str]:
-    """The titles of a query's results, looked up in a corpus."""
-    joined = f"'{run}/results/*.parquet' r JOIN '{corpus}"
-    found = duckdb.sql(f"SELECT c.{column} FROM {joined} WHERE r.query_id = '{wanted}'").fetchall()
-    return [title for (title,) in found]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.__main__ import main
-from tests.support.jobs.nights import NEW, QUERIES, Nights, log
+from tests.support.jobs.nights import QUERIES, Nights
 from tests.support.jobs.stored import put, texts
 
 BEGAN = 1_790_000_000.0
@@ -66,19 +66,6 @@ def test_an_output_has_its_store(nights: Nights, capsys: pytest.CaptureFixture[s
         values = json.loads(printed(capsys, "forget", given, QUERIES[2], "--dry-run", "--json"))
         assert values["store"] == str(folder.parent / "store")
         assert values["runs"] == [str(folder)]
-
-
-@pytest.mark.slow
-def test_a_run_compacts_the_store_when_it_is_finished(
-    nights: Nights, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.store.compact.MOST_TOGETHER", 1)
-    nights.run("one")
-    log([*QUERIES, NEW])
-    assert main(["run", nights.path, "--label", "two"]) == 0
-    assert '"event": "compacted"' in capfd.readouterr().err
-    assert len(list(Path("runs/store").glob("v1/completions/*/merged-*"))) == 1
-    assert nights.run("three")[1:] == (0, 0)
 
 
 @pytest.mark.parametrize(
