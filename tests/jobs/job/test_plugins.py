@@ -15,7 +15,6 @@ import yaml
 
 from cluster.errors import ConfigError, RetrieverError
 from cluster.plugins import sent_modules
-from dmqr.testing import settings_of
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.config.load import load_config
@@ -235,30 +234,3 @@ def test_an_engine_that_the_file_of_a_strategy_names(load: Load, tmp_path: Path,
     config = there(config, tmp_path / "there", monkeypatch)
     assert config.rewrite.planned == ["mine"]
     assert made(config) == known
-
-
-NO = '{}["no"]\n'
-
-
-@pytest.fixture
-def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')
-    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["the sea"]}), "corpus.parquet")
-    return tmp_path
-
-
-def broken(folder: Path, name: str, old: str, new: str) -> None:
-    """Writes a file of the page with one change."""
-    text = page_file(name)
-    assert old in text
-    (folder / name).write_text(text.replace(old, new, 1))
-
-
-def test_settings_whose_own_check_fails(at: Path) -> None:
-    check_it = f'    @model_validator(mode="after")\n    def _check(self):\n        {NO}\n    """Words that a hit shares'
-    broken(at, "overlap.py", '    """Words that a hit shares', check_it)
-    text = (at / "overlap.py").read_text()
-    (at / "overlap.py").write_text(text.replace("from typing", "from pydantic import model_validator\nfrom typing", 1))
-    with pytest.raises(ValueError, match=r"OverlapSettings cannot be made of these values: KeyError: 'no'; correct it"):
-        settings_of("overlap:OverlapSettings", index="overlap.json")

@@ -12,8 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from cluster.errors import LogError, RetrieverError
 from cluster.storage import open_storage
@@ -131,29 +129,6 @@ def test_recordings_may_be_packed(ending: str, tmp_path: Path) -> None:
     engine = RecordedEngine(path)
     assert list(engine.queries()) == ["tea"]
     engine.close()
-
-
-TEXT = st.one_of(
-    st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
-    st.sampled_from(
-        ['say "hi"', '"', "a,b", "a;b", "a\tb", "two\nlines", "two\r\nlines", "null", "NA", " tea ", "007", "1e3", "2024-01-31"]
-    ),
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(st.tuples(*[st.none() | TEXT] * 5), min_size=1, max_size=12))
-def test_the_same_rows_give_the_same_tables(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
-    rows = [(f"{place}{row[0] or ''}", *row[1:]) for place, row in enumerate(rows)]  # unique ids
-    rows.append(("last", "why is the sky blue", None, None, "de"))  # a log needs one query
-    place = tmp_path_factory.mktemp("forms")
-    columns = LogColumns("query", "id", context_column="turns", values=("market",))
-    corpus = CorpusSettings(id_column="id", text_column="query")
-    paths = [write_form(place / f"log.{form}", NAMES, rows) for form in ("parquet", "jsonl", "csv")]
-    found = [tables(path, place / f"of-{number}", columns) for number, path in enumerate(paths)]
-    assert found == [found[0]] * 3
-    assert len({content(path, place / "made", corpus) for path in paths}) == 1
 
 
 @pytest.mark.parametrize("name", ["log[1].csv", "log*.csv", "log[1].jsonl", "log?.jsonl", "[a].parquet", "log'*.jsonl"])

@@ -175,29 +175,6 @@ def test_a_measure_that_is_zero_throughout_shows_no_equivalence(compared: Compar
     }  # no "="
 
 
-@pytest.mark.slow
-def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: Compare) -> None:
-    strategies = ["general", "keyword"]
-    arms = [
-        arm("full", also=["k=60"]), arm("original", same_as="full"), arm("general", reads_part_of=strategies), arm("keyword"),
-        arm("mine", "arms", same_as="keyword"), arm("k=7", "grid"),
-    ]  # fmt: skip
-    found = compared(arms)
-    adjusted = {one.arm for one in found.differences if one.p_holm is not None}
-    assert adjusted == {"general", "keyword"}  # full is the baseline, mine is keyword
-    assert found.untested == {"full", "mine"}
-    values = {one["arm"]: one for one in comparison_values(found)["arms"]}
-    assert values["general"]["reads_part_of"] == strategies
-    assert (values["mine"]["same_as"], values["full"]["also"]) == ("keyword", ["k=60"])
-    said = lines(comparison_table(found))
-    assert any(line.startswith("general §") for line in said)
-    text = " ".join(said)
-    assert "§ general: texts are parts of the answers to the joint request for general, keyword" in text
-    assert "mine is keyword under another name" in text
-    assert "full is also k=60" in text
-    assert compared(arms, baseline="k=60").baseline == "full"
-
-
 def test_an_arm_of_the_grid_whose_queries_all_gain_alike_has_no_test(tmp_path: Path) -> None:
     grid = [arm(f"k={n}", "grid") for n in range(3)]
     found = lists([one["name"] for one in [*ARMS, *grid] if not one["members"]])

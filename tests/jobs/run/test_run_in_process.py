@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.run.stage import shard_of
-from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
@@ -189,28 +188,3 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     assert re.fullmatch(rf"signal 15: no more shards are admitted; {in_flight}; a second signal ends at once", words)
     assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
     check_same_rows(done(make()), calm)
-
-
-@pytest.fixture
-def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One query makes the retrieval worker raise."""
-    retrieve = Retrieve.__call__
-
-    def retrieved(self: Retrieve, table: pa.Table) -> pa.Table:
-        if "rye" in table.column("query").to_pylist():
-            raise ValueError("cannot be searched")
-        return retrieve(self, table)
-
-    monkeypatch.setattr(Retrieve, "__call__", retrieved)
-    return
-
-
-@pytest.mark.slow
-def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(make: Make, calm: Path, poison: None) -> None:
-    folder = done(make())
-    (rye,) = (row["query_id"] for row in rows(folder, "queries") if row["query"] == "rye")
-    for table in ("rewrites", "runs", "results"):
-        others = [row for row in rows(calm, table) if table == "rewrites" or row["query_id"] != rye]
-        assert sorted(map(repr, rows(folder, table))) == sorted(map(repr, others))
-    said = {(row["stage"], row["reason"]) for row in rows(folder, "errors") if row["query_id"] == rye}
-    assert said == {("retrieve", "failed"), ("fuse", "no_hits")}

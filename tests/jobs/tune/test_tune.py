@@ -23,12 +23,6 @@ from tests.support.jobs.tuned_runs import Found, Judged, half, judged_run, names
 
 
 @pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    """Dense lists are noise."""
-    return judged_run(tmp_path_factory.mktemp("noisy"), only_bm25, names_of(120))
-
-
-@pytest.fixture(scope="module")
 def alike(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """All lists are equally good."""
     return judged_run(tmp_path_factory.mktemp("alike"), half, names_of(120))
@@ -47,20 +41,6 @@ def best_of_all(values: np.ndarray, clusters: np.ndarray, errors: float = 1.0) -
 
 def means(tuning: Tuning) -> dict[str, float]:
     return {step.name: step.mean for step in tuning.steps.values()}
-
-
-@pytest.mark.slow
-def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
-    tuning = tune(*noisy)
-    step = tuning.steps[RETRIEVERS]
-    for setting in (step.final, *step.of_folds):
-        assert setting.retriever_weights["bm25"] > setting.retriever_weights["dense"]
-    found = tuning.against(step, EQUAL)
-    assert found is not None
-    assert found.low > 0
-    assert found.p < 0.01
-    assert tuning.chosen.name == RETRIEVERS
-    assert "tuning beats equal weights: retriever weights" in "\n".join(conclusions(tuning))
 
 
 def test_where_lists_are_alike_equal_weights_stay(alike: Judged) -> None:
