@@ -13,7 +13,6 @@ import pytest
 from cluster.storage import Storage, open_storage
 from cluster.storage.copies import cache_folder
 from cluster.storage.s3_duckdb import bounded_duckdb, kept_duckdb, open_duckdb, reason
-from tests.support.cluster.s3_proxy import Fault, proxied
 from tests.support.cluster.s3_server import S3Server
 
 ROWS = 600_000
@@ -88,29 +87,6 @@ def test_the_same_rows_as_from_files(connection: duckdb.DuckDBPyConnection, stor
         assert there == here
     both = connection.execute(QUERY, [[store.url(f"results/{name}.parquet") for name in "ab"]]).fetchone()
     assert both == (2 * here[0], 2 * here[1], here[2], 2 * here[3], here[4], 2)
-
-
-@pytest.mark.slow
-def test_faults_on_the_way_change_nothing(
-    connection: duckdb.DuckDBPyConnection, store: Storage, s3: S3Server, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cluster.outages.pause", lambda *_: 0.0)
-    with proxied(s3) as (proxy, address):
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        proxy.faults = [Fault(kind, method="GET", times=3, every=3) for kind in ("cut", "reset")]
-        there = connection.execute(QUERY, [[store.url("results/a.parquet")]]).fetchone()
-        assert len(proxy.did) >= 4
-    assert there == connection.execute(QUERY, [[str(table)]]).fetchone()
-
-
-@pytest.mark.slow
-def test_a_file_that_is_gone_is_an_error_in_words(connection: duckdb.DuckDBPyConnection, store: Storage) -> None:
-    with pytest.raises(duckdb.Error) as failed:
-        connection.execute(QUERY, [[store.url("results/none.parquet")]])
-    assert reason(failed.value) == f"[Errno 2] no such object: '{store.url('results/none.parquet')}'"
-    with pytest.raises(duckdb.Error) as failed:
-        connection.execute("SELECT 1 FROM read_parquet('/nowhere.parquet')")
-    assert reason(failed.value).startswith("IO Error: No files found")
 
 
 def test_what_no_waiting_mends_is_told_of_duckdb_as_of_everything(connection: duckdb.DuckDBPyConnection, s3: S3Server) -> None:

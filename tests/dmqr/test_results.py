@@ -31,18 +31,6 @@ def as_json(values: Any) -> Any:
     return json.loads(json.dumps(values))
 
 
-@pytest.mark.slow
-def test_a_run_that_is_opened_measures_what_the_call_did(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run = dmqr.run("job.yaml", **IN_PROCESS)
-    assert isinstance(run, dmqr.Run)
-    opened = dmqr.open(run.folder)
-    assert as_json(opened.values) == as_json(run.values)
-    shown = printed(capfd, "evaluate", run.folder)
-    assert (as_json(opened.quality().values), shown["counted"]) == (shown, 3)
-    rows = {row["measure"]: (row["results"], row["original"]) for row in run.quality().table.to_pylist()}
-    assert rows == {name: (one["results"], one["original"]) for name, one in shown["measures"].items()}
-
-
 def test_judgements_and_measures_that_are_given(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = dmqr.run("job.yaml", cluster__address="none")
     with pytest.raises(dmqr.ConfigError, match="has no judgements of its own; name a file: qrels"):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.rerankers.cross_encoder import LlmReranker
 from retrievers.settings import RerankSettings
@@ -38,12 +36,6 @@ def opened(model: str, **settings: Any) -> LlmReranker:
     return reranker
 
 
-def refusal(act: Callable[[RerankSettings], object], model: str, **settings: Any) -> str:
-    with pytest.raises(RetrieverError) as refused:
-        act(RerankSettings(**({"kind": "cross_encoder", "model": model, "max_length": 64} | settings)))
-    return str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("settings", "arguments"),
     [
@@ -61,22 +53,6 @@ def test_equals_flagllmreranker(model: str, settings: dict[str, Any], arguments:
     own = opened(model, **settings).score(*zip(*PAIRS, strict=True))
     assert expected.std() > 0.01
     np.testing.assert_allclose(own, expected, atol=1e-4)
-
-
-def test_a_device_that_computes_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FlagEmbedding takes fewer and fewer pairs, down to none, and forgets why."""
-    own = opened(model)
-
-    def broken(**_: Any) -> None:
-        raise RuntimeError("device-side assert")
-
-    monkeypatch.setattr(own._opened.model, "forward", broken)
-    with pytest.raises(RetrieverError, match=r"not even one pair at a time on cpu \(IndexError"):
-        own.score(QUERIES, PASSAGES)
-
-
-def test_precision_that_flagembedding_does_not_have(model: str) -> None:
-    assert "no float16 with an LLM on cpu; take auto" in refusal(open_reranker, model, dtype="float16")
 
 
 def test_identity(model: str) -> None:

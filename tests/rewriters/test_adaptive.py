@@ -95,14 +95,6 @@ def test_one_at_least_is_another_prompt() -> None:
     assert gate.identity() != paper.identity()
 
 
-def test_other_demonstrations_are_another_prompt() -> None:
-    one = Demonstration(query="a b", rewrites={"rag_fusion": ("c d", "e f")}, reason="several aspects")
-    _, (request,) = asked(adaptive(demonstrations=(one,)), QUERY)
-    assert "Query: a b\nQuery Variants: c d\nQuery Variants: e f\nreason: several aspects\n\nQuery: hello" in request.prompt
-    assert request.prompt_hash != asked(adaptive(), QUERY)[1][0].prompt_hash
-    assert adaptive(demonstrations=(one,)).identity() != adaptive().identity()
-
-
 # ---------------------------------------------------------------- its answer
 
 

@@ -223,20 +223,6 @@ def test_a_column_of_nulls_in_one_shard_has_no_type(empty: str, tmp_path: Path) 
 # ---------------------------------------------------------------- text that is not UTF-8
 
 
-@pytest.mark.parametrize(
-    "rows", [1, pytest.param(70_000, marks=pytest.mark.slow)]
-)  # the latter in a later batch than the first
-def test_csv_that_is_not_utf8_rejects_its_rows_alone(rows: int, tmp_path: Path) -> None:
-    lines = [b"%d,q%d" % (place, place % 5) for place in range(rows)]
-    (tmp_path / "log.csv").write_bytes(
-        b"\n".join([b"id,query", *lines, b"a,caf\xe9", b'b,"two\nlines"', b"c,", b"d,tea"]) + b"\n"
-    )
-    found = tables(str(tmp_path / "log.csv"), tmp_path / "out", LogColumns("query", "id"))
-    assert [row["log_id"] for row in found["query_map"]] == [*map(str, range(rows)), "a", "b", "c", "d"]
-    assert [(row["log_id"], row["reason"]) for row in found["errors"]] == [("a", "not_utf8"), ("c", "empty")]
-    assert {"two\nlines", "tea"} <= {row["query"] for row in found["queries"]}
-
-
 @pytest.mark.parametrize("before", [0, 3000], ids=["in the head", "later"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "hits"])
 def test_json_that_is_not_utf8_rejects_its_rows_alone(tmp_path: Path, before: int, wrapped: bool) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage
-from cluster.storage.traffic import take_traffic
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
 from jobs.log.files import LogFile, find_log_files
@@ -90,22 +89,6 @@ def test_tables_on_s3_are_those_of_a_folder(
         found.append((tables, [shard[2:] for shard in summary.shards], summary.rows, summary.queries))
     assert found[0] == found[1]
     assert found[0][2:] == (60_000, 1400)
-
-
-@pytest.mark.slow
-def test_a_range_of_ids_fetches_little_of_each_part(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = 240_000
-    pq.write_table(pa.table({"query": [f"query number {n} of a log" for n in range(rows)]}), tmp_path / "log.parquet")
-    monkeypatch.setattr("jobs.log.dedup.PART_ROWS", rows // 2)
-    monkeypatch.setattr("jobs.log.dedup.PART_FILES", 1)
-    pq.write_table(pa.table({"query": [f"another {n} of a log" for n in range(rows)]}), tmp_path / "more.parquet")
-    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", rows // 8)
-    take_traffic()
-    dedup(find_log_files(str(tmp_path)), LogColumns("query"), open_storage(s3.fresh("out")), 1000)
-    taken = take_traffic()
-    assert taken["received_bytes"] < 2 * taken["sent_bytes"]
-    pairs = 2 * 9  # files of texts x ranges, each read to count and to merge
-    assert taken["get"] < 2 * pairs * 20
 
 
 def test_a_file_of_the_log_is_opened_once_to_be_checked(

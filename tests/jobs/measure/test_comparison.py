@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.significance import holm
-from jobs.pages.comparison import BEST, SECOND, comparison_table, comparison_values, marks
+from jobs.pages.comparison import BEST, SECOND, comparison_table, marks
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.run_folders import Row, ablation, arm, ask
 from tests.support.jobs.terminals import lines
@@ -121,16 +120,6 @@ def test_near_duplicate_queries_are_one_cluster(tmp_path: Path) -> None:
     pairs = (values[0] - values[1]).reshape(-1, 2).mean(axis=1)  # clusters of one size: the t-test of their means
     assert found.by_arm["full", "P@5"].p == pytest.approx(stats.ttest_1samp(pairs, 0).pvalue)
     assert "60 distinct queries in 30 clusters of near-duplicates" in found.notes[0]
-
-
-def test_one_query_has_means_and_no_test(compared: Compare) -> None:
-    found = compared(grades={"Q00": GRADES["Q00"]}, measures=["P@5"])
-    one = found.by_arm["full", "P@5"]
-    assert math.isnan(one.p)
-    assert (one.p_holm, one.detectable) == (None, None)
-    assert any(note.startswith("no interval and no test") for note in found.notes)
-    json.dumps(comparison_values(found), allow_nan=False)
-    assert next(line for line in lines(comparison_table(found)) if line.startswith("full ")).endswith("- -")
 
 
 # ---------------------------------------------------------------- what is shown

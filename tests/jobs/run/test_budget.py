@@ -115,24 +115,6 @@ def test_one_request_does_not_tell_what_another_costs() -> None:
 # ---------------------------------------------------------------- a run
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("prices", "settings", "tokens"),
-    [
-        ("{cache_write: 10000}", (), 0),  # a prompt may be written to a cache and cost some dollars
-        # The limit of `args` is what is sent; the decoding's would leave room for all in flight.
-        ("{completion: 100}", ("rewrite.engine.args={max_tokens: 20000}",), TOKENS // 10),
-    ],
-)
-def test_no_request_goes_beside_a_first_one_that_may_take_most_of_the_money(
-    night: Night, prices: str, settings: tuple[str, ...], tokens: int
-) -> None:
-    with FakeServer(seconds=0.02, **({"completion_tokens": tokens} if tokens else {})) as server:
-        run_in_process(night(server, 200, 10, 2, *settings, in_flight=4, prices=prices))
-        assert server.times[1] - server.times[0] >= server.seconds
-        assert sum(server.sends.values()) == 200
-
-
 @pytest.mark.parametrize(
     ("kind", "args"),
     [

@@ -13,9 +13,8 @@ from jobs.chain.stages.write import Write
 from jobs.pages.summary import closing_table
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
-from tests.support.jobs.in_process_runs import QUERIES, prepared_job, prepared_work, run_in_process
+from tests.support.jobs.in_process_runs import QUERIES, prepared_job, run_in_process
 from tests.support.jobs.run_folders import page
-from tests.support.jobs.whole_runs import rows
 
 ASKED = dict(zip(QUERIES, (9, 1, 5, 1, 2, 1), strict=True))  # 19 in all
 HEAD = {"why does bread rise", "moon and tides"}  # 14: one alone is not half
@@ -72,17 +71,3 @@ def test_a_run_that_ends_early_leaves_what_is_asked_least(job: str, monkeypatch:
 def shown(folder: Any) -> str:
     table = closing_table(folder, None).renderables[0]  # type: ignore[attr-defined]
     return "\n".join(str(cell) for cell in table.columns[1].cells)
-
-
-@pytest.mark.slow
-def test_an_ablation_has_the_same_tiers(job: str) -> None:
-    arms = prepared_work(job, [], {"arms": {"rrf": {"fuse.method": "rrf"}}})
-    folder = run_in_process(arms)
-    plan = json.loads((folder / "shards.json").read_text())
-    assert plan["head"] == 1
-    run = rows(run_in_process(prepared_job(job)), "results")
-    of_arm, of_run = (
-        sorted((one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in of)
-        for of in ([one for one in rows(folder, "results") if one["arm"] == "full"], run)
-    )
-    assert of_arm == of_run

@@ -24,17 +24,6 @@ def test_rows_that_are_too_old_do_not_count(tmp_path: Path) -> None:
     assert found(opened(tmp_path, lifetime=10 * DAY), ["moon", "yeast"]) == {}
 
 
-@pytest.mark.slow
-def test_a_night_asks_again_for_what_is_too_old(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
-    nights.run("one")
-    assert nights.run("two", "store_ttl=1h")[1] == 0
-    now = time.time
-    with monkeypatch.context() as patch:
-        patch.setattr("jobs.chain.store.files.time.time", lambda: now() + 7200)
-        assert nights.run("three", "store_ttl=1h")[1] == 6
-        assert nights.run("four")[1] == 0
-
-
 @pytest.mark.parametrize("value", ["30", "0d", "1y", "-1d"])
 def test_it_is_a_duration(nights: Nights, value: str) -> None:
     with pytest.raises(ConfigError, match="store_ttl"):

@@ -89,20 +89,6 @@ def test_one_night_submitted_twice_is_one_job_and_follows(server: FakeJobServer,
     assert list(server.jobs) == [job_id]
 
 
-@pytest.mark.slow
-def test_another_job_has_another_id(server: FakeJobServer, job: str) -> None:
-    changes: list[tuple[str, ...]] = [
-        (), ("--label", "b"), ("--set", "name=other"), ("--set", "output=elsewhere"), ("--set", "fuse.k=9"), ("--ablate",),
-        ("--set", "log.path=other.parquet"), ("--set", "rerank.kind=cross_encoder", "--set", "rerank.model=org/other"),
-        ("--set", "rewrite.engine.path=other.jsonl"),
-    ]  # fmt: skip
-    for number, change in enumerate(changes, start=1):
-        assert submitted(server, job, "--detach", *change) == 0
-        assert len(server.jobs) == number, change
-    assert submitted(server, job, "--detach", "--set", "limits.error_rate=0.5") == 0
-    assert len(server.jobs) == len(changes)
-
-
 def test_two_that_submit_at_the_same_moment_end_as_one(
     server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
