@@ -14,7 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = runpy.run_path(str(ROOT / "docs/conf.py"))
 NAMED = [page for part in CONFIG["NAVIGATION"].values() for page in part]
-MADE = {"genindex.html", "search.html"}  # of Sphinx
 
 
 class Links(HTMLParser):
