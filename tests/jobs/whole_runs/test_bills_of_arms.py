@@ -220,11 +220,10 @@ def recorded(query: str, style: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_arms_with_other_texts_retrievers_and_rerankers(
-    small_job: Callable[..., str], bm25: dict[str, Any], served_dense: dict[str, Any], values: dict[str, Any], corpus: Path,
-    tmp_path: Path,
+    small_job: Callable[..., str], values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any], corpus: Path
 ) -> None:
-    build_local_index(tmp_path / "plain", corpus, index_fields("unicode"))
-    words = {"kind": "local", "index": str(tmp_path / "plain"), "analyzer": "unicode"}
+    build_local_index(Path("plain").absolute(), corpus, index_fields("unicode"))
+    words = {"kind": "local", "index": "plain", "analyzer": "unicode"}
     other = {"retrieve.retrievers": {"words": words}, "rewrite.strategies": ["keyword"]}
     values["store"] = None
     job = small_job(retrieve={"retrievers": {"bm25": bm25, "dense": served_dense}})
