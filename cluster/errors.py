@@ -31,7 +31,6 @@ class DmqrError(Exception):
         self.code, self.line = code, line
 
     def __str__(self) -> str:
-        """Returns the line."""
         return self.line
 
     @property

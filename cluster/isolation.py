@@ -97,6 +97,5 @@ class Isolations:
             self._suspected[block] = self._suspected.get(block, _NOTHING).after_death(part, alone=len(blocks) == 1)
 
     def forget(self, block: Block) -> None:
-        """Removes a block that has come to an end."""
         self._suspected.pop(block, None)
         self._parts.pop(block, None)

@@ -163,7 +163,6 @@ class Kinds:
         return Kinds(self.classes, group=self.group, refusal=self.refusal, only=fits)
 
     def models(self) -> dict[str, type[BaseModel]]:
-        """Returns kind -> class, with the plug-ins that were read in this process."""
         return self._house() | self._plugins
 
     def _house(self) -> dict[str, type[BaseModel]]:
@@ -221,11 +220,9 @@ class Kinds:
             raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Validates by the class of the value's kind."""
         return core_schema.with_info_plain_validator_function(lambda value, info: self._read(value, source, info.context))
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describes all classes of this project."""
         return handler(self._any().core_schema)
 
 

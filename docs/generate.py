@@ -144,7 +144,6 @@ def tables() -> str:
 
 
 def _arrow_type(kind: pa.DataType) -> str:
-    """Returns a column's type in words."""
     if pa.types.is_map(kind):
         return "map of text"
     if pa.types.is_list(kind):

@@ -45,7 +45,6 @@ class CountKey:
 
     @property
     def key(self) -> str:
-        """Returns the key as it is stored."""
         return self._start() + "/".join(map(str, astuple(self)))
 
     @classmethod
@@ -184,7 +183,6 @@ class Work(CountKey):
 
     @classmethod
     def parse(cls, key: str) -> Self | None:
-        """Returns a stored key by its parts; None: it is of another kind."""
         work = super().parse(key)
         return work if work is not None and work.quantity in QUANTITIES else None
 

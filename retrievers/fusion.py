@@ -173,7 +173,6 @@ def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
 
 
 def _bounds(hit_list: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first hit and the number of hits of each list, among hits in order of lists."""
     begins = np.flatnonzero(np.diff(hit_list, prepend=-1))
     return begins, np.diff(begins, append=len(hit_list))
 

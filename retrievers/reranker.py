@@ -87,7 +87,6 @@ class OfPlugin:
             self._settings, self._opened = settings, settings.open(device)
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the score of each pair, shape (n,), rounded where the plug-in rounds."""
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
         if not unique:
             return np.empty(0)
@@ -107,7 +106,6 @@ class BiEncoder:
         self._encoder = encoder
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the rounded cosine of each pair, shape (n,)."""
         pairs = list(zip(queries, passages, strict=True))
         left = self._encoder.encode([SearchText(query, "query") for query, _ in pairs])
         right = self._encoder.encode([SearchText(passage, "passage") for _, passage in pairs])

@@ -78,7 +78,6 @@ class CorpusSettings(Settings):
 
     @property
     def paths(self) -> list[str]:
-        """Returns the paths that are named."""
         return [self.path] if isinstance(self.path, str) else list(self.path or ())
 
 
@@ -130,7 +129,6 @@ class ServerSettings(Settings):
     """Minutes for which a request waits for a server that is overloaded or away."""
 
     def own_limits(self) -> list[tuple[str | None, int]]:
-        """Returns the server of the model with its requests in flight."""
         return [(self.base_url, self.max_in_flight)]
 
 
@@ -245,12 +243,10 @@ class RerankSettings(RerankerSettings, ServerSettings):
         return named if self.kind == "server" else {"model": model} if self.kind == "cross_encoder" else {}
 
     def own_limits(self) -> list[tuple[str | None, int]]:
-        """Returns the server of a cross-encoder."""
         return super().own_limits() if self.kind == "server" else []
 
     @property
     def loads(self) -> bool:
-        """Returns True if the workers compute the scores, and no server."""
         return self.kind == "cross_encoder" or (self.encoder is not None and self.encoder.loaded)
 
 

@@ -98,7 +98,6 @@ class Call:
 
     @cached_property
     def prompt_hash(self) -> str:
-        """Of the template, 16 hex digits."""
         return template_hash(self.template)
 
     @cached_property

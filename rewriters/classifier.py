@@ -76,17 +76,14 @@ class Rules(Settings):
         return self
 
     def type_of(self, query: str) -> str:
-        """Returns the type of a query."""
         normalised = normalise(query)
         return next((rule.type for rule in self.rules if rule.matches(normalised)), self.otherwise)
 
     def choice(self, query_type: str, pool: Sequence[Strategy]) -> Choice:
-        """Returns the strategies of a type."""
         texts = chosen(self.strategies[query_type], pool, f"rules: strategies.{query_type}")
         return Choice(texts, query_type, f"{query_type}: {', '.join(texts) or 'no rewriting'}")
 
     def types(self, queries: Sequence[str]) -> list[str]:
-        """Returns the type of each query."""
         return [self.type_of(query) for query in queries]
 
     def prompt(self) -> str:

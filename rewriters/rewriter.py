@@ -227,7 +227,6 @@ class Rewriter:
         return calls_of(self.strategies, own.calls, own.decoding, joint_prompt, own.language, own.context)
 
     def _asked(self, choice: Choice) -> list[Call]:
-        """Returns the requests for chosen strategies."""
         return [call for call in self._calls if any(strategy.name in choice.texts for strategy in call.strategies)]
 
     def _asked_of(self, query: Query, choice: Choice) -> Asked:
@@ -257,5 +256,4 @@ class Rewriter:
 
 
 def _samples(call: Call, choice: Choice) -> int:
-    """Returns the number of requests of a call."""
     return min(call.samples, choice.texts[call.strategies[0].name] or call.samples) if call.samples > 1 else 1

@@ -28,7 +28,6 @@ class WorkerGroup(NamedTuple):
 
     @property
     def memory_gib(self) -> int:
-        """Returns the memory of a pod in GiB."""
         return _GIB_PER_GPU * self.gpus or _GIB_PER_CPU * self.cpus
 
 

@@ -41,7 +41,6 @@ class Exporter:
         self._metric(name).inc(amount, labels)
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """Sets a gauge."""
         self._metric(name).set(value, labels)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
@@ -81,7 +80,6 @@ class TrackedMetrics:
         threading.Thread(target=look, name="metrics", daemon=True).start()
 
     def retried(self, stage: str) -> None:
-        """Counts a block that is begun anew."""
         self._exporter.add("dmqr_retries", 1, stage=stage)
 
     def finished(self, stage: str, shard: int, rows: int, seconds: float, totals: BlockTotals) -> None:

@@ -37,7 +37,6 @@ class SubmittedJob(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Returns True if the job works no more."""
         return self.status not in _WORKING
 
     @property
@@ -88,7 +87,6 @@ class JobServer:
         return sorted((_job(one) for one in listed if one.submission_id), key=lambda job: (job.started or float("inf"), job.id))
 
     def job(self, job_id: str) -> SubmittedJob:
-        """Returns a job."""
         with self._told():
             return _job(self._client.get_job_info(job_id))
 

@@ -80,7 +80,6 @@ class Meter:
         return _append_to_first(_append_to_first(settled, "costs", start_costs), "overhead", amounts)
 
     def close(self) -> None:
-        """Releases the worker's resources."""
         if hasattr(self._worker, "close"):
             self._worker.close()
 

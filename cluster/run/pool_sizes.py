@@ -30,7 +30,6 @@ class NodeGroup(NamedTuple):
     gpus: float
 
     def __str__(self) -> str:
-        """Returns the group in words."""
         number = "any number of" if self.nodes >= UNLIMITED_NODES else f"{self.nodes} x"
         return f"{number} ({self.cpus:g} CPU, {self.gpus:g} GPU)"
 
@@ -54,7 +53,6 @@ class Pool(NamedTuple):
 
     @property
     def max_workers(self) -> int:
-        """Returns the most workers that the pool may have."""
         return self.most or self.workers
 
 

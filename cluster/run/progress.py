@@ -150,7 +150,6 @@ class ProgressTracker:
                 self._outages[worker] = outages
 
     def in_flight(self) -> int:
-        """Returns the number of shards in flight."""
         with self._condition:
             return len(self._admitted)
 
@@ -247,7 +246,6 @@ class ProgressTracker:
                 self._metrics.finished(stage, shard, state.rows, self._clock() - state.began, totals)
 
     def progress(self) -> Snapshot:
-        """Returns a snapshot of the work."""
         with self._condition:
             stages = {name: self._progress_of(index, name, n) for index, (name, n) in enumerate(self._stages.items())}
             waiting = merged([outage for found in self._outages.values() for outage in found])

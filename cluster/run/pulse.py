@@ -77,7 +77,6 @@ def reported_while_busy(report: Callable[[], object], seconds: float = BUSY_SECO
 
 
 def _cpu_seconds() -> float:
-    """Returns the CPU time of this process and those below it."""
     this, total = psutil.Process(), 0.0
     for process in (this, *this.children(recursive=True)):
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile

@@ -58,7 +58,6 @@ class InProcessSession:
                 )
 
     def nodes(self) -> dict[str, int]:
-        """Returns the number of nodes by kind: this one."""
         return {"gpu" if self.resources.gpus else "cpu": 1}
 
     def close(self) -> None:
@@ -135,7 +134,6 @@ class Session:
         return dict(Counter("gpu" if resources.get("GPU") else "cpu" for resources in alive))
 
     def close(self) -> None:
-        """Disconnects from Ray; stops it if this session has started it."""
         import ray
 
         ray.shutdown()

@@ -29,7 +29,6 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Returns the last part of the key."""
         return self.key.rpartition("/")[2]
 
 

@@ -32,7 +32,6 @@ class FileStorage:
         self._folder = Path(self.root)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Writes a temporary file and links it to its final name, which fails if that exists."""
         target = self._target(key)
         temporary = self._write_temporary(target, io.BytesIO(data))
         try:
@@ -45,32 +44,26 @@ class FileStorage:
         return True
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes a temporary file and renames it."""
         self._replace(key, io.BytesIO(data))
 
     def upload(self, path: Path, key: str) -> None:
-        """Copies a local file to a temporary one and renames that."""
         with path.open("rb") as source:
             self._replace(key, source)
 
     def get(self, key: str) -> bytes | None:
-        """Returns the file's bytes, or None."""
         try:
             return (self._folder / key).read_bytes()
         except FileNotFoundError:
             return None
 
     def open(self, key: str) -> pa.NativeFile:
-        """Opens the file."""
         return pa.OSFile(str(self._folder / key), "rb")
 
     def stat(self, key: str) -> Entry | None:
-        """Returns the file's entry, or None."""
         path = self._folder / key
         return Entry(key, path.stat().st_size) if path.is_file() else None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Lists the files below a folder, sorted by key."""
         entries = []
         for folder, _, files in os.walk(self._folder / prefix):
             for file in files:
@@ -82,19 +75,16 @@ class FileStorage:
         yield from sorted(entries)
 
     def folders(self) -> Sequence[str]:
-        """Lists the folders right under the root, sorted."""
         try:
             return sorted(entry.name for entry in os.scandir(self._folder) if entry.is_dir())
         except FileNotFoundError:
             return []
 
     def delete(self, *keys: str) -> None:
-        """Removes the files."""
         for key in keys:
             (self._folder / key).unlink(missing_ok=True)
 
     def url(self, key: str) -> str:
-        """Returns the file's path."""
         return str(self._folder / key)
 
     def _replace(self, key: str, source: BinaryIO) -> None:

@@ -76,7 +76,6 @@ class S3Storage:
         self.root = f"{SCHEME}{bucket}" + (f"/{self._prefix}" if self._prefix else "")
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Puts with `If-None-Match: *`."""
         token = uuid.uuid4().hex
         wanted = self._named(key) | {"Body": data, "IfNoneMatch": "*", "Metadata": {TOKEN: token}}
         for refused in range(1, _CONFLICTS + 1):
@@ -96,18 +95,15 @@ class S3Storage:
         raise OSError(errno.EIO, "is said to be there, and is not", self.url(key))
 
     def put(self, key: str, data: bytes) -> None:
-        """Puts the bytes, in parts if they are many."""
         if len(data) < 2 * PART:  # without the transfer manager's threads
             call(self.url(key), lambda client: client.put_object(**self._named(key), Body=data)["ETag"])
         else:
             self._upload(key, io.BytesIO(data))
 
     def upload(self, path: Path, key: str) -> None:
-        """Puts a local file, in parts if it is large."""
         self._upload(key, str(path))
 
     def get(self, key: str) -> bytes | None:
-        """Returns the object's bytes, or None."""
         try:
             data: bytes = call(self.url(key), lambda client: _BODY(client.get_object(**self._named(key)))[1].read())
         except FileNotFoundError:
@@ -133,32 +129,27 @@ class S3Storage:
         unfinished.replace(path)
 
     def open(self, key: str) -> pa.NativeFile:
-        """Opens the object; reads are ranged requests."""
         return pa.PythonFile(S3File(self.url(key)), mode="r")
 
     def stat(self, key: str) -> Entry | None:
-        """Returns the entry of exactly this key, or None."""
         name = self._named(key)["Key"]
         # the name itself comes first; a page may be empty before it
         object_entry = next((entry for page in self._pages(Prefix=name, MaxKeys=1) for entry in page.get("Contents", [])), None)
         return Entry(key, object_entry["Size"], object_entry["ETag"]) if object_entry and object_entry["Key"] == name else None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Lists every object below the folder, sorted by key, a page at a time."""
         for answer in self._pages(Prefix=self._folder(prefix)):
             for entry in answer.get("Contents", []):
                 if not entry["Key"].endswith("/"):  # consoles create such objects for folders
                     yield Entry(self._key(entry["Key"]), entry["Size"], entry["ETag"])
 
     def folders(self) -> Sequence[str]:
-        """Returns the common prefixes right under the root, sorted."""
         names: list[str] = []
         for answer in self._pages(Prefix=self._folder(""), Delimiter="/"):
             names += [self._key(one["Prefix"]).rstrip("/") for one in answer.get("CommonPrefixes", [])]
         return sorted(names)
 
     def delete(self, *keys: str) -> None:
-        """Removes the objects, several at a time."""
 
         def one(key: str) -> None:
             with suppress(FileNotFoundError):  # some stores answer 404 where there is none
@@ -168,7 +159,6 @@ class S3Storage:
             pass
 
     def url(self, key: str) -> str:
-        """Returns the s3:// address."""
         return f"{self.root}/{key}"
 
     def _named(self, key: str) -> dict[str, Any]:

@@ -41,7 +41,6 @@ class S3File(AbstractBufferedFile):  # type: ignore[misc]
         super().__init__(None, key, block_size=block, cache_type="blockcache", cache_options=options, size=size)
 
     def _last(self, client: Any, wanted: dict[str, str]) -> tuple[int, str, datetime, bytes]:
-        """Returns size, version, time and last bytes of the object."""
         from botocore.exceptions import ClientError
 
         try:

@@ -35,7 +35,6 @@ class DoneExport(NamedTuple):
     before: str | None  # the one before that
 
     def values(self) -> dict[str, Any]:
-        """Returns it as JSON-able values."""
         return asdict(self.version) | {name: value for name, value in known(self).items() if name != "version"}
 
 

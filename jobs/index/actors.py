@@ -32,7 +32,6 @@ class LoadWorker:
         self._encode = PassageEncoder(loader["encoder"], device)
 
     def __call__(self, table: pa.Table) -> Counter[str]:
-        """Loads one block and returns its counts."""
         (counts,) = load_here(self._settings, table.combine_chunks().to_batches(), self._encode)
         return counts
 

@@ -50,12 +50,10 @@ class NamedCorpus(NamedTuple):
 
     @property
     def shown_paths(self) -> str:
-        """Returns its paths, for messages."""
         return and_more(self.paths, _NAMED)
 
     @property
     def shown(self) -> str:
-        """Returns its paths and key, for messages."""
         return f"{self.shown_paths} ({self.key})"
 
 

@@ -103,7 +103,6 @@ def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
 
 
 def _put(storage: S3Storage, work: Path, lease: Lease, show: Progress) -> set[str]:
-    """Uploads the index and returns the names of its data folders."""
     files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
     done, total = 0, sum(path.stat().st_size for path in files)
     for path in files:

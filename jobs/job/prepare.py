@@ -63,7 +63,6 @@ class Prepared:
 
     @property
     def storage(self) -> Storage:
-        """Returns the storage of the run's folder."""
         return open_storage(self.output.url(self.run_id))
 
     @property

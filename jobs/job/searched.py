@@ -19,7 +19,6 @@ class SearchedIndex(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Returns the name of its index."""
         return self.settings.place(self.identity)
 
 

@@ -64,7 +64,6 @@ class ReadyStep:
     decoding: Mapping[str, Any]
 
     def identity(self) -> dict[str, Any]:
-        """Returns the identity of its results, as JSON values."""
         return {
             "step": self.step.identity(), "engine": dict(self.engine_identity), "decoding": dict(self.decoding),
             "reading": READING_VERSION,
@@ -81,7 +80,6 @@ class ReadySteps:
     searched: Mapping[str, Any] | None = None  # the identity of the search engine of `web`
 
     def identity(self) -> dict[str, Any]:
-        """Returns the identities of their results, by key of the config, as JSON values."""
         values: dict[str, Any] = {key: step.identity() for key, step in self.of_results.items()}
         values |= {"judge": {kind: step.identity() for kind, step in self.judge.items()}} if self.judge else {}
         values |= {} if self.searched is None else {"web_search": dict(self.searched)}
@@ -118,7 +116,6 @@ def _all_steps(config: Config) -> dict[str, LlmStepSettings]:
 
 
 def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
-    """Returns the step of an LLM; raises ConfigError for a prompt that does not serve it."""
     language = getattr(settings, "language", None)
     try:
         step = load_step(settings.prompt, VARIABLES[key], f"{key}.prompt", settings.variables, language, read_text)

@@ -178,7 +178,6 @@ class Comparison:
 
     @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:
-        """Returns (arm, measure) -> difference."""
         return {(one.arm, one.measure): one for one in self.differences}
 
 

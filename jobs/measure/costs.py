@@ -92,7 +92,6 @@ class GatedArm(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Returns it in words."""
         if self.without is None:
             return f"{self.saving.words}; no arm is the same without a gate"
         losses = []

@@ -37,7 +37,6 @@ class Evaluation:
 
     @property
     def has_original(self) -> bool:
-        """Returns True if the original alone was measured."""
         return len(self.frame.arms) > 1
 
     @cached_property

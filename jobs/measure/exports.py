@@ -223,7 +223,6 @@ class WrittenAnswers(NamedTuple):
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Returns it in one line."""
         return "; ".join([f"{self.path}: {self.rows:,} answers", *self.notes])
 
 

@@ -186,7 +186,6 @@ class Frame:
 
     @property
     def drawn(self) -> int:
-        """Returns the number of clusters."""
         return int(self.clusters.max(initial=-1)) + 1
 
     @cached_property

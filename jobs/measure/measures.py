@@ -150,7 +150,6 @@ class MeasuredCells:
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
-    """Returns the distinct texts of a column, and the place of each row's among them."""
     encoded = pc.dictionary_encode(column.combine_chunks())
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 

@@ -63,7 +63,6 @@ class ComparedArms:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Returns the comparison by the lists."""
         return self.comparisons.lists
 
     @property
@@ -73,7 +72,6 @@ class ComparedArms:
 
     @property
     def usd(self) -> float | None:
-        """Returns its cost, in USD; None without prices."""
         return None if self.prices is None else self.folder.bill(self.prices).usd
 
     @property

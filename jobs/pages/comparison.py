@@ -149,7 +149,6 @@ class Comparisons(NamedTuple):
 
     @property
     def lists(self) -> Comparison | None:
-        """Returns the comparison by the lists; None: not measured."""
         return next((comparison for comparison in self.every if comparison.frame.kind == LISTS), None)
 
     @property
@@ -159,7 +158,6 @@ class Comparisons(NamedTuple):
 
     @property
     def frames(self) -> list[Frame]:
-        """Returns the measured keys of each."""
         return [comparison.frame for comparison in self.every]
 
     def page(self) -> RenderableType:

@@ -62,7 +62,6 @@ class Head(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Returns True if its values are texts."""
         return self.show is str
 
     def words(self, value: Any) -> str:
@@ -95,7 +94,6 @@ class Table:
 
     @property
     def has_head(self) -> bool:
-        """Returns True if its columns have labels."""
         return any(column.label for column in self.columns)
 
     def terminal(self, least: int = 0, first: int | None = None) -> rich_table.Table:

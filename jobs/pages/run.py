@@ -368,7 +368,6 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
 
 
 def _rejected(run: RunFolder) -> list[tuple[str, int, list[Example]]]:
-    """Returns reason, number and examples of rejected log rows; there may be millions, so DuckDB counts them."""
     names = [run.storage.url(file.key) for file in run.plan.tables.get("errors", []) if file.rows]
     query = f"""
         SELECT reason, count(*), min_by({{'about': log_id, 'message': message, 'raw': {_EXCERPT}}}, log_id, {EXAMPLES})

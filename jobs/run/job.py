@@ -57,7 +57,6 @@ class Job:
 
     @property
     def pools(self) -> dict[str, PoolRequest]:
-        """Returns the pools that the job requests."""
         return arm_pools(self.pooled, self.compiled.arms, list(self._rewriting_engines.values()))
 
     @property
@@ -123,7 +122,6 @@ class Job:
             engine.check(opened, local)
 
     def check(self, pools: Mapping[str, Pool]) -> None:
-        """Checks that the sized pools can do the work."""
         check_shares(self.pooled, pools, self.rerankers)
 
     def open_store(self, *, read_only: bool = False) -> StoreFiles:

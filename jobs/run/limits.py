@@ -99,7 +99,6 @@ class Stall:
         self.restart()
 
     def restart(self) -> None:
-        """Restarts the timer, after a commit."""
         self._since = self._checked = time.monotonic()
 
     def check(self) -> None:

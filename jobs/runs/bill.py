@@ -32,7 +32,6 @@ class Bill:
 
     @property
     def usd(self) -> float:
-        """Returns the whole."""
         return self.prices.usd(self.spent) + sum(self.nodes.values())
 
     def of(self, stage: str, key: str, sums: Mapping[str, float]) -> float:

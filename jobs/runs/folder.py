@@ -91,7 +91,6 @@ class RunFolder:
 
     @cached_property
     def config(self) -> Config:
-        """Returns the resolved config of the run."""
         return Config.model_validate(self.record["config"])
 
     @property
@@ -151,7 +150,6 @@ class RunFolder:
         return known_starts(self.record, self.storage)
 
     def bill(self, prices: Prices) -> Bill:
-        """Returns the bill of the run."""
         if prices.node_hour is None:
             return Bill(prices, self.spent)
         times = self.record.get("node_time") if self.finished else None

@@ -23,7 +23,6 @@ class GateSaving(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Returns it in words."""
         queries = self.sure + self.unsure
         share = f" ({percent(self.sure / queries)})" if queries else ""
         text = f"{count(self.sure)} of {count(queries)} queries{share} not rewritten"

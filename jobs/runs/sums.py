@@ -97,7 +97,6 @@ class Selected:
 
     @property
     def queries(self) -> int:
-        """Returns the number of queries."""
         return self.numbers.total()
 
     @property

@@ -69,7 +69,6 @@ def follow(
 
 
 def _same_job(server: JobServer, job_id: str, known: SubmittedJob | None) -> SubmittedJob:
-    """Returns the job as it is now."""
     where = f"--address {server.address}: the job {job_id}"
     try:
         job = server.job(job_id)
@@ -99,7 +98,6 @@ class FollowedLog:
         """The last line of the closing table: the run's folder."""
 
     def write(self, text: str) -> None:
-        """Takes the next piece of the log."""
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             if self._finished:

@@ -53,7 +53,6 @@ def _contents(sent: SentConfig, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _texts(values: Any) -> Iterator[str]:
-    """Yields the texts among values and in what they hold."""
     if isinstance(values, str):
         yield values
     for inner in [*values, *values.values()] if isinstance(values, Mapping) else values if isinstance(values, list) else ():

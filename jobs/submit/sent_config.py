@@ -78,7 +78,6 @@ class _Paths:
         self._config, self._text, self._other = config, text, other
 
     def changed(self) -> dict[str, Any]:
-        """Returns the config as values."""
         self._values = self._config.model_dump(mode="json", exclude_unset=True)
         values: dict[str, Any] = self._part(self._values, Field(Config))
         for arm in (ablate := values.get("ablate", {})).get("arms", {}).values():
@@ -90,7 +89,6 @@ class _Paths:
         return values
 
     def _at(self, key: str, value: Any, arm: Mapping[str, Any]) -> Any:
-        """Returns the value of a key in dotted form."""
         above, _, last = key.rpartition(".")
         return self._inside(last, value, self._field(above, arm), self._field(key, arm))
 
@@ -113,7 +111,6 @@ class _Paths:
         return self._path(value, field.names) if isinstance(value, str) else value
 
     def _inside(self, key: str, value: Any, section: Field, field: Field) -> Any:
-        """Returns the value of a key of a section."""
         is_shipped = isinstance(value, str) and not is_path(value) and _is_of(section, _SHIPPED.get(key, ()))
         return value if is_shipped else self._part(value, field)
 

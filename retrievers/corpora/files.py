@@ -30,7 +30,6 @@ class Source(NamedTuple):
     open: Callable[[], BinaryIO]
 
     def __str__(self) -> str:
-        """Returns its name, for messages."""
         return self.name
 
 

@@ -17,7 +17,6 @@ class DocumentsInMemory:
         self._where, self._texts, self._remedy = where, texts, remedy
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the text of each document."""
         missing = next((one for one in doc_ids if one not in self._texts), None)
         if missing is not None:
             raise RetrieverError("index-other", f"{self._where}: no document {missing!r}; {self._remedy}")
@@ -25,13 +24,10 @@ class DocumentsInMemory:
         return [self._texts[one] for one in doc_ids]
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns "" for each document: nothing says where it is from."""
         return [""] * len(doc_ids)
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns True if each document is there."""
         return [one in self._texts for one in doc_ids]
 
     def some(self, count: int) -> list[str]:
-        """Returns the texts of the first documents."""
         return list(islice(self._texts.values(), count))

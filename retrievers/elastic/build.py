@@ -50,7 +50,6 @@ class Fields(NamedTuple):
 
     @property
     def first(self) -> tuple[str, ElasticSettings]:
-        """The retriever whose connection settings the build uses."""
         field = self.bm25 or self.dense
         assert field is not None
         return field
@@ -64,7 +63,6 @@ class Fields(NamedTuple):
 
     @property
     def text_field(self) -> str:
-        """The field of the joined text."""
         return self.bm25[1].searched_field if self.bm25 else TEXT_FIELD
 
     @property
@@ -126,7 +124,6 @@ class AliasBuild:
         self.encodes = bool(fields.dense and fields.encoder.loaded)
 
     def build(self, given: BuildInputs) -> Built:
-        """Builds the index, then points the alias to it."""
         return build_elastic_index(self._fields, given)
 
 
@@ -200,7 +197,6 @@ class ElasticBuild:
         self._existing = find_index(self._connection, self._index)
 
     def close(self) -> None:
-        """Closes the connection."""
         self._connection.close()
 
     def find_complete(self) -> bool:
@@ -222,7 +218,6 @@ class ElasticBuild:
         self._request("PUT", f"/{quote(self._index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Returns the documents."""
         return slices(self._documents, _BATCH)
 
     def loader_settings(self) -> dict[str, Any]:
@@ -244,7 +239,6 @@ class ElasticBuild:
         return encoder_dim(self._fields.encoder) if self._fields.dense else 0
 
     def _vector_sources(self) -> list[tuple[str, str]]:
-        """Returns index and field of stored vectors of this encoder."""
         places = [(self._index, self._fields.vector_field)] if self._fields.vector_field and self._existing else []
         note = (self._old.note if self._old else None) or {}
         if self._old is not None and note.get("encoder") and note["encoder"] == self._encoder_identity:
@@ -307,7 +301,6 @@ class ElasticBuild:
         return Built(built, written.documents, written.without_text, replaced, notes, self._index, counts)
 
     def _remove_older(self, previous: ElasticIndex) -> None:
-        """Removes indexes of this alias that were created before the previous one."""
         everything = self._request("GET", f"/{quote(self._alias, safe='')}-*")
         for name, entry in everything.items():
             note = ((entry.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}

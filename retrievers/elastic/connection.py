@@ -225,7 +225,6 @@ class Connection:
         return RetrieverError(code, f"{self.where}: {problem}")
 
     def close(self) -> None:
-        """Closes the connections."""
         self._client.close()
 
 

@@ -55,13 +55,11 @@ class ElasticDocuments:
         return [_text(fields[doc_id], self._field) for doc_id in doc_ids]
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns the source of each document, as `DocumentStore.places`; raises as `fetch`."""
         fields = self._found(doc_ids, *(["columns"] if self._index.note else [SOURCE, PAGE]))
         sources = [fields.get(doc_id, {}) for doc_id in doc_ids]
         return [place_of(source.get("columns") or {} if self._index.note else source) for source in sources]
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns True if each document is in the index, and left by the filter; raises as `fetch`."""
         return list(map(self._found(doc_ids).__contains__, doc_ids))
 
     def some(self, count: int) -> list[str]:

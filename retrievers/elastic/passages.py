@@ -75,7 +75,6 @@ class BulkLoader:
             self._pending.add(self._pool.submit(self._load, documents[start : start + _DOCUMENTS]))
 
     def drain(self) -> None:
-        """Waits until all documents are loaded; raises as `add`."""
         self._collect(FIRST_EXCEPTION)
 
     def close(self) -> None:
@@ -89,7 +88,6 @@ class BulkLoader:
             future.result()
 
     def _load(self, documents: Sequence[Action]) -> None:
-        """Sends documents until each of them is in the index."""
         left = {action["_id"]: action for action in documents}
         try:
             self._connection.retry(lambda: self._send(left), self._connection.patience, self._closed)
@@ -183,7 +181,6 @@ class CorpusLoader:
         return counts
 
     def drain(self) -> None:
-        """Waits until all documents are loaded; raises as `add`."""
         self._bulk.drain()
 
     def close(self) -> None:
@@ -192,7 +189,6 @@ class CorpusLoader:
         self._connection.close()
 
     def _missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns the documents of a batch that the index does not hold."""
         doc_ids = batch.column("doc_id").to_pylist()
         present = fetch(self._connection, self._index, doc_ids)
         return batch.filter(pa.array([doc_id not in present for doc_id in doc_ids]))
@@ -241,7 +237,6 @@ class PassageEncoder:
         self._lock = threading.Lock()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns vectors of length 1: shape (n, dim), float32."""
         with self._lock:
             if self._encoder is None:
                 self._encoder = open_encoder(self._settings, self._device)

@@ -47,7 +47,6 @@ class _ElasticSearch:
         self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, batch, self._ordered)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the concrete index, and the form of the query, or the encoder and the parameters of the kNN search."""
         return self._identity
 
     def _size(self, depth: int, slack: int) -> int:

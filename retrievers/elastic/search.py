@@ -100,7 +100,6 @@ class MultiSearch:
         return items
 
     def _hits(self, item: dict[str, Any]) -> SearchHits:
-        """Returns the hits of one item."""
         if "error" in item:
             kind, reason = error_words(item["error"]) if isinstance(item["error"], dict) else ("", str(item["error"]))
             status, reason = int(item.get("status", 500)), one_line(reason, 200)

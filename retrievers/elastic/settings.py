@@ -86,21 +86,17 @@ class ElasticSettings(RetrieverSettings):
 
     @property
     def is_approximate(self) -> bool:
-        """True if neighbours are looked for by their number."""
         return self.encoder is not None
 
     def own_limits(self) -> list[tuple[str | None, int]]:
-        """Returns the limit of its requests."""
         return [(None, self.max_in_flight)]
 
     def place(self, identity: Mapping[str, Any]) -> str:
-        """The name of the index, with the filter of its searches, and its server where that is not the usual one."""
         only, usual = identity.get("filter"), type(self).model_fields["url_env"].default
         name = super().place(identity) + ("" if only is None else f" where {only}")
         return name if self.url_env == usual else f"{name} of {self.url_env}"
 
     def at(self, identity: Mapping[str, Any]) -> Self:
-        """The settings with the concrete index, and the filter of its alias."""
         if "index" not in identity:
             return self
         return self.model_copy(update={"index": identity["index"], "filter": identity.get("filter")})
@@ -109,17 +105,14 @@ class ElasticSettings(RetrieverSettings):
 
     @property
     def searched_field(self) -> str:
-        """The field that is searched."""
         return self.field or (VECTOR_FIELD if self.encoder else TEXT_FIELD)
 
     @property
     def bm25_query(self) -> QuerySettings:
-        """The form of a BM25 query."""
         return self.query or QuerySettings()
 
     @property
     def bm25_constants(self) -> Bm25Settings:
-        """The constants of BM25."""
         return self.similarity or Bm25Settings()
 
     @property

@@ -57,15 +57,12 @@ class Padded:
         self._network, self._tokenizer, self._device, self._tokens = network, tokenizer, device, tokens
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields batches with `tokens` at most, padding included."""
         return length_batches(lengths, self._tokens)
 
     def logits(self, encoded: Encoded, part: np.ndarray) -> Any:
-        """Returns the network's logits."""
         return self._network(**self._batch(encoded, part, None)).logits.view(-1).float()
 
     def pooled(self, encoded: Encoded, part: np.ndarray, pooling: str) -> Any:
-        """Returns the pooled states of the last layer."""
         # On the right, whatever side the tokenizer has: positions that are counted from the left are then a text's own.
         batch = self._batch(encoded, part, "right")
         hidden = self._network(**batch, return_dict=True).last_hidden_state
@@ -99,7 +96,6 @@ class Unpadded:
         self._network, self._device, self._tokens = network, device, tokens
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields batches with `tokens` at most."""
         return packed_batches(lengths, self._tokens)
 
     def logits(self, encoded: Encoded, part: np.ndarray) -> Any:
@@ -109,7 +105,6 @@ class Unpadded:
         return self._network.classifier(first if pooler is None else pooler(first)).view(-1).float()
 
     def pooled(self, encoded: Encoded, part: np.ndarray, pooling: str) -> Any:
-        """Returns the pooled states of the last layer."""
         states, bounds = self._states(encoded, part)
         return pooled_states(states, bounds, pooling).float()
 

@@ -31,13 +31,11 @@ class Hybrid:
         self._seconds = dict.fromkeys(parts, 0.0)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the identities of its retrievers and how their lists are fused."""
         return self._identity
 
     def search(
         self, texts: Sequence[retriever.Search], depth: int, alive: retriever.Alive = retriever.no_heartbeat
     ) -> retriever.RankedLists:
-        """Returns the `depth` best documents of each text by the fused scores."""
         lists = []
         for name, part in self._parts.items():
             began = perf_counter()
@@ -62,7 +60,6 @@ class DenseHybrid(Hybrid):
     """A hybrid with a dense retriever; implements `retrievers.retriever.Embedder`, too."""
 
     def embed(self, texts: Sequence[retriever.SearchText]) -> np.ndarray:
-        """Returns the vectors of its first dense retriever."""
         return next(part for part in self._parts.values() if isinstance(part, retriever.Embedder)).embed(texts)
 
 

@@ -43,24 +43,19 @@ class PartsSettings(RetrieverSettings):
 
     @property
     def encoder(self) -> AnyEncoderSettings | None:
-        """Returns the encoder of the first dense retriever; None: none is dense."""
         return next((one.encoder for one in self.of.values() if one.encoder is not None), None)
 
     def fusion(self, depth: int) -> FuseSettings:
-        """Returns the settings that make its lists of a text one list of `depth` hits."""
         raise NotImplementedError
 
     def at(self, identity: Mapping[str, Any]) -> Self:
-        """Returns the settings with what the aliases of its retrievers stood for."""
         parts = identity.get("of", {})
         return self.model_copy(update={"of": {part: one.at(parts.get(part, {})) for part, one in self.of.items()}})
 
     def indexed(self, name: str) -> dict[str, RetrieverSettings]:
-        """Returns its retrievers."""
         return {part_name(name, part): one for part, one in self.of.items()}
 
     def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> Self:
-        """Returns settings in which `change` has replaced each of its retrievers."""
         return self.model_copy(update={"of": {part: change(part_name(name, part), one) for part, one in self.of.items()}})
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -74,7 +69,6 @@ class PartsSettings(RetrieverSettings):
     def facts_of(
         self, name: str, parts: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Returns the facts about each of its retrievers beside its identity."""
         keys = {part: part_name(name, part) for part in self.of}
         return {"of": {part: {**parts[key], **facts[key]} for part, key in keys.items()}}
 
@@ -102,10 +96,8 @@ class HybridSettings(PartsSettings):
     """Smallest score of a hit that takes part in fusion; null: any."""
 
     def fusion(self, depth: int) -> FuseSettings:
-        """Returns the settings by which its lists of a text are fused."""
         return FuseSettings(method=self.method, k=self.k, depth=self.depth, keep=depth, redundancy="none")
 
     @property
     def own_depth(self) -> int:
-        """Returns the number of hits of each of its lists that take part."""
         return self.depth

@@ -92,7 +92,6 @@ class BM25Search:
         self._doc_ids, self._analyzer, self._identity = doc_ids, analyzer, identity
 
     def identity(self) -> dict[str, Any]:
-        """Returns the corpus, the analyzer and the formula."""
         return self._identity
 
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:

@@ -102,7 +102,6 @@ class FolderBuild:
         self._fields = fields
 
     def build(self, given: BuildInputs) -> Built:
-        """Builds the index in its folder."""
         return self.build_in(self.folder, given)
 
     def build_in(self, folder: str | Path, given: BuildInputs, elsewhere: Elsewhere | None = None) -> Built:

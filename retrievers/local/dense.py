@@ -49,7 +49,6 @@ class DenseSearch:
         self._vectors_of = RecentVectors(encoder)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the corpus and the encoder."""
         return self._identity
 
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
@@ -57,7 +56,6 @@ class DenseSearch:
         return self._vectors_of.encode(texts)
 
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the `depth` documents with the highest cosines, rounded to 6 decimals."""
         unique, inverse = distinct(texts)
         vectors = search_vectors(unique, self.embed)
         nearest: list[tuple[np.ndarray, np.ndarray]] = []

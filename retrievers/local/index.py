@@ -57,12 +57,10 @@ class LocalDocuments:
         return self._read(doc_ids, ["title", "text"], joined)
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns the source of each document, as `DocumentStore.places`."""
         columns = [name for name in (SOURCE, PAGE) if name in self._batches[0].schema.names]
         return self._read(doc_ids, columns, lambda part: map(place_of, part.to_pylist())) if columns else [""] * len(doc_ids)
 
     def _read(self, doc_ids: Sequence[str], columns: list[str], read: Callable[[pa.RecordBatch], Iterable[str]]) -> list[str]:
-        """Returns the result of `read` for each document's columns."""
         texts = [""] * len(doc_ids)
         batches: dict[int, list[tuple[int, int]]] = {}
         for number, row in enumerate(self.rows(doc_ids)):
@@ -86,11 +84,9 @@ class LocalDocuments:
         return rows
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns True if each document is in the index."""
         return [row is not None for row in rows_of(self.doc_ids, doc_ids)]
 
     def some(self, count: int) -> list[str]:
-        """Returns the indexed texts of documents that are spread evenly over the index."""
         size = len(self.doc_ids)
         rows = sorted({place * size // count for place in range(count)}) if size > count else range(size)
         return self.texts(self.doc_ids.take(pa.array(rows, pa.int64())).to_pylist())

@@ -48,15 +48,12 @@ class LocalSettings(RetrieverSettings):
 
     @property
     def folder(self) -> str:
-        """The folder of its index."""
         return self.index
 
     @property
     def bm25_constants(self) -> Bm25Settings:
-        """The constants of BM25."""
         return self.similarity or Bm25Settings()
 
     @property
     def field_weights(self) -> FieldWeights:
-        """The weights of title and text in BM25."""
         return self.fields or FieldWeights()

@@ -106,7 +106,6 @@ def _pdf(name: str, data: bytes) -> PlainDocument:
 
 
 def _undivided(text: str) -> str:
-    """Returns the text of a page with words joined that were divided at the end of a line."""
     return re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "", text)
 
 

@@ -36,14 +36,12 @@ class ServerReranker:
         server.probe(self._url, self._body(PROBE, [PROBE]), lambda found: _scores(found, 1), "scores", "reranks")
 
     def identity(self) -> dict[str, Any]:
-        """Returns the identity of the scores, as far as the server says it, as JSON values."""
         settings = self._settings
         raw = {"raw_scores": self._facts.api != "openai"}
         length = {} if self._facts.api == "openai" else {"max_length": self._max_length}
         return {"kind": "server", "model": settings.model, **raw, **self._facts.identity, **length}
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once."""
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
         if not unique:
             return np.empty(0)

@@ -58,11 +58,9 @@ class TrecLists:
         self._lists = lists
 
     def identity(self) -> dict[str, Any]:
-        """Returns the identity of the lists."""
         return dict(self._lists.identity)
 
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the first `depth` hits of each query's list; of any other text no hit."""
         lists = []
         for text in texts:
             known = self._lists.list_of(plain(text.text)) if isinstance(text, SearchText) else None

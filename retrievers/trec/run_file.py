@@ -53,7 +53,6 @@ class RunFile:
     counts: RunCounts = field(default_factory=RunCounts)
 
     def list_at(self, number: int) -> RankedList:
-        """Returns the list of a topic, by its place."""
         begin, end = int(self.begins[number]), int(self.begins[number + 1])
         chunks = self.doc_ids.slice(begin, end - begin).chunks
         return RankedList(next((one for one in chunks if len(one)), pa.array([], pa.string())), self.scores[begin:end])

@@ -40,9 +40,7 @@ class TrecSettings(WithoutIndex):
         return copy
 
     def place(self, identity: Mapping[str, Any]) -> str:
-        """Returns the path of the file."""
         return self.path
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns the identity of its lists."""
         return {} if self._lists is None else dict(self._lists.identity)

@@ -35,21 +35,17 @@ class UnionDocuments:
         self.entry = {"corpus": {name: getattr(one, "entry", {}).get("corpus") for name, one in stores.items()}}
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the indexed text of each document, from its index; raises RetrieverError if it is in none."""
         return self._read(doc_ids, lambda store, own: store.texts(own, alive))
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns the source of each document, as its index has it."""
         return self._read(doc_ids, lambda store, own: store.places(own))
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns True if each document is in its index; of an id without a known index False."""
         named = [doc_id for doc_id in doc_ids if id_parts(doc_id)[0] in self._stores]
         known = dict(zip(named, self._read(named, lambda store, own: store.known(own)), strict=True))
         return [known.get(doc_id, False) for doc_id in doc_ids]
 
     def some(self, count: int) -> list[str]:
-        """Returns the indexed texts of some documents of each index."""
         return [text for store in self._stores.values() for text in store.some(count)]
 
     def _read(self, doc_ids: Sequence[str], read: Callable[[DocumentStore, list[str]], list[Value]]) -> list[Value]:

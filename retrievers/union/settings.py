@@ -26,13 +26,10 @@ class UnionSettings(PartsSettings):
 
     @property
     def is_approximate(self) -> bool:
-        """Returns True if a deeper search of one of its indexes may find other documents, too."""
         return any(one.is_approximate for one in self.of.values())
 
     def member(self, key: str) -> str:
-        """Returns the name of one of `indexed`, by its key."""
         return key.rpartition(".")[2]
 
     def fusion(self, depth: int) -> FuseSettings:
-        """Returns the settings by which its lists of a text are merged."""
         return FuseSettings(method=_METHODS[self.merge], depth=depth, keep=depth, redundancy="none")

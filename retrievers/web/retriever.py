@@ -104,7 +104,6 @@ def _brave_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def _query(asked: Mapping[str, Any]) -> str:
-    """Returns the query of a path; lists are separated by commas."""
     written = {
         name: ",".join(map(str, value)) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
         for name, value in asked.items()
@@ -130,7 +129,6 @@ def _number(value: Any) -> float | None:
 
 
 def _plain(text: str) -> str:
-    """Returns a text of Brave's, which is HTML."""
     return html.unescape(_MARKS.sub("", text))
 
 
@@ -184,7 +182,6 @@ class Web:
         return urlsplit(self.base).hostname or ""
 
     def identity(self) -> dict[str, Any]:
-        """Returns the provider and what is asked of it."""
         return self.settings.identity
 
     def sent(self, text: Search) -> str:
@@ -223,7 +220,6 @@ class Web:
             raise error
 
     def search(self, texts: Sequence[Search], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the `depth` best pages of each text."""
         sent = [self.sent(text) for text in texts]
         answers: dict[str, tuple[WebHit, ...]] = {}
         for text, answer in self.find(list(dict.fromkeys(sent))):

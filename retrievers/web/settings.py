@@ -77,15 +77,12 @@ class WebSettings(WithoutIndex):
         return {"kind": "web", "version": WEB_VERSION, "provider": self.provider} | asked
 
     def own_limits(self) -> list[tuple[str | None, int]]:
-        """Returns its server with its requests in flight."""
         return [(self.base_url, self.max_in_flight)]
 
     def place(self, identity: Mapping[str, Any]) -> str:
-        """The provider."""
         return self.provider
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns `identity`."""
         return self.identity
 
     def search_names(self, name: str) -> dict[str, str | None]:

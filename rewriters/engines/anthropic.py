@@ -28,13 +28,11 @@ class MessagesProtocol(ChatProtocol):
     text_path = None
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """Returns the headers of a request beside its type."""
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
     def request_body(
         self, model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Returns the JSON object of a request, and what was left out of it, sorted."""
         decoding = request.decoding
         fields: dict[str, Any] = {
             "model": model,
@@ -58,7 +56,6 @@ class MessagesProtocol(ChatProtocol):
         return with_args(fields, given, omitted)
 
     def completion(self, body: Any) -> ChatResponse:
-        """Returns the text of a message. Raises ValueError with the problem in words."""
         blocks = body.get("content") if isinstance(body, dict) else None
         if not isinstance(blocks, list):
             raise ValueError("the body is not a message")
@@ -69,7 +66,6 @@ class MessagesProtocol(ChatProtocol):
         return ChatResponse("".join(map(str, texts)), finish_reason, self.usage(body))
 
     def usage(self, body: Mapping[str, Any]) -> Usage:
-        """Returns the tokens that the JSON of a response reports."""
         usage = object_in(body, "usage")
         fresh, read = token_count(usage.get("input_tokens")), token_count(usage.get("cache_read_input_tokens")) or 0
         written = token_count(usage.get("cache_creation_input_tokens")) or 0

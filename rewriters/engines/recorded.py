@@ -104,11 +104,9 @@ class RecordedEngine:
             yield self._at(lines[0])[0]
 
     def identity(self) -> dict[str, Any]:
-        """Returns the kind, and the hash of the file's content, wherever it lies."""
         return {"kind": self.kind, "content": self._content}
 
     def close(self) -> None:
-        """Gives the file back."""
         self._file.close()
 
     def _index(self) -> str:

@@ -111,7 +111,6 @@ class VllmSettings(EngineSettings):
 
     @property
     def shown(self) -> str:
-        """The model, and its adapter, as the config names them."""
         lora = getattr(self, "lora_name", None) or self.lora
         return f"{self.model}+{lora}" if lora else self.model
 
@@ -121,7 +120,6 @@ class VllmSettings(EngineSettings):
         return int(self.args.get("max_num_seqs", 1024))
 
     def located(self, locate: Locate) -> tuple[LocatedVllmSettings, dict[str, str]]:
-        """Returns the settings with the places of weights and adapter, and what identifies both."""
         values, identity = self.model_dump(), dict[str, str]()
         values["weights"], identity["weights"] = locate("model", self.model, self.revision)
         commit = identity["weights"].removeprefix("commit:")
@@ -185,7 +183,6 @@ class OpenaiSettings(ServerEngineSettings):
 
     @property
     def asked_tier(self) -> str | None:
-        """The tier that `args.service_tier` names."""
         tier = self.args.get("service_tier")
         return tier if isinstance(tier, str) and tier not in ("auto", "default") else None
 
@@ -219,7 +216,6 @@ class RecordedSettings(EngineSettings):
 
     @property
     def opened_with(self) -> str:
-        """The recording."""
         return self.path
 
 

@@ -42,7 +42,6 @@ class Mask:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns kind -> number of values."""
         return dict(Counter(name.partition("_")[0].lower() for name in self.values))
 
     def __call__(self, text: str) -> str:

@@ -77,7 +77,6 @@ def _read_adaptive(
 
 
 def _read_own(call: Call, answered: Answered, query: Query) -> Answers:
-    """Returns the texts of a strategy in the answers to its own request."""
     (strategy,) = call.strategies
     parsed: list[Parsed | Unread] = []
     failures: list[Answers] = []

@@ -57,7 +57,6 @@ class LlmStep(BaseModel):
 
     @property
     def prompt_hash(self) -> str:
-        """Returns the hash of what is asked, 16 hex digits."""
         return template_hash("\x1e".join((self.system, self.prompt, self.document)))
 
     @cached_property

@@ -22,7 +22,6 @@ class SetName(NamedTuple):
     rest: str  # beir: a folder, with or without a split; irds: an id of ir_datasets; topics: a file
 
     def __str__(self) -> str:
-        """Returns it as it is written."""
         return f"{self.kind}:{self.rest}"
 
 

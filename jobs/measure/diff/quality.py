@@ -67,7 +67,6 @@ class Paired(NamedTuple):
         return f"nothing is measured: of {self.frame.judged:,} {named} none counts in both runs: {why}{more}"
 
     def values(self) -> dict[str, Any]:
-        """Returns it by name."""
         frame, judge = self.frame, self.frame.judge
         judged_by = {} if judge is None else {"judged_by": judge.model, "judge_notes": judge.notes}
         counts = {"counted": len(frame.keys), "queries": frame.distinct, "clusters": frame.drawn}

@@ -64,7 +64,6 @@ class AimdLimit:
 
     @property
     def limit(self) -> int:
-        """The places that there are now."""
         return int(self._limit)
 
     @asynccontextmanager

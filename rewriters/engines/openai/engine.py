@@ -134,11 +134,9 @@ class OpenaiEngine:
         return self._event_loop.stream(requests, partial(self._complete_one, gate=gate))
 
     def identity(self) -> dict[str, Any]:
-        """Returns the settings that decide the text; the server's address is not among them."""
         return {"kind": self.kind, "model": self._model, "args": self._args}
 
     def close(self) -> None:
-        """Cancels pending requests and closes the connections; a second call does nothing."""
         with self._lock:
             self._closed = True
             event_loop, self._event_loop = self._event_loop, None

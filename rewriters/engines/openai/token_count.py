@@ -24,7 +24,6 @@ class TokenCounter:
         self._model = model
 
     def count(self, text: str) -> int:
-        """Returns the number of tokens."""
         return self._loaded[0](text)
 
     @property

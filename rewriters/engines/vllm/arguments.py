@@ -33,7 +33,6 @@ def parser_names() -> set[str]:
 
 
 def _statements(path: str) -> list[ast.stmt]:
-    """Returns the statements of a file of vLLM."""
     spec = importlib.util.find_spec("vllm")
     source = Path(next(iter(spec.submodule_search_locations))) / path if spec else None  # type: ignore[arg-type]
     return ast.parse(source.read_text()).body if source is not None and source.is_file() else []

@@ -150,7 +150,6 @@ def guessed_parser(weights: str, revision: str | None) -> str | None:
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Returns the special tokens of a tokenizer with their ids."""
     added = getattr(tokenizer, "added_tokens_decoder", None) or {}
     token_ids = {str(token): int(number) for number, token in added.items() if getattr(token, "special", False)}
     return token_ids | dict(zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=False))

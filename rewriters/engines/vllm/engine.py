@@ -144,7 +144,6 @@ class VllmEngine:
         return {"kind": self.kind, "model": self._name, "args": args, "version": VLLM_VERSION} | parser
 
     def close(self) -> None:
-        """Ends the engine and its processes."""
         if self._closed:
             return
         self._closed = True
