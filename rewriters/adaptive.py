@@ -47,8 +47,7 @@ class Demonstration(Settings):
 def load_demonstrations(path: str | None, read: Read = read_local) -> tuple[Demonstration, ...]:
     """Returns the demonstrations of a file; None: ours.
 
-    Raises:
-        RewriterError: The file cannot be read, or is wrong.
+    Raises RewriterError if the file cannot be read, or is wrong.
     """
     where = path or _OURS.name
     path, read = (str(_OURS), read_local) if path is None else (path, read)
@@ -68,10 +67,7 @@ def adaptive_template(
 
     Demonstrations are shown whose strategies are all in the pool; where none of them has a rewrite, one of the pool's own
     examples. One that chooses nothing is shown beside others only, since alone it would teach that, and never where `least`
-    is 1.
-
-    Raises:
-        RewriterError: A strategy has no definition or guideline, and so cannot be chosen.
+    is 1. Raises RewriterError if a strategy has no definition or guideline, and so cannot be chosen.
     """
     bases = [strategy.recorded_as for strategy in pool]
     for strategy in pool:

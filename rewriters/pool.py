@@ -70,8 +70,7 @@ class Named(NamedTuple):
 def named(entry: Entry) -> Named:
     """Returns an entry of the config taken apart.
 
-    Raises:
-        ValueError: It is not a name, a path, or one of them with parameters.
+    Raises ValueError if it is not a name, a path, or one of them with parameters.
     """
     if isinstance(entry, str):
         return Named(entry, {})
@@ -103,10 +102,8 @@ def load_pool(
     """Returns the strategies of the config's `rewrite.strategies`, in their order.
 
     Rewrites are written in `language`; None: the query's. Where `context`, queries have earlier turns, which every prompt then
-    shows. `read` returns the text of a file of the user; raises OSError or UnicodeDecodeError.
-
-    Raises:
-        RewriterError: A name is unknown or listed twice, a file or a parameter is wrong, or two strategies share a label.
+    shows. `read` returns the text of a file of the user; raises OSError or UnicodeDecodeError. Raises RewriterError if a name
+    is unknown or listed twice, a file or a parameter is wrong, or two strategies share a label.
     """
     pool = tuple(load(entry, language, context, read) for entry in entries)
     owners: dict[str, Strategy] = {}
@@ -125,8 +122,7 @@ def load_pool(
 def load(entry: Entry, language: str | None = None, context: bool = False, read: Read = read_local) -> Strategy:
     """Returns one strategy; see `load_pool`.
 
-    Raises:
-        RewriterError: It is unknown, or its file or a parameter is wrong.
+    Raises RewriterError if it is unknown, or its file or a parameter is wrong.
     """
     try:
         wanted = named(entry)

@@ -75,8 +75,7 @@ class Rewriter:
     def __init__(self, rewriting: Rewriting) -> None:
         """Builds the templates.
 
-        Raises:
-            RewriterError: `calls` is unknown, or the selection does not fit the pool.
+        Raises RewriterError if `calls` is unknown, or the selection does not fit the pool.
         """
         self._of = rewriting
         if rewriting.calls not in CALLS:

@@ -141,10 +141,8 @@ class Meter:
 def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: str) -> pa.Table:
     """Calls a stage's worker with a block, and reports its start, heartbeats and end.
 
-    `worker` is its name, also after a restart. The result is empty where the block is, or where the worker has halted.
-
-    Raises:
-        ClusterError: `Stage.retries` + 1 workers died with this block alone, and not under one row of it.
+    `worker` is its name, also after a restart. The result is empty where the block is, or where the worker has halted. Raises
+    ClusterError if `Stage.retries` + 1 workers died with this block alone, and not under one row of it.
     """
     stage = meter.stage
     if table.num_rows == 0:

@@ -70,11 +70,8 @@ class Session:
     def __init__(self, address: str, requests: Mapping[str, PoolRequest], modules: Sequence[str] = ()) -> None:
         """Connects to Ray, or starts it (`address`: local), and sizes the pools, which are in the order of the stages.
 
-        A running cluster gets a copy of `modules`: folders of the packages that workers import.
-
-        Raises:
-            ClusterError: No Ray answers, or the pools request more than the cluster has and may scale to.
-            Stopped: Ray does not start here.
+        A running cluster gets a copy of `modules`: folders of the packages that workers import. Raises ClusterError if no Ray
+        answers, or the pools request more than the cluster has and may scale to, and Stopped if Ray does not start here.
         """
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data goes anywhere but to the engines named
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")

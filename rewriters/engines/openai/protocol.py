@@ -201,8 +201,7 @@ class ChatProtocol:
     def path_of(self, request: Request) -> str:
         """Returns the path that a request goes to.
 
-        Raises:
-            RewriterError: The server takes messages alone.
+        Raises RewriterError if the server takes messages alone.
         """
         if request.as_text and self.text_path is None:
             what = f"strategy {request.name!r}: its prompt is a text to go on with, and {self.path} takes messages alone"
