@@ -50,10 +50,7 @@ class Meter:
     ) -> pa.Table:
         """Returns the worker's output block, with the cost entries settled; raises ClusterError for another schema.
 
-        Args:
-            table: The block.
-            isolation: What is known of deaths with this block, which is then run in parts.
-            part_started: Called with the rows of each part before it is run.
+        With `isolation` it is run in parts; `part_started` is called with the rows of each part before it is run.
         """
         stage = self.stage
         if table.num_rows == 0:
