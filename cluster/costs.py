@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -167,6 +167,14 @@ def add_totals(sums: Totals, more: Totals) -> None:
             into = sums.setdefault(stage, {}).setdefault(component, {})
             for name, value in quantities.items():
                 into[name] = into.get(name, 0) + value
+
+
+def added(parts: Iterable[Totals]) -> Totals:
+    """Returns the sums of the parts, which stay as they are."""
+    sums: Totals = {}
+    for part in parts:
+        add_totals(sums, part)
+    return sums
 
 
 def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:

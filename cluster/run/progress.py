@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from cluster.costs import Totals, add_totals
+from cluster.costs import Totals, add_totals, added
 from cluster.isolation import Isolation, Isolations
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage, merged
@@ -107,11 +107,8 @@ class ProgressTracker:
         """Gives up a shard in flight, since the budget is spent, and closes the gate; what the shard has cost stays counted."""
         with self._condition:
             if (state := self._shards.pop(shard, None)) is not None:
-                spent: Totals = {}
-                for part in (state.spent, *(one.spent for one in state.totals.values())):
-                    add_totals(spent, part)
+                self._halted[shard] = added((state.spent, *(one.spent for one in state.totals.values())))
                 self._end_attempt(state)
-                self._halted[shard] = spent
             self._admitted.discard(shard)
             self._forget(shard)
             self.close()

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.costs import STORAGE_COMPONENT, Totals, add_totals
+from cluster.costs import STORAGE_COMPONENT, Totals, added
 from cluster.errors import ClusterError
 from cluster.storage import Storage, remote
 from cluster.storage.files import left_behind
@@ -81,11 +81,8 @@ class Manifest:
     @property
     def spent(self) -> Totals:
         """Returns all costs of the shard: those of its rows, and `seconds` and `storage` as components of their own."""
-        sums: Totals = {}
-        add_totals(sums, self.costs)
-        add_totals(sums, {stage: {"@": {"seconds": seconds}} for stage, seconds in self.seconds.items()})
-        add_totals(sums, {stage: {STORAGE_COMPONENT: amounts} for stage, amounts in self.storage.items()})
-        return sums
+        seconds = {stage: {"@": {"seconds": seconds}} for stage, seconds in self.seconds.items()}
+        return added((self.costs, seconds, {stage: {STORAGE_COMPONENT: one} for stage, one in self.storage.items()}))
 
 
 def put_plan(storage: Storage, plan: Plan) -> Plan:
@@ -185,14 +182,6 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
             raise ClusterError(
                 "run-damaged", f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again"
             ) from error
-
-
-def spent(committed: Iterable[Manifest]) -> Totals:
-    """Returns the summed costs of shards."""
-    sums: Totals = {}
-    for manifest in committed:
-        add_totals(sums, manifest.spent)
-    return sums
 
 
 def add_seconds(sums: SecondsByStart, manifest: Manifest) -> None:

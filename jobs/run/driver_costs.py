@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from cluster.costs import DRIVER, STORAGE_COMPONENT, Totals, add_totals
+from cluster.costs import DRIVER, STORAGE_COMPONENT, Totals, add_totals, added
 from cluster.storage.traffic import take_traffic
 
 COUNT_SECONDS = 10.0  # between two counts of the nodes
@@ -53,9 +53,7 @@ class DriverCosts:
             self._end_phase()
             if traffic := take_traffic():
                 add_totals(self._spent, {DRIVER: {STORAGE_COMPONENT: traffic}})
-            copy: Totals = {}
-            add_totals(copy, self._spent)
-            return copy
+            return added([self._spent])
 
     def node_seconds(self) -> dict[str, float]:
         """Returns kind of node -> seconds x nodes, until now."""

@@ -101,9 +101,7 @@ class Record:
         }
         start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]
-        every: costs.Totals = {}
-        for part in (tally.spent, driver_spent(starts)):
-            costs.add_totals(every, part)
+        every = costs.added((tally.spent, driver_spent(starts)))
         times = node_time(starts, tally.by_start) if plan else None
         for entry in times or () if status == "finished" else ():
             if entry["over"] > max(1.0, _MOST_OVER * entry["worker_seconds"]):

@@ -52,8 +52,7 @@ class RunMoney:
 
     def total(self, tally: Tally) -> costs.Totals:
         """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
-        sums: costs.Totals = {}
-        costs.add_totals(sums, tally.spent)
+        sums = costs.added([tally.spent])
         for row in uncommitted(self._storage, tally.shards) if self.limited else ():
             if row["text"] is not None:
                 quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES} | {"requests": row["attempts"]}

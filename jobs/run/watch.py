@@ -144,11 +144,9 @@ class Watch:
     def _add_up(self, counts: Mapping[str, int], spent: costs.Totals, pages: Mapping[str, StageProgress]) -> None:
         """Sums errors, quantities and money of what is committed and of `pages`."""
         every: Counter[str] = Counter(counts)
-        sums: costs.Totals = {}
-        costs.add_totals(sums, spent)
         for page in pages.values():
             every.update(page.counts)
-            costs.add_totals(sums, page.spent)
+        sums = costs.added((spent, *(page.spent for page in pages.values())))
         beyond = pages.get("retrieve")
         self.judged = counts.get("queries", 0) + (beyond.done + beyond.in_flight + beyond.waiting if beyond else 0)
         self.counts, self.spent = every, sums

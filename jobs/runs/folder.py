@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.costs import Totals, add_totals
+from cluster.costs import Totals, added
 from cluster.errors import ConfigError
 from cluster.prices import Prices
 from cluster.run.shards import SUCCESS, Plan, committed_tables, manifests, read_plan
@@ -139,10 +139,7 @@ class RunFolder:
     @cached_property
     def spent(self) -> Totals:
         """Returns the costs of the committed shards, and of the drivers."""
-        sums: Totals = {}
-        for part in (self.tally.spent, driver_spent(self.starts)):
-            add_totals(sums, part)
-        return sums
+        return added((self.tally.spent, driver_spent(self.starts)))
 
     @cached_property
     def starts(self) -> list[Start]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cluster.costs import Totals, add_totals
+from cluster.costs import Totals, added
 from cluster.run.lease import HEARTBEAT_SECONDS, lease_durations
 from cluster.run.pool_sizes import stage_of_pool
 from cluster.run.shards import SecondsByStart
@@ -52,10 +52,7 @@ def waited_seconds(starts: Iterable[Start]) -> float:
 
 def driver_spent(starts: Iterable[Start]) -> Totals:
     """Returns the spending of the drivers of starts."""
-    sums: Totals = {}
-    for start in starts:
-        add_totals(sums, start.get("spent", {}))
-    return sums
+    return added(start.get("spent", {}) for start in starts)
 
 
 def node_time(starts: Sequence[Start], by_start: SecondsByStart) -> list[dict[str, Any]]:
