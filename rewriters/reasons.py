@@ -37,20 +37,11 @@ GUARDED: dict[str, str] = {
 CUT, OTHER_SCRIPT = "cut", "other_script"
 MASKED = "masked"
 """The reason of a note on a query whose personal data were masked before it was sent, and the flag of its texts."""
-FLAGS: dict[str, str] = {
-    "lost_number": "it lacks a number of the query",
-    "lost_name": "it lacks a name of the query",
-    "lost_phrase": "it lacks a quoted phrase of the query",
-    "repaired": "what it lacked was put behind it",
-    "near_duplicate": GUARDED["near_duplicate"],
-    "drift": "its vector is far from the original's",
-    "too_short": "it has fewer words than its strategy asks for",
-    "too_long": "it has more words than its strategy asks for",
-    MASKED: "it was written without seeing the personal data of the query",
-    CUT: "the token limit cut it, and it is searched up to its last whole sentence",
-    OTHER_SCRIPT: "it is in another script than the query, and may be its words in the letters of their language",
-}
-"""The flags of a text, in `rewrites.guards`, with what each says: of guards, and of the reading of answers."""
+FLAGS = (
+    "lost_number", "lost_name", "lost_phrase", "repaired", "near_duplicate", "drift", "too_short", "too_long", MASKED, CUT,
+    OTHER_SCRIPT,
+)  # fmt: skip
+"""The flags of a text, in `rewrites.guards`, of guards and of the reading of answers; docs/strategies.md explains each."""
 SENT_WITHOUT = "sent_without"
 """The reason of a note on a query whose requests were sent without what the server does not take."""
 TRIED_AGAIN = "tried_again"

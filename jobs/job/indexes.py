@@ -12,6 +12,7 @@ from jobs.job.searched import SearchedIndex, searched_indexes, text_sources
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words
 from retrievers.kinds import RetrieverSettings, all_indexed, indexed_identities
+from retrievers.retriever import retriever_identity as identity_by_indexes
 from retrievers.settings import EncoderSettings
 
 States = Mapping[str, Any]
@@ -49,17 +50,13 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     """
     by_alias: dict[str, dict[str, Any]] = {}
 
-    def identity_of(name: str, retriever: RetrieverSettings) -> dict[str, Any]:
-        alias = retriever.model_dump_json(include={"kind", "url_env", "index", "filter"})
-        identity = retriever_identity(name, retriever.at(by_alias.get(alias, {})))
+    def identity_of(name: str, settings: RetrieverSettings) -> dict[str, Any]:
+        alias = settings.model_dump_json(include={"kind", "url_env", "index", "filter"})
+        identity = retriever_identity(name, settings.at(by_alias.get(alias, {})))
         by_alias.setdefault(alias, identity)
         return identity
 
-    identities: dict[str, dict[str, Any]] = {}
-    for name, retriever in config.retrieve.retrievers.items():
-        parts = {key: identity_of(key, part) for key, part in retriever.indexed(name).items()}
-        identities[name] = retriever.identity_of(name, parts) if parts else retriever_identity(name, retriever)
-    return identities
+    return {name: identity_by_indexes(name, one, identity_of) for name, one in config.retrieve.retrievers.items()}
 
 
 def read_facts(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Applies the guards to the texts of a query.
 
-Each text gets flags, in `RewriteResult.guards`; `rewriters.reasons.FLAGS` says what each means. Two it brings with it, from the
-reading of its answer (`cut`, `other_script`). `drift` is added where vectors are (`jobs/chain/drift.py`).
+Each text gets flags (`rewriters.reasons.FLAGS`), in `RewriteResult.guards`. Two it brings with it, from the reading of its
+answer (`cut`, `other_script`). `drift` is added where vectors are (`jobs/chain/drift.py`).
 
 Two texts are near-duplicates if the Jaccard index of their sets of words (`words.py`) is 0.9 or more and they differ in no word
 with a digit. Case, punctuation and repetition do not count; nothing is stemmed. The order of the words they share counts, since
