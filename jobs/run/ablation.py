@@ -45,6 +45,8 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     answered = [arm for arm in arms if not arm.members]
     opened = compiled.work.retrievers.values()
     of_lists = (note for arm in arms for note in given_list_notes(with_given_lists(arm.config)))
+    without = _without_gates(arms)
+    noted = [_noted_arm(arm, compiled) | ({"without_gate": without[arm.name]} if arm.name in without else {}) for arm in arms]
     prepared = replace(
         prepared,
         config=prepared.config.model_copy(update={"cluster": sized}),
@@ -54,7 +56,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
         warnings=tuple(dict.fromkeys((*prepared.warnings, *_warnings(arms), *of_lists))),
         searched=tuple(index for one in opened for index in one.searched),
         states={place: state for one in opened for place, state in one.states.items()},
-        notes={"ablation": {"arms": _noted(arms, compiled), "answered": len(answered)}},
+        notes={"ablation": {"arms": noted, "answered": len(answered)}},
     )
     job = Job(prepared, compiled, pooled)
     return replace(job, prepared=replace(prepared, warnings=prepared.warnings + job.shallow))
@@ -63,11 +65,6 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
 def _of_log(prepared: Prepared, name: str) -> bool:
     """Returns True if slices of this name are by a column of the log."""
     return name not in SLICES or (name != "query_type" and has_values(prepared.files[0], name))
-
-
-def _noted(arms: Sequence[Arm], compiled: Compiled) -> list[dict[str, object]]:
-    without = _without_gates(arms)
-    return [_noted_arm(arm, compiled) | ({"without_gate": without[arm.name]} if arm.name in without else {}) for arm in arms]
 
 
 def _without_gates(arms: Sequence[Arm]) -> dict[str, str]:

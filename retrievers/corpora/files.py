@@ -103,7 +103,7 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
                 raise RetrieverError("corpus", f"corpus {file}: {problem}")
             kind = schema.field(name).type
             integers = column == "doc_id" and pa.types.is_integer(kind)
-            if not (integers or _is_text(kind) or pa.types.is_null(kind)):
+            if not (integers or _value_type(kind) in (pa.string(), pa.large_string(), pa.null())):
                 allowed = "string or integer" if column == "doc_id" else "string"
                 raise RetrieverError("corpus", f"corpus {file}: column {name!r} must be {allowed}, found {kind}; convert it")
         rest = [f for f in schema if f.name not in {*columns.read_as, *columns.read_as.values()}]
@@ -125,10 +125,6 @@ def doc_id_type(files: Sequence[Path | Source], columns: CorpusSettings) -> str:
     """Returns the type that the corpus has its ids in: "string", or such as "int64"; the tables hold them as text."""
     kinds = {pq.read_schema(open_source(file)).field(columns.id_column).type for file in files}
     return str(kinds.pop()) if len(kinds) == 1 and all(map(pa.types.is_integer, kinds)) else "string"
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(_value_type(kind)) or pa.types.is_large_string(_value_type(kind)))
 
 
 def _value_type(kind: pa.DataType) -> pa.DataType:

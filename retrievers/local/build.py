@@ -219,7 +219,9 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
             held = False
         if not held:
             raise RetrieverError("run-held", f"index {target}: is being built by another process; wait for it")
-        old = _current_entry(target)
+        old = None
+        with suppress(RetrieverError):  # missing, or damaged: it will be replaced
+            old = read_index(target)
         _remove_others(target, keep=old["data"] if old else None)
         work = target / f".building-{os.getpid()}"
         work.mkdir()
@@ -252,14 +254,6 @@ def is_being_built(path: Path) -> bool:
     except OSError:
         return True
     return False
-
-
-def _current_entry(target: Path) -> dict[str, Any] | None:
-    """Returns the content of index.json; None if it is missing or cannot be read, since it will be replaced."""
-    try:
-        return read_index(target)
-    except RetrieverError:
-        return None
 
 
 def publish(target: Path, work: Path, data: str, entry: dict[str, Any]) -> None:

@@ -88,6 +88,9 @@ _BLOCKS = (
 )  # fmt: skip
 
 
+_DIVIDED = re.compile(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])")  # a word at the end of a line
+
+
 def _pdf(name: str, data: bytes) -> PlainDocument:
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
@@ -97,16 +100,12 @@ def _pdf(name: str, data: bytes) -> PlainDocument:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
             raise RetrieverError("corpus", f"corpus {name}: needs a password; remove it, or leave the file out")
-        pages = [Page(number, _undivided(page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
+        pages = [Page(number, _DIVIDED.sub("", page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
     except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OSError) as error:
         reason = one_line(error, 200) or type(error).__name__
         problem = f"cannot be read as PDF: {reason}; mend it, or leave the file out"
         raise RetrieverError("corpus", f"corpus {name}: {problem}") from None
     return PlainDocument(None, pages)  # titles that PDFs have of their own are seldom those that they show
-
-
-def _undivided(text: str) -> str:
-    return re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "", text)
 
 
 def _decoded(name: str, data: bytes) -> str:
