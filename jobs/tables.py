@@ -206,6 +206,11 @@ def with_columns(table: pa.Table, schema: pa.Schema, columns: Iterable[pa.Array]
     return table
 
 
+def with_empty_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the table with further columns of lists, which are empty."""
+    return with_columns(table, schema, (pa.array([[]] * table.num_rows, field.type) for field in schema))
+
+
 def without_columns(table: pa.Table, names: Iterable[str]) -> pa.Table:
     """Returns the table without those of some columns that it has."""
     return table.drop_columns([name for name in names if name in table.column_names])

@@ -16,9 +16,9 @@ import pyarrow as pa
 from cluster.run.stage import shard_of
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.counts import with_counts
-from jobs.chain.engines import Engines
+from jobs.chain.engines import Engines, asked_key
 from jobs.chain.journal import Key
-from jobs.chain.paid_before import PaidBefore, paid_requests
+from jobs.chain.needs import requests_before
 from jobs.chain.search_texts import queries_of
 from jobs.counts import arm_key
 from jobs.tables import error_row, with_appended
@@ -89,10 +89,10 @@ class LlmBlock:
         """
         self.queries, self.counts = queries_of(table), Counter[str]()
         self._stage, self._quantity, self._engines, self._arms, self._several = stage, quantity, engines, arms, several
-        self._answers, self._paid = engines.open(shard_of(table)), PaidBefore(table)
+        self._answers, self._paid = engines.open(shard_of(table)), requests_before(table)
         self._replies: dict[tuple[Key, str], Reply] = {}
         self._requests: list[dict[Key, Request]] = [{} for _ in self.queries]
-        self._needed: dict[str, dict[Key, set[str]]] = {}  # component -> requests -> the arms that need their answers
+        self._needed: list[dict[Key, dict[str, Any]]] = [{} for _ in self.queries]  # rows of NEED, whose arms are a set
         self._errors: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in self.queries]
 
     def ask(
@@ -127,7 +127,11 @@ class LlmBlock:
         self._requests[ask.row].setdefault(ask.key, replace(ask.request, name=ask.name))
         arms = self._arms[step] if ask.arms is None else ask.arms
         if arms:
-            self._needed.setdefault(f"{ask.name}@{completion.model}", {}).setdefault(ask.key, set()).update(arms)
+            need = {
+                "key": asked_key(ask.key), "quantity": self._quantity, "component": f"{ask.name}@{completion.model}",
+                "arms": set(), "made": not self._answers.is_reused(ask.key), "answered": completion.error_reason is None,
+            }  # fmt: skip
+            self._needed[ask.row].setdefault(ask.key, need)["arms"].update(arms)
         if ask.task is None:
             return Reply(completion, StepResult(completion.text))
         known = ask.key, ask.task.key  # another prompt file may name other grades in the same words
@@ -167,21 +171,16 @@ class LlmBlock:
         """Counts something of the arms of a step; of a job with one arm, under its own key."""
         self.counts.update({arm_key(arm, key) if self._several else key: number for arm in self._arms[step]})
 
-    def paid(self) -> pa.Array:
-        """Returns the column of the requests for which later stages do not pay."""
-        return paid_requests([one.query_id for one in self.queries], self._quantity, self._needed, self._answers.made)
-
     def close(self) -> None:
         """Stores the answers; nothing is asked after it."""
         self._answers.close()
 
     def spent(self) -> list[list[dict[str, Any]]]:
         """Returns what the requests so far have cost, row by row."""
-        return [self._answers.costs(of, self._paid.of_row(row)) for row, of in enumerate(self._requests)]
+        return [self._answers.costs(of, self._paid[row]) for row, of in enumerate(self._requests)]
 
     def closed(self, table: pa.Table) -> pa.Table:
         """Returns a block with what was noted and counted, and what the requests have cost."""
-        if self._several:
-            self.counts.update(self._paid.counts(self._quantity, self._needed, self._answers.is_reused))
-        table = with_appended(table, "errors", [list(of.values()) for of in self._errors])
+        needed = [[need | {"arms": sorted(need["arms"])} for need in of.values()] for of in self._needed]
+        table = with_appended(with_appended(table, "needed", needed), "errors", [list(of.values()) for of in self._errors])
         return with_counts(with_appended(table, "costs", self.spent()), {name: n for name, n in self.counts.items() if n})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -21,9 +21,8 @@ from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
-from jobs.chain.store.facts import Searched, StoredLists
+from jobs.chain.store.facts import Searched, StoredLists, search_digest
 from jobs.chain.store.files import Space, StoreFiles
-from jobs.chain.users import need_counts
 from jobs.chain.web.searches import WebSearches
 from jobs.job.opening import open_retriever
 from jobs.tables import LOST, ORIGINAL, failure_row
@@ -86,6 +85,9 @@ class Searches(Protocol):
     def requests(self, searched: Searched) -> int:
         """Counts the times that the text of a search was sent, where such requests count."""
 
+    def key(self, search: Wanted) -> str:
+        """Returns what a search is known by in the column `needed`: searches that are made once have one key."""
+
     def save(self) -> None:
         """Stores what was found."""
 
@@ -100,13 +102,15 @@ class IndexSearches:
         opened: OpenedBy,
         retriever: Retriever,
         files: StoreFiles,
+        asking: str,
         known: Mapping[Wanted, RankedList] = MappingProxyType({}),
     ) -> None:
-        """Searches nothing yet; `known`: lists that an earlier stage has made."""
+        """Searches nothing yet; `asking`: the stage, or the round; `known`: lists that an earlier stage has made."""
         self._retriever, self._depth, self.known = retriever, opened.depth, known
         self._store = StoredLists(files, Space("lists", opened.space))
         self.made: set[Searched] = set()
         self.alike: set[Searched] = set()
+        self._space, self._first = f"{asking}/{opened.space}", dict[Wanted, Searched]()
 
     def __call__(self, wanted: Mapping[Wanted, Sequence[str]]) -> list[RankedList]:
         """Returns the list of each search; those that are not stored are searched for."""
@@ -116,13 +120,18 @@ class IndexSearches:
             lists = single_lists(self._retriever.search([one.search for one in missing], self._depth, heartbeat))
             return [list(zip(missing, lists, strict=True))]
 
-        asked = [Searched(query_ids[0], search) for search, query_ids in wanted.items()]
+        self._first |= {search: Searched(query_ids[0], search) for search, query_ids in wanted.items()}
+        asked = [self._first[search] for search in wanted]
         self._store.in_hand |= {one: self.known[one.search] for one in asked if one.search in self.known}
         return fill(self._store, asked, compute)
 
     def requests(self, searched: Searched) -> int:
         """Returns 0."""
         return 0
+
+    def key(self, search: Wanted) -> str:
+        """Returns what a search is known by in the column `needed`: a later stage makes it again."""
+        return f"{self._space}/{self._first[search].query_id}/{search_digest(search)}"
 
     def save(self) -> None:
         """Stores the lists."""
@@ -190,7 +199,7 @@ class Retrieval:
         if isinstance(retriever, Web):
             assert journal is not None
             return WebSearches(self.plans[key], retriever, self._store, journal, f"{asking}/{key}")
-        return IndexSearches(self.plans[key], retriever, self._store, known)
+        return IndexSearches(self.plans[key], retriever, self._store, asking, known)
 
 
 class BlockSearches:
@@ -201,8 +210,8 @@ class BlockSearches:
         spent: What the searches have cost, row by row.
         failed: Retrievers that failed on the query, the one of the block.
         errors: Theirs, row by row.
-        counts: The searches of indexes that each arm needs, and those that only it needs.
-        needed: Those of the web, for the column `needed`.
+        counts: For the manifest.
+        needed: The searches that arms need, for the column `needed`.
     """
 
     def __init__(self, retrieval: Retrieval, table: pa.Table, several: bool, searches: Mapping[str, Searches]) -> None:
@@ -281,11 +290,7 @@ class BlockSearches:
         by.save()
         number_of |= {search: len(number_of) + number for number, search in enumerate(standing)}
         users = _users(key, routed, vain) if self._several else {}
-        if isinstance(by, WebSearches):
-            self.needed += by.needed("searches", users)
-        else:
-            named = opened.search_names.items()
-            self.counts.update(need_counts("searches", {f"{counted}@{model or ''}": users for counted, model in named}))
+        self.needed += needs_of(opened, by, "searches", users)
         known = self._asked.setdefault(opened.space, set())
         firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
         firsts = [one for one in firsts if one not in by.alike and one.search not in by.known]
@@ -323,6 +328,15 @@ def _users(key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Tex
                 if text.strategy in (ORIGINAL, TOGETHER) or text.strategy in strategies:
                     users.setdefault(text.search, set()).update(arms)
     return users
+
+
+def needs_of(opened: OpenedBy, by: Searches, quantity: str, users: Mapping[Wanted, Collection[str]]) -> list[dict[str, Any]]:
+    """Returns the searches that arms need, for the column `needed`; `users`: searches -> arms."""
+    return [
+        {"key": f"{by.key(search)}/{part}", "quantity": quantity, "component": f"{counted}@{model or ''}", "arms": sorted(arms)}
+        for part, (counted, model) in enumerate(opened.search_names.items())
+        for search, arms in users.items()
+    ]
 
 
 def charge(

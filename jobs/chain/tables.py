@@ -33,9 +33,17 @@ BEST = pa.struct([("search", pa.int16()), ("retriever", pa.string()), ("score", 
 ARM_ROUND = pa.struct([("answer", pa.int16()), *ROUND])
 ARM_GRADE = pa.struct([("answer", pa.int16()), *GRADE])
 ARM_CORRECTION = pa.struct([("answer", pa.int16()), *CORRECTION, ("pages", pa.list_(WEB_PAGE))])  # `pages`: the hits
-# A request that a stage has made: its key, the work that it was, what it was paid for as, the arms that needed it.
-ASKED = pa.struct(
-    [("key", pa.string()), ("quantity", pa.string()), ("component", pa.string()), ("arms", pa.list_(pa.string()))]
+# Work that arms need: what it is known by, what it is, the `component@model` that it is paid for as, the arms; of requests to
+# LLMs, whether the run made them (the store had the others), and whether they were answered.
+NEED = pa.struct(
+    [
+        ("key", pa.string()),
+        ("quantity", pa.string()),
+        ("component", pa.string()),
+        ("arms", pa.list_(pa.string())),
+        ("made", pa.bool_()),
+        ("answered", pa.bool_()),
+    ]
 )
 ARM_ANSWER = pa.struct(  # `answer` is an index of `SharedWork.answers`; texts and places are those of `documents`, uncut
     [("answer", pa.int16()), *ANSWER, ("texts", pa.list_(pa.string())), ("places", pa.list_(pa.string()))]

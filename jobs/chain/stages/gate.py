@@ -66,7 +66,7 @@ class Gating:
     ) -> dict[Wanted, RankedList]:
         """Returns the lists of a retriever by what is searched, which are charged to the first queries that ask."""
         began, opened = time.perf_counter(), self._work.retrievers[key]
-        searches = IndexSearches(opened, self._retrievers[key], self._store)
+        searches = IndexSearches(opened, self._retrievers[key], self._store, GATE_STAGE)
         lists = dict(zip(wanted, searches(wanted), strict=True))
         searches.save()
         firsts = [Searched(asking[0], one) for one, asking in wanted.items()]

@@ -32,7 +32,7 @@ from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space
-from jobs.chain.tables import ASKED, BEST, DOCUMENT, FUSED
+from jobs.chain.tables import BEST, DOCUMENT, FUSED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import FILE, ORIGINAL, WEB_PAGE, with_appended, with_columns, without_columns
@@ -47,14 +47,13 @@ class Retrieve:
     Equal texts of a shard are encoded and searched once. A retriever with `together` searches all texts of a query as one.
     """
 
-    NEEDS = ("shard", "query_id", "query", "rewrites", "counts")
+    NEEDS = ("shard", "query_id", "query", "rewrites", "needed", "counts")
     ADDS = pa.schema(
         [
             ("documents", pa.list_(DOCUMENT)),
             ("fused", pa.list_(FUSED)),
             ("web", pa.list_(WEB_PAGE)),  # empty without a search engine of the web
             ("best", pa.list_(BEST)),  # empty without further rounds
-            ("needed", pa.list_(ASKED)),  # of several arms: their searches of the web, and pairs that are scored
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
@@ -95,9 +94,9 @@ class Retrieve:
                 lists.append(SearchLists(lists_of(own, search), rows, cosines, pages, work.keep_sources))
             table = with_appended(with_appended(table, "errors", block.errors), "costs", block.spent)
             table, candidates = self._fused(table, block, lists, began)
-            nothing = (pa.array([[]] * rows, pa.list_(kind)) for kind in (ASKED, FILE))
+            best, nothing = pa.array(self._best(rows, lists), pa.list_(BEST)), pa.array([[]] * rows, pa.list_(FILE))
             table = with_counts(without_columns(table, self.DROPS), block.counts)
-            table = with_columns(table, self.ADDS, [*candidates, pa.array(self._best(rows, lists), pa.list_(BEST)), *nothing])
+            table = with_columns(table, self.ADDS, [*candidates, best, nothing])
             return with_stored(with_needed(table, block.needed), self._storage, stored)
 
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:

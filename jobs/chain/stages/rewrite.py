@@ -14,10 +14,10 @@ from jobs.chain.block import LlmBlock
 from jobs.chain.engines import open_engines
 from jobs.chain.stages.gate import gated_rows
 from jobs.chain.stages.reader import Reader
-from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
+from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT, NEED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import GateQueries
-from jobs.tables import with_appended
+from jobs.tables import with_appended, with_empty_columns
 
 
 class Rewrite:
@@ -33,6 +33,7 @@ class Rewrite:
             ("rewrites", pa.list_(ARM_REWRITE)),
             ("selections", pa.list_(ARM_SELECTION)),
             ("guarded", pa.list_(ARM_LEFT_OUT)),
+            ("needed", pa.list_(NEED)),
             ("counts", pa.list_(COUNT)),
         ]
     )
@@ -56,6 +57,7 @@ class Rewrite:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the texts of all readings, errors and costs."""
+        table = with_empty_columns(table, self.ADDS)
         arms = [[arm for arm, _ in one.arms] for one in self._readings]
         block, gates = LlmBlock(table, "rewrite", "requests", self._engines, arms, self._work.only is None), gated_rows(table)
         gated = [[gates.get((one.number, row)) for row in range(len(block.queries))] for one in self._readings]
@@ -63,7 +65,7 @@ class Rewrite:
             place: one.rewrite(block, self._engines.key, of)
             for place, (one, of) in enumerate(zip(self._readings, gated, strict=True))
         }
-        texts, selections, guarded, nothing = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(4))
+        texts, selections, guarded = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(3))
         for index, read in block.run(steps).items():
             reader = self._readings[index]
             names, arm = {name: called for (name, _), called in reader.called.items()}, {"arm": reader.reading.name}
@@ -79,16 +81,13 @@ class Rewrite:
                 if (verdict := gated[index][row]) is not None:
                     block.count(index, GateQueries("sure" if verdict.sure else "unsure").key)
         block.close()
-        for field, values in zip(Rewrite.ADDS, (texts, selections, guarded, nothing), strict=True):
-            if field.name in table.column_names:
-                table = with_appended(table, field.name, values)
-            else:
-                table = table.append_column(field, pa.array(values, field.type))
+        for name, more in {"rewrites": texts, "selections": selections, "guarded": guarded}.items():
+            table = with_appended(table, name, more)
         return block.closed(table)
 
 
 class RewriteFurther(Rewrite):
     """The stage of a further engine: it appends to the texts of those before."""
 
-    NEEDS = (*Rewrite.NEEDS, "rewrites", "selections", "guarded", "counts")
+    NEEDS = (*Rewrite.NEEDS, "rewrites", "selections", "guarded", "needed", "counts")
     ADDS = pa.schema([])

@@ -21,7 +21,7 @@ from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space
 from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.worker import WorkerJob
-from jobs.tables import FAILED, failure_row, with_appended, with_columns
+from jobs.tables import FAILED, failure_row, with_appended, with_empty_columns
 from retrievers.ranking import ranks
 from retrievers.reranker import Reranker, open_reranker
 from retrievers.served.reranker import ServerReranker
@@ -56,8 +56,7 @@ class Score:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with scores, the pairs that are needed, costs, and errors of rerankers."""
-        nothing = (pa.array([[]] * table.num_rows, field.type) for field in self.ADDS)
-        return self.scored(with_columns(table, self.ADDS, nothing), range(table.num_rows))
+        return self.scored(with_empty_columns(table, self.ADDS), range(table.num_rows))
 
     def scored(self, table: pa.Table, rows: Collection[int]) -> pa.Table:
         """Returns a block in which the pairs that some rows need have scores, too."""

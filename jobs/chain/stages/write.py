@@ -16,6 +16,7 @@ from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.counts import BlockErrors, one_arm_counts
+from jobs.chain.needs import needed_counts
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.row_groups import RowGroups
 from jobs.chain.stages.stored_rows import (
@@ -29,7 +30,6 @@ from jobs.chain.stages.stored_rows import (
     with_no_hits,
 )
 from jobs.chain.tables import ARM_STORED
-from jobs.chain.users import needed_counts
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import COMMITTED, ELAPSED, STORED, unnested
@@ -69,7 +69,7 @@ class Write:
         counts["rewrites"] = tables["rewrites"].num_rows
         for entry in unnested(table, "counts")[1].to_pylist():
             counts[entry["name"]] += entry["count"]
-        counts.update(needed_counts(table))
+        counts.update({} if work.only else needed_counts(table))
         files |= files_of_results
         if work.keep_candidates:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -105,14 +105,9 @@ class WebSearches:
         """Counts the times that its texts were sent by attempts that were killed, without an answer that was kept."""
         return sum(self._journal.lost[self._space.name, text] for text, one in self._first.items() if one not in self.alike)
 
-    def needed(self, quantity: str, users: Mapping[SearchText | JoinedText, Collection[str]]) -> list[dict[str, Any]]:
-        """Returns the texts that arms need answers to, for the column `needed`; `users`: searches -> arms."""
-        ((counted, model),) = self._opened.search_names.items()
-        asked = {"quantity": quantity, "component": f"{counted}@{model or ''}"}
-        return [
-            asked | {"key": f"{self._space.name}/{self.web.sent(search)}", "arms": sorted(arms)}
-            for search, arms in users.items()
-        ]
+    def key(self, search: SearchText | JoinedText) -> str:
+        """Returns what a search is known by in the column `needed`: the text as it is sent."""
+        return f"{self._space.name}/{self.web.sent(search)}"
 
     def save(self) -> None:
         """Puts the answers into the store, under each query that asked them and has none there; partial ones stay out."""

@@ -142,7 +142,16 @@ def rewrite(strategy: str, text: str = "", weight: float = 1.0, position_weight:
 
 def rewritten(*rows: Row) -> pa.Table:
     """A block as rewriting hands it on."""
-    more: Row = {"shard": 0, "log_count": 1, "costs": [], "errors": [], "selections": [], "guarded": [], "counts": []}
+    more: Row = {
+        "shard": 0,
+        "log_count": 1,
+        "costs": [],
+        "errors": [],
+        "selections": [],
+        "guarded": [],
+        "needed": [],
+        "counts": [],
+    }
     return pa.Table.from_pylist([more | row for row in rows], REWRITTEN)
 
 

@@ -19,7 +19,7 @@ from jobs.chain.block import Ask, LlmBlock, Reply, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.steps.grading import document_values, grade_of, named_sentences, numbered_sentences
-from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
+from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.chain.worker import WorkerJob
 from jobs.config.settings import WebSearchSettings
 from jobs.counts import GradedDocuments
@@ -45,7 +45,7 @@ class Grade(LlmStage):
 
     STAGE, QUANTITY = "grade", "grades"
     NEEDS = ("shard", "query_id", "query", "context", "values", "rewrites", "documents", "fused", "web", "counts")
-    ADDS = pa.schema([("grades", pa.list_(ARM_GRADE)), ("corrections", pa.list_(ARM_CORRECTION)), ("asked", pa.list_(ASKED))])
+    ADDS = pa.schema([("grades", pa.list_(ARM_GRADE)), ("corrections", pa.list_(ARM_CORRECTION))])
 
     def __init__(self, job: WorkerJob) -> None:
         super().__init__(job)

@@ -30,7 +30,7 @@ from jobs.chain.stages.score import Score
 from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.steps.contexts import token_counter
-from jobs.chain.tables import ARM_ROUND, ASKED
+from jobs.chain.tables import ARM_ROUND
 from jobs.chain.worker import WorkerJob
 from jobs.counts import RoundQueries
 from jobs.tables import ITERATE, with_appended
@@ -41,7 +41,7 @@ class Iterate(LlmStage):
 
     STAGE, QUANTITY = "iterate", "rounds"
     NEEDS = ("shard", "query_id", "query", "context", "values", "stored", "documents", "web", "fused", "best", "counts")
-    ADDS = pa.schema([("rounds", pa.list_(ARM_ROUND)), ("asked_in_rounds", pa.list_(ASKED))])
+    ADDS = pa.schema([("rounds", pa.list_(ARM_ROUND))])
     DROPS = ("best",)
 
     def __init__(self, job: WorkerJob) -> None:

@@ -50,8 +50,7 @@ class LlmStage(ABC):
             charge_failure(error, block.spent())
             raise
         block.close()
-        columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=False)]
-        columns += [block.paid()] if len(columns) < len(self.ADDS) else []  # where later stages may ask the same
+        columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=True)]
         return block.closed(with_columns(table, self.ADDS, columns))
 
     @abstractmethod

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import OpenedBy
-from jobs.chain.searches import Retrieval, Wanted, charge
+from jobs.chain.searches import Retrieval, Wanted, charge, needs_of
 from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
@@ -89,7 +89,7 @@ class SearchWeb:
             firsts = [Searched(ids[0], text) for text, ids in wanted.items()]
             asked = [one for one in firsts if one not in by.alike]
             charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], spent, "web")
-            needed += by.needed("web_searches", users) if self._work.only is None else []
+            needed += needs_of(opened, by, "web_searches", users) if self._work.only is None else []
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
         table = with_appended(table, "errors", [list(of.values()) for of in errors])
