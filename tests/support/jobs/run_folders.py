@@ -22,6 +22,7 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import BlockCandidates, candidate_columns
 from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.fuse import SearchLists, fusion_notes
+from jobs.chain.stages.score import Score
 from jobs.chain.stages.write import Write
 from jobs.chain.worker import WorkerJob
 from jobs.config.config import Config
@@ -29,11 +30,11 @@ from jobs.measure.frame import Frame
 from jobs.measure.measures import MEASURES
 from jobs.pages.run import report
 from jobs.runs.folder import RunFolder, open_run
-from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SELECTION, STORED, with_appended
+from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SELECTION, STORED, with_appended, with_empty_columns
 from retrievers.lists import Lists
 from retrievers.ranking import offsets_of
 from rewriters.normalise import normalise
-from tests.support.jobs.in_flight import RETRIEVED, SCORED
+from tests.support.jobs.in_flight import RETRIEVED
 from tests.support.jobs.one_arm import one_arm
 
 PRICES = Prices(
@@ -143,8 +144,7 @@ class RunMaker:
                 candidates = block["fused"].to_pylist()
                 pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]
                 block = with_appended(block, "costs", pairs)
-                scores = SCORED.field("scores")
-                block = block.append_column(scores, pa.array([*map(_scores, candidates)], scores.type))
+                block = with_appended(with_empty_columns(block, Score.ADDS), "scores", [*map(_scores, candidates)])
             worker(block)
             self._completions(shard.number, [row["query_id"] for row in mine], queries)
         self._record(config, "finished" if finished else "running", recorded)
