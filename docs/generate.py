@@ -1,8 +1,8 @@
-"""Writes the generated pages: `python docs/generate.py`; with `--check` it only names the stale ones.
+"""Writes the generated parts of pages, between their markers: `python docs/generate.py`; `--check` only names the stale pages.
 
 config.md               from the models of a config and of strategy files
 errors.md               from `cluster/error_codes.toml`
-results-and-tables.md   the part between its two markers, from the schemas and `tables.toml`
+results-and-tables.md   from the schemas and `tables.toml`
 
 """
 
@@ -33,49 +33,8 @@ from rewriters.pool import SET_BY_POOL  # noqa: E402
 from rewriters.strategy import Marks, Strategy, Words  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- generated: tables -->\n", "<!-- end of the generated part -->"
+END = "<!-- end of the generated part -->"
 Schema = dict[str, Any]
-
-_CONFIG = """# Config
-
-This page lists every key of a config, with its type and default. It is generated from the code by `docs/generate.py`;
-[engines-and-indexes.md](engines-and-indexes.md) and [strategies.md](strategies.md) say what to choose.
-
-A key without a default may be left out or `null`. Keys marked ° do not count for the
-[fingerprint](concepts.md#the-fingerprint) by themselves: they say where, how fast or how long, or the content behind them
-counts. Paths are relative to the current folder. `--set a.b=value` overrides any key.
-"""
-
-_FILES = """# Strategy files
-
-A strategy is one YAML file with the fields below; its name is the strategy's. Besides them a file may have `variables`
-(names with values, which stand in its prompt as `{domain}`) and `variants` (names with fields that replace the file's).
-A config replaces either by parameters: `{hyde: {domain: physics}}`, `{decompose: {interpret: true}}`.
-
-In a prompt, `{query}` is the query, `{context}` the earlier turns, `{n}` the number of texts and `{language}` the language of
-the rewrites. Any other name in braces is a variable of the file or a column of the log.
-"""
-
-_ERRORS = """# Errors
-
-Every error is one line on standard error, with a code at its end; this page says what each code means and what to do. It is
-generated from the code by `docs/generate.py`.
-
-```text
-dmqr VERB: where: what was wrong; what to do [code]
-```
-
-| exit code | meaning |
-|---|---|
-| 0 | done |
-| 1 | stopped or failed; committed shards stay, and the same command goes on |
-| 2 | refused before work began (config, input, cluster); nothing was written |
-| 130, 143 | interrupted by Ctrl-C or SIGTERM; the same command goes on |
-
-An error that is refused with 2 before a run ends a run that has begun with 1. Lines without a code have exit code 1: a file
-that the system refuses (`Permission denied`, a full disk, too many open files), and a bug, whose line ends with `report it with
-the trace above`. [Operations](operations.md#when-a-run-stopped) lists the causes of a stopped night.
-"""
 
 
 def main() -> int:
@@ -93,20 +52,29 @@ def main() -> int:
 
 
 def pages() -> dict[str, str]:
-    """Returns the generated pages by name."""
+    """Returns the pages with generated parts by name."""
     return {
-        "config.md": config_page(Config.model_json_schema()),
-        "errors.md": errors_page(),
-        "results-and-tables.md": results_page(),
+        "config.md": _page("config.md", {"keys": keys(Config.model_json_schema()), "strategy files": files()}),
+        "errors.md": _page("errors.md", {"errors": errors()}),
+        "results-and-tables.md": _page("results-and-tables.md", {"tables": tables()}),
     }
+
+
+def _page(name: str, parts: dict[str, str]) -> str:
+    """Returns a page whose parts, by the names in their markers, are these."""
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    for part, text in parts.items():
+        before, begin, rest = page.partition(f"<!-- generated: {part} -->\n")
+        page = f"{before}{begin}\n{text}\n{END}{rest.partition(END)[2]}"
+    return page
 
 
 # ---------------------------------------------------------------- errors
 
 
-def errors_page() -> str:
+def errors() -> str:
     """Returns all error codes, in groups."""
-    parts = [_ERRORS]
+    parts = []
     for title, codes in GROUPS.items():
         rows = [f"- `{code}`: {means} *{remedy}*" for code, (means, remedy) in codes.items()]
         parts.append(f"## {title}\n\n" + "\n".join(rows) + "\n")
@@ -116,15 +84,8 @@ def errors_page() -> str:
 # ---------------------------------------------------------------- tables
 
 
-def results_page() -> str:
-    """Returns the page of results with the tables of all columns put in; raises SystemExit where a column has no meaning."""
-    page = (ROOT / "docs/results-and-tables.md").read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + "\n" + tables() + "\n" + END + rest.partition(END)[2]
-
-
 def tables() -> str:
-    """Returns the columns of all tables."""
+    """Returns the columns of all tables; raises SystemExit where a column has no meaning."""
     about = tomllib.loads((ROOT / "docs/tables.toml").read_text(encoding="utf-8"))
     schemas: dict[str, Any] = {**STORED, "completions": COMPLETIONS, "web_answers": WEB_ANSWERS}
     schemas["queries"] = [*schemas["queries"], *OPTIONAL_QUERIES]
@@ -154,9 +115,9 @@ def _arrow_type(kind: pa.DataType) -> str:
 # ---------------------------------------------------------------- config
 
 
-def config_page(schema: Schema) -> str:
-    """Returns all keys of a config and of strategy files, a section per model."""
-    parts, shown = [_CONFIG], {}
+def keys(schema: Schema) -> str:
+    """Returns all keys of a config, a section per model."""
+    parts, shown = list[str](), dict[str, str]()
     for places, model in _sections(schema):
         kind = model["properties"].get("kind", {}).get("const")
         where = f"`{places[0]}`" + (f", kind `{kind}`" if kind else "")
@@ -165,7 +126,12 @@ def config_page(schema: Schema) -> str:
         if len(places) > 1 and kind in (None, *_FIRST_KINDS):
             about.append(f"The same keys: {', '.join(f'`{place}`' for place in places[1:])}.")
         parts.append("\n\n".join([f"## {title}", *([" ".join(about)] if about else []), _keys(model, where, shown)]))
-    parts.append(_FILES)
+    return "\n".join(parts)
+
+
+def files() -> str:
+    """Returns the fields of files that a config names, a section per model."""
+    parts = []
     for title, model_class in (
         ("A strategy", Strategy), ("`marks` of a strategy", Marks), ("`words` of a strategy", Words),
         ("Rules of `select: classified`", Rules), ("A rule", Rule), ("A demonstration of `select: adaptive`", Demonstration),
