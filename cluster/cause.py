@@ -1,7 +1,5 @@
 """Tells in one line the cause of an error."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

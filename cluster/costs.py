@@ -6,8 +6,6 @@ workers' busy time, without double counting; what no row caused (start-up, readi
 kept apart. Quantities are stored, money is not: `Prices` computes it on demand.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Marks jobs inside another program, such as a notebook, whose streams, loggers and signals are not ours."""
 
-from __future__ import annotations
-
 import importlib
 import signal
 import threading

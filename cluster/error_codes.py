@@ -1,7 +1,5 @@
 """The codes of errors, of `error_codes.toml`: what each means, and what to do. docs/errors.md is made from them."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 All packages import this module; it imports only the standard library, and the codes (`cluster/error_codes.py`).
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Set
 from typing import Any

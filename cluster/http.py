@@ -1,7 +1,5 @@
 """Shared parts of HTTP clients: address, key, proxy, Retry-After, the meaning of statuses, answers that end a run."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

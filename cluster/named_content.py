@@ -3,8 +3,6 @@
 A name tells too little: one path may hold this now and that later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Clients of a service send their requests by `retried`, or call `failed`, and `an
 `outages`. Standard library only: every package may import it, as `cluster.errors`.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -4,8 +4,6 @@ A config names `package.module:Class`, of a package that is installed or of a mo
 an installed package.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.metadata

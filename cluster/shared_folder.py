@@ -1,7 +1,5 @@
 """The check that a folder of the file system is one folder for all nodes of a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -5,8 +5,6 @@ headings, as a repository shows them. The root of the sources is the clone. `-W`
 a page that is not in `NAVIGATION`, or twice, is an error.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -6,8 +6,6 @@ results-and-tables.md   from the schemas and `tables.toml`
 
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -5,8 +5,6 @@ whose `key` is stored and whose `parse` reads it back. An ablation counts for ea
 behind `arm/<arm>/`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields

@@ -1,7 +1,5 @@
 """Rows of the tables that LLMs make after retrieval, without query and arm: rounds, grades, answers, judgements."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 _SHOWN = pa.list_(pa.struct([("doc_id", pa.string()), ("label", pa.string())]))

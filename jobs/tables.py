@@ -3,8 +3,6 @@
 In flight one row is one query, and each stage adds columns. On storage the tables are flat. Ranks start at 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

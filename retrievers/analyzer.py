@@ -7,8 +7,6 @@ All have the words of `retrievers.analysis.words`, so that scripts without space
 every name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Batches of texts of similar length, bounded by tokens, for cross-encoders and encoders."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait

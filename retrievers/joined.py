@@ -4,8 +4,6 @@ The original is repeated so that long rewrites do not drown it: max(1, words of 
 After MuGI (Zhang et al. 2024, "Exploring the Best Practices of Query Expansion with Large Language Models").
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The ranked lists of many queries as flat arrays, and their hits grouped by list and by document."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The final order of each query's candidates, from fusion and a reranker: pure functions on flat arrays."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operations on the flat ranked lists of many queries, for fusion and the final order."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 

@@ -10,8 +10,6 @@ The sum is over the lists to be fused (weight above 0, at least one hit) and tha
 list of texts that were searched as one has no text of its own; it resembles no other, and its redundancy is 1.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rerankers: relevance scores of (original query, document) pairs; retrievers/order.py sorts by them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 

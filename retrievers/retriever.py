@@ -9,8 +9,6 @@ To add a retriever, add a folder (`retrievers.kinds.folders`); one of your own i
 settings. They raise RetrieverError if there is no index, or none that fits the settings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The prompt has the strategies' names and definitions, a guideline when each help
 answer has one labelled line per rewrite and a last line with the reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ the rewrites differ, and the prompt is paid for once. The answer is one JSON obj
 user replaces the default prompt; the schema is the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """YAML files: our prompts, and strategies, steps, rules and demonstrations, which are refused in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache

@@ -1,7 +1,5 @@
 """The gate: which queries are rewritten at all, by what a retriever finds for the original alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 

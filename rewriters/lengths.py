@@ -5,8 +5,6 @@ own first or last letter is of a script without spaces is found wherever it stan
 only a vowel sign or tone mark of its last letter must not follow.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

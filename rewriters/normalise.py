@@ -3,8 +3,6 @@
 Earlier turns of the conversation are part of a query's identity: the same words after other turns are another query.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from hashlib import sha256
 

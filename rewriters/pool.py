@@ -7,8 +7,6 @@ the first. A parameter is a field of the strategy, a decoding setting, a variabl
 variants (`{decompose: {interpret: true}}`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """A query as strategies are given it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

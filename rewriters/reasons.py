@@ -3,8 +3,6 @@
 Reasons of an engine (`not_recorded`, ...) are passed on unchanged.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 Reason = Literal[

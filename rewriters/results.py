@@ -1,7 +1,5 @@
 """The result of rewriting one query: rewrites, failures, and the choice of strategies."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ at temperature 0, a temperature. It is another sample of the request (`FIRST_TRY
 A recording has one answer to a request, which is not tried again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

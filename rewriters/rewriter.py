@@ -4,8 +4,6 @@ The caller sends the requests to an engine: `Rewriter.question` (only where the 
 `Engine.complete` -> `read`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Here they are chosen by the query and its values. `rewriters/classifier.py` choo
 selection the LLM chooses while it writes (`rewriters/adaptive.py`).
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping, Sequence

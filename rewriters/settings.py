@@ -3,8 +3,6 @@
 Those of the engines are in `engines/settings.py`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field

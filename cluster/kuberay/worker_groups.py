@@ -4,8 +4,6 @@ Pods of a group are alike. There is one group without GPUs, which also has room 
 number of GPUs that a worker needs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Blocks are counted in `tracked.py`; `jobs/run/progress.py` sets what the driver knows.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import NamedTuple

@@ -6,8 +6,6 @@ of `costs/` and `errors/` over the shards that are committed, whichever workers 
 restarted, what was added before is forgotten: a block that a stage does again for a shard in flight then counts twice.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Calls a pool of Ray actors with tables that the driver makes one by one, unlike a run's dataset of planned shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 

@@ -4,8 +4,6 @@ Token and certificate are read from the environment: RAY_AUTH_MODE=token with RA
 SSL_CERT_FILE for an `https://` address whose authority is not among the system's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

@@ -1,7 +1,5 @@
 """The meter, which calls a stage's worker with blocks: checks their schemas, attributes time, keeps errors to their rows."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

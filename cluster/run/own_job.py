@@ -1,7 +1,5 @@
 """Reads the own job of a driver that a job server has started: Ray puts it into the environment of the entrypoint."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Committed shards are removed here, so memory does not grow with the run. Workers
 `block_finished`, so those arrive in order; a `heartbeat` may arrive late, and its attempt number shows it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

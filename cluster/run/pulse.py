@@ -1,7 +1,5 @@
 """Threads that report while a `with` block runs: the outages that its process waits out, and that a worker is being built."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -4,8 +4,6 @@ A stage with a pool is a `map_batches` over an actor pool, whose workers hold a 
 stages without a pool share one `map_batches` over tasks. The first task of a shard waits for its admission.
 """
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence

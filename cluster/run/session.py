@@ -1,7 +1,5 @@
 """Connects to Ray (a new one on this machine, or a running cluster), or sets up this process to run without it."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

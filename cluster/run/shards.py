@@ -5,8 +5,6 @@ Layout under the run's folder: `shards.json` (the plan, put once at the first st
 names are output), `_SUCCESS.json` (written last, with the names of all files).
 """
 
-from __future__ import annotations
-
 import io
 import json
 import time

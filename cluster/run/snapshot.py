@@ -1,7 +1,5 @@
 """Snapshot of a run at one moment: each stage, and the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

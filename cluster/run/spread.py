@@ -1,7 +1,5 @@
 """Maps a function over items: on threads of this process, or as tasks on all nodes of the connected Ray cluster."""
 
-from __future__ import annotations
-
 import os
 import time
 import traceback

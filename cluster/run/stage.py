@@ -3,8 +3,6 @@
 A block is one shard from the first stage to the last: a stage takes a whole block and returns one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

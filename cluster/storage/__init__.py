@@ -3,8 +3,6 @@
 `put_if_absent` is the one operation that commits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

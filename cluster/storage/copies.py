@@ -8,8 +8,6 @@ interrupted, file by file.
 The same folder has the temporary folders of processes (`work_folder`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

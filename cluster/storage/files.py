@@ -4,8 +4,6 @@ A commit is a fsynced temporary file that is hard-linked to its final name: `lin
 leaves either nothing or the whole file (`O_EXCL` alone would leave an empty one).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

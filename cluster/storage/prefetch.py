@@ -3,8 +3,6 @@
 A process that is interrupted ends at once; `concurrent.futures` would join its threads when the interpreter exits.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

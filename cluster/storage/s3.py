@@ -7,8 +7,6 @@ the token of the object there with its own.
 Uploads go through boto3's transfer manager. Downloads do not: it cannot be told which version of the object is wanted.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import time

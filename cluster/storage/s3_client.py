@@ -6,8 +6,6 @@ run with exit code 1; the same command goes on. botocore makes one attempt: all 
 and once that is empty no request is retried.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

@@ -6,8 +6,6 @@ Arrow data in place of files cost more: six tables of 2.4 million rows joined an
 DuckDB's reader, 17 CPU s and 1,216 MB through a pyarrow dataset, 17 CPU s and 494 MB through a stream of record batches.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator, Mapping

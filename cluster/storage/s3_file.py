@@ -4,8 +4,6 @@ fsspec has the file and its blocks; the requests are our client's, so that crede
 of all other requests. s3fs would be a second client, which holds botocore back; pyarrow's ignores AWS_ENDPOINT_URL_S3.
 """
 
-from __future__ import annotations
-
 import errno
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Words of a query for DuckDB where it takes no parameters: names of files in table functions, keys, columns."""
 
-from __future__ import annotations
-
 import re
 
 

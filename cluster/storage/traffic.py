@@ -5,8 +5,6 @@ here whatever is put on the wire: each attempt of a retried request is one. Not 
 a process sends after it was asked for the last time.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Files that a person asks for: at a path or on S3, whole or not at all."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The sections of the config that jobs alone read: `limits`, `evaluate`, `report`, `ablate`, `notify`, `publish`, `web`."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 

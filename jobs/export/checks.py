@@ -1,7 +1,5 @@
 """Checks of a version before it is made current: error rate, coverage of the traffic, quality."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any, NamedTuple
 

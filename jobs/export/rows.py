@@ -3,8 +3,6 @@
 DuckDB makes them from the committed shards, some at a time. A row holds no time and no place, so one run gives the same rows.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from math import isnan, nan

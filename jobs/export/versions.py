@@ -5,8 +5,6 @@ names it. Before it is there, nothing of the version counts. `<target>/current.j
 before; it is replaced as a whole, so a reader sees the old one or the new one.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json

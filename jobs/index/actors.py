@@ -3,8 +3,6 @@
 Worthwhile with several workers or accelerators; on one machine without accelerator a single process is as fast.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

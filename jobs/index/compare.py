@@ -4,8 +4,6 @@ A note says which files an index was built from: while they are the same, nobody
 the content that it names alone, so that one which a kill left of another index means nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

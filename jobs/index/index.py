@@ -6,8 +6,6 @@ builders. Of jobs whose configs name their corpora a missing local index is buil
 folder, as in Elasticsearch, is compared by the note that its build has left in it.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterable, Sequence

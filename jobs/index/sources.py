@@ -1,7 +1,5 @@
 """The files of a corpus, here or on S3, as Parquet: other tables are converted, and of documents passages are made."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The LLM engines of a run: their settings for workers, identities, checks before the run, and accelerators."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import math

@@ -3,8 +3,6 @@
 Workers are given the lists with the settings, so that no node needs the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The indexes that a config searches: identities, encoders, the texts of their documents, and whether others write to them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

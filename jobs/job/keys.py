@@ -5,8 +5,6 @@ duration, or because its resolved value counts instead (a model's weights, an in
 are left out, so a new option renames no run; when a default changes, the version of its algorithm is raised.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

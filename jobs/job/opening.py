@@ -3,8 +3,6 @@
 Checks before a run read only `index.json` and file sizes.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from contextlib import ExitStack

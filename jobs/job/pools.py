@@ -5,8 +5,6 @@ workers that send to it share this limit: those that retrieve, and those that re
 Elasticsearch, or if the reranker or its encoder is at that server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace

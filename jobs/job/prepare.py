@@ -1,7 +1,5 @@
 """Checks of a job before the run, and the name of its folder."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The rewriting of a job: its pool, prompts and selection, read from the files that the config names."""
 
-from __future__ import annotations
-
 import io
 
 from cluster.errors import ConfigError, RewriterError

@@ -1,7 +1,5 @@
 """The indexes that retrievers search, by settings and identities alone: workers are given them, and open no index for that."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Sends to workers on other machines the settings that they understand, and the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TypeVar
 

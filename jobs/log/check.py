@@ -1,7 +1,5 @@
 """Checks of the log before it is read: its files have the configured columns; lists their parts."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -11,8 +11,6 @@ phase one to phase two as those of queries do, a row per query, column and form:
 rows as the log.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import uuid

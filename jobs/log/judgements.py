@@ -1,7 +1,5 @@
 """Readers of relevance judgements (qrels) and gold answers: of log rows, or of queries, for every log that has them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

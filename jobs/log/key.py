@@ -1,7 +1,5 @@
 """The key by which a search finds the row of a query in what was exported (docs/operations.md)."""
 
-from __future__ import annotations
-
 from rewriters.normalise import query_id
 
 MAX_CONTEXT_CHARS = 8000  # of a context that count, the newest

@@ -4,8 +4,6 @@ A part of the log becomes its query_map, its rejected rows, and files of texts; 
 becomes queries, after it was counted how often each is asked.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Validation of the log's texts as queries, their query_ids, and the group-by of phase one of dedup."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Reader of the log's rows in the order of the files: log_ids, texts, counts, contexts, and values for prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter

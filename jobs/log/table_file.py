@@ -14,8 +14,6 @@ closed takes all lines behind it into one field, and `"a" b` loses its quotes. F
 line by line: bytes that are not UTF-8, half a surrogate pair and a key twice are no fault, and of faults it knows the line.
 """
 
-from __future__ import annotations
-
 import csv
 import errno
 import io

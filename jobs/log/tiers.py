@@ -4,8 +4,6 @@ The shards of the head come first. A job that its budget or its time ends has th
 hardly anybody asks. Where every query is asked equally often there is one tier.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -8,8 +8,6 @@ the articles a, an and the, split at white space. HotpotQA's (Yang et al., EMNLP
 two is yes, no or noanswer and the other is not; where both are empty after normalising they are equal, as in SQuAD 2.0.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -7,8 +7,6 @@ with a rare word in common are compared (Bayardo, Ma, Srikant, Scaling Up All Pa
 Lin, Yu, Efficient Similarity Joins for Near Duplicate Detection, WWW 2008). The result is exact.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ and the subsets), adjusted by Holm's method; and the grid, which is explored, by
 floor), oracle arms (bounds that the judgements chose) and further names of an arm test nothing and are in no family.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

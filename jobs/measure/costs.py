@@ -9,8 +9,6 @@ an arm's work all the same, at what it has cost there. Fusing, ordering, writing
 without work are not divided among arms: they are no part of these costs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Judgements name log rows or queries. A mean is over the judged keys that are counted (`jobs/measure/frame.py`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

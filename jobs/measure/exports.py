@@ -1,7 +1,5 @@
 """Files for other tools: measures key by key (Parquet or CSV), TREC run files, and answers as JSON lines."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

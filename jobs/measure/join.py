@@ -6,8 +6,6 @@ over S^2, with Satterthwaite's degrees of freedom. For two sets it is Welch's t-
 nothing of sets that were not measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The judge of a run, and its grades of results: judgements, by which measures need no file of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -3,8 +3,6 @@
 No table is held in memory whole: rows joined to the judgements come some thousand at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise

@@ -6,8 +6,6 @@ of a strategy or of a hybrid retriever, and R@100 of lists cut at 10 documents i
 alone was .357, that of its own 100 documents .604 (BM25, 93 queries). Such measures and arms are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The runs below an output with date or label, state, queries, quality and cost, for the verb `runs`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache

@@ -5,8 +5,6 @@ queries) are not independent, so the t-test is cluster-robust; where every clust
 Urbano, Lima and Hanjalic (SIGIR 2019) advise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

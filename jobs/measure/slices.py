@@ -1,7 +1,5 @@
 """Slices: the counted keys part by part: by a property of the query, its difficulty, or a column of the log."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Rows are read portion by portion and summed, in bounded memory: all rows of a qu
 list that no depth and no score floor keeps out of fusion, whatever the list's weight.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Judged documents that no index of a run has: they cannot be found, and measures that count them say so."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from cluster.errors import ClusterError, RetrieverError

@@ -3,8 +3,6 @@
 The page says which arm is best and by how much, what each strategy brings, what arms cost, and which queries move.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan

@@ -3,8 +3,6 @@
 Tried beside it: Altair with vl-convert takes 90 MB, 2.5 s for the first chart, and draws at one fixed width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The tables of a measured run and of compared arms, on a terminal and on pages, and their values for JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 These are sums over shards; of a long run only as many shards are read as hold about `MOST_QUERIES` queries.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

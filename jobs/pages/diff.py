@@ -1,7 +1,5 @@
 """The output of `diff` for a person."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isnan
 

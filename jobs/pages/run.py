@@ -3,8 +3,6 @@
 All figures are computed from the committed shards, so that unfinished runs can be reported, too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

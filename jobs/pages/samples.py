@@ -4,8 +4,6 @@ Each with its rewrites, what later steps made of it, one request of each kind, a
 alone as it is measured. The choice is deterministic for a run and its judgements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Workers wait while no shard is there for them: the stages before are slower, or 
 flight. Shards wait where a stage is slower than the one before.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

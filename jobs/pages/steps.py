@@ -1,7 +1,5 @@
 """The work of the stages on one query, as lines of a name and words, for `try` and for the samples of a page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The closing table of a run: rows, queries, rewrites by rung, results, cost, quality, place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

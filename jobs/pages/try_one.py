@@ -1,7 +1,5 @@
 """The output of `try`: a page for one config, or a table with a column per config for several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType

@@ -1,7 +1,5 @@
 """The output of `tune`: a table of the steps, and what follows from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

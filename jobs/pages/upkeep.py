@@ -1,7 +1,5 @@
 """The output of `runs`, `export` and `store`: the list of runs, how far one is, a version, what goes from a store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks of an ablation before it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The spending of a start's driver: its wall time by phase, its requests to S3, and the time of the nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """The end of a run: checks of the balances, removal of orphans, `run.json`, `_SUCCESS.json`, `latest.json`."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The gold answers of a job's queries, which its judge is shown."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from cluster.run.shards import read_plan

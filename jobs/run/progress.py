@@ -1,7 +1,5 @@
 """Tells others of a driver's progress while it runs: `progress.json` for other processes, and the metrics that are its own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

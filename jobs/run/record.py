@@ -1,7 +1,5 @@
 """`run.json`: config, identity, library versions, starts and worker time of a run."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.metadata

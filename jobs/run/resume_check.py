@@ -1,7 +1,5 @@
 """The check that an unfinished run of the same config goes on with what it began with: its indexes, its models' commits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The verb `run`: plans the shards once, streams the pending ones, stops in order, finishes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

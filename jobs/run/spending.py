@@ -1,7 +1,5 @@
 """The money that a run has cost, by where it was spent: the budget grants what is left."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The committed shards of a runner, as its thread hands them to the driver's loop."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Keeps the state that is shown up to date: sums over what is committed and under way, recent rates, the slowest stage."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping

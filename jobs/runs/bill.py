@@ -6,8 +6,6 @@ driver. Stages whose workers hold accelerators share the nodes that have some, t
 without; where there is one kind of node, all share it. So the lines add up to the bill.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

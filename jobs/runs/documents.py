@@ -3,8 +3,6 @@
 A page may have another text in each search that found it: that of the best rank is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 

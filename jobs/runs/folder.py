@@ -4,8 +4,6 @@ The name is `<name>-<label>-<fingerprint>`, or `<name>-<fingerprint>` for a run 
 the log's date. It is no part of the fingerprint: one config under two labels is two runs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

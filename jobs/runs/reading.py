@@ -1,7 +1,5 @@
 """Reading of a run's tables in bounded memory: by shards, and only a sample of many."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby

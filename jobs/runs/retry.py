@@ -4,8 +4,6 @@ What the store has of these queries is marked as forgotten. So the retry makes t
 queries from the store, and later runs take what it was answered. It is labelled `retry-1`, the retry of that one `retry-2`.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from itertools import count

@@ -1,7 +1,5 @@
 """Savings: by a gate the rewriting of some queries, and by the arms of an ablation the work that they share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The starts of a run as `run.json` has them, and where the time of their workers went."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

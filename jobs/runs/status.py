@@ -1,7 +1,5 @@
 """The status of a run, read by another process or machine from its lease, its commits and its `progress.json`."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, Literal, NamedTuple
 

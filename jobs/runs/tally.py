@@ -4,8 +4,6 @@ A manifest takes 8 KB of memory and more, most of it costs by stage, component a
 kept, and of each shard what is asked of it alone.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping

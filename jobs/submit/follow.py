@@ -1,7 +1,5 @@
 """Follows a job to its end: asks for its log, then for the job, which may be lost or be another one meanwhile."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

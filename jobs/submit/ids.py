@@ -5,8 +5,6 @@ serves a job server to tell one night from another: submitted again while it wor
 is submitted under the id with `-2`, `-3`, where the run goes on, or is shown again if it is finished.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Renders a job for Kubernetes: a ConfigMap with the config, and a RayJob of `cluster/kuberay/rayjob.yaml`."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.metadata

@@ -4,8 +4,6 @@ Other paths become absolute. A job's current folder is a copy of what was sent, 
 files that are sent (the recording of a strategy's own engine) stay as they stand there.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import shutil
 from collections.abc import Callable, Mapping

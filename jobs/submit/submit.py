@@ -1,7 +1,5 @@
 """Submits a job: checks what this machine can check, sends it, or finds the job of the same night that works already."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

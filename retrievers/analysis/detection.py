@@ -5,8 +5,6 @@ of most documents; a few letters tell it from neighbours that have no list here 
 short texts, such as names of products, nothing may be told.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The languages of analyzers: stop words and a stemmer for each."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -10,8 +10,6 @@
   such queries use these, since single characters tell little of longer words.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Its files and columns: `retrievers/corpora/files.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Columns: `doc_id` (string or integer) and `text`, under these names or those of 
 others are kept unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents whose texts are in memory, for a retriever whose index is small; or none, for one without texts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import islice
 

@@ -6,8 +6,6 @@ documents is right. During loading it has no replicas and no refresh; afterwards
 writing is blocked. The index before it is kept for runs that still search it; older ones are removed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

@@ -5,8 +5,6 @@ are repeated by `retry`; `passages` and `search` find items of an answer that mu
 the environment only, so that no config and no record of a run holds a secret.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping

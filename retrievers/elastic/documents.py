@@ -1,7 +1,5 @@
 """Documents of an index by their ids."""
 
-from __future__ import annotations
-
 import fnmatch
 import threading
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Looks up an index: the concrete index behind a name, its mapping, the note that its build left, and its state now."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

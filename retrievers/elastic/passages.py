@@ -5,8 +5,6 @@ only where neither has it: a corpus with one new text in a hundred costs a hundr
 that it has already loaded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections import Counter

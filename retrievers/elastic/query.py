@@ -3,8 +3,6 @@
 Never `query_string`: it interprets operators, quotes and brackets, which logs contain. `match` takes any text as words.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 import zlib

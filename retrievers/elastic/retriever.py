@@ -5,8 +5,6 @@ changes (`index_state`); its vectors are assumed to be those of the config's enc
 Elasticsearch needs a licence, and stored lists can be shared.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ client retries. Such items are sent again, after a pause, in smaller requests. A
 the same size.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Sequence

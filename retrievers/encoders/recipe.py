@@ -4,8 +4,6 @@
 `config_sentence_transformers.json` has the prompts. They are read as sentence-transformers 6 reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

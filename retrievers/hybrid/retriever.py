@@ -4,8 +4,6 @@
 one retriever with one list per text. The documents of a union's retrievers are apart: their ids are qualified.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from time import perf_counter
 from typing import Any

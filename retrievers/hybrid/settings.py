@@ -1,7 +1,5 @@
 """Settings of retrievers that are made of others, and of `kind: hybrid`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 

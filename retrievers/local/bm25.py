@@ -4,8 +4,6 @@ bm25s builds and stores the matrix of scores (term x document). The search is ou
 scores, and which of them are among the hits, depends on a partition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

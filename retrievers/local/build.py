@@ -8,8 +8,6 @@ leaves the old index or the new one. Readers that have the old index open keep i
 releases when a process ends, keeps other builds out.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

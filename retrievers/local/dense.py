@@ -1,7 +1,5 @@
 """Exact dense search over a local index, by inner products in blocks of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 For up to some millions of documents on one machine; `local/build.py` describes the files.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of retrievers of `kind: local`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator

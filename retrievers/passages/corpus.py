@@ -1,7 +1,5 @@
 """Writes the passages of a corpus as Parquet, with the columns that an index is built from."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """Reads a document of text, Markdown, HTML or PDF as pages of plain text."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

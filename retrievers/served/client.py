@@ -4,8 +4,6 @@ A server that gives no good answer for the patience ends the run, as a wrong key
 itself fails the queries whose texts it has (`retrievers/served/server.py`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """A dense encoder at a server with OpenAI's Embeddings (`POST /v1/embeddings`)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any

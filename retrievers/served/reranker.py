@@ -1,7 +1,5 @@
 """A cross-encoder at a server: `POST /rerank` of text-embeddings-inference, or Jina's form of it as vLLM and others have."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import Counter

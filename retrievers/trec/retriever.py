@@ -1,7 +1,5 @@
 """Retrievers of `kind: trec`: a query has the list that a run file has for it, any other text has none."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

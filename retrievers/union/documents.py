@@ -1,7 +1,5 @@
 """Documents of several indexes: two may call two documents by one id, so each is called `law:doc1`, by its index and its id."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 

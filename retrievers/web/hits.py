@@ -1,7 +1,5 @@
 """Pages of the web as a provider gives them, and hits, whose ids are those of their addresses."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable

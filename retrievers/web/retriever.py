@@ -3,8 +3,6 @@
 Field names are those of SearXNG's `/search?format=json`, of Tavily's `POST /search` and of Brave's Web Search API.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import threading

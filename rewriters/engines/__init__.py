@@ -9,8 +9,6 @@ An engine takes requests and yields completions with their usage. The failure of
 the failure of the engine itself is raised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ Version 2023-06-01 of the API. The part of a prompt that is the same for all que
 neither read from the cache nor written to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A worker has several shards under way, so that the slowest request of one shard 
 its own requests; at most `max_pending` requests of all calls are pending, the rest wait unsent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

@@ -12,8 +12,6 @@ name. One that is not there is an error of its request (`not_recorded`). The fil
 Memory holds where the lines lie, 350 bytes a query: 100,000 lines of 1 KB are read in 0.7 s, and a look-up takes 10 µs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -9,8 +9,6 @@ with a digit. Case, punctuation and repetition do not count; nothing is stemmed.
 searched as a passage and one that is searched as a query are near-duplicates only if all their words are equal in order.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace

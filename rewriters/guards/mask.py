@@ -5,8 +5,6 @@ leading zero in groups, as 3-3-4 digits, or after a word such as "tel"). What no
 numbers of customers.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -11,8 +11,6 @@ By rule, and rather too few than too many, since a false alarm costs trust:
 - quoted phrases: word by word. What is inside counts as the phrase alone.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator

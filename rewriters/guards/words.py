@@ -3,8 +3,6 @@
 A pseudo-answer that copies a passage, or that has a gold answer, may repeat what the model learnt by heart.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from functools import lru_cache

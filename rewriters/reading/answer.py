@@ -8,8 +8,6 @@ A reader is a function from an `LlmAnswer` to `Found`: the values of each strate
 format only, `checks.py` validates the values. No reader raises, whatever the text.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import lru_cache

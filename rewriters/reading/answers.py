@@ -1,7 +1,5 @@
 """From the completions of a request to the texts of its strategies: valid ones, and the reasons against the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

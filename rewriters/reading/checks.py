@@ -1,7 +1,5 @@
 """Cleaning and validation of the values that a reader found."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The first reader: JSON objects whose keys are names of the strategies, anywhere in the answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

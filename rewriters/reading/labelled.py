@@ -3,8 +3,6 @@
 Where no line begins with a label, a list may have them in brackets behind its texts: "- green tea, caffeine (keyword)".
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import lru_cache

@@ -5,8 +5,6 @@ strategies count, those of the earlier one at a tie; values of two readers are n
 formats. Each strategy ends with a rewrite or one reason. Nothing is raised, whatever the text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The end of a value in an answer made of lines; shared by the readers of labelled, numbered and plain text."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -5,8 +5,6 @@ with bullets those of the first list count, or of each list under a heading of i
 introductions, comments and thoughts.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Markup around texts that nobody asked for: Markdown tables, XML elements, fences, emphasis."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

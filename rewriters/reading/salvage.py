@@ -3,8 +3,6 @@
 Only unambiguous values are read: closed strings, and plain text that is nothing but the rewrite.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -7,8 +7,6 @@ tokens) and Granite (sentences). Reasoning without marks: `talk.py`. Base models
 without a chat template go on with a next query, or with the next turn of a conversation.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

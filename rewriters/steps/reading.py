@@ -1,7 +1,5 @@
 """From a completion to the result of a step, or the reason why there is none. An answer that cannot be read is no result."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Folders as BEIR has them: `corpus.jsonl`, `queries.jsonl` with the queries of all splits, judgements in `qrels/SPLIT.tsv`."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import NamedTuple

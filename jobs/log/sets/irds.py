@@ -1,7 +1,5 @@
 """Data sets by an id of `ir_datasets`, which fetches what it lacks and keeps it in its own folder ($IR_DATASETS_HOME)."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 from collections.abc import Callable, Iterator

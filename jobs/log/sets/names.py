@@ -4,8 +4,6 @@ They stand where a path may stand: in `log.path`, `corpus.path`, `evaluate.qrels
 line. A set's queries have the columns of SET_COLUMNS, whatever its own files call them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The queries of a data set as a log: its files with their versions, and its rows."""
 
-from __future__ import annotations
-
 from cluster.errors import LogError
 from cluster.storage import FoundFile, files_at
 from jobs.log.sets import irds

@@ -1,7 +1,5 @@
 """Rows of a set's queries as columns of text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

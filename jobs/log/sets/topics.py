@@ -5,8 +5,6 @@ tags (`title`, `description`, `narrative`). `text` is the title or the query; of
 description.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import xml.etree.ElementTree as ET

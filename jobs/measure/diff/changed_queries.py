@@ -5,8 +5,6 @@ into shards at other ids, so a portion is a range of ids, with the files of the 
 comparing takes memory that does not grow with the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Both may be unfinished: what is committed is read, by the manifests.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

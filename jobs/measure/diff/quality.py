@@ -4,8 +4,6 @@ Urbano, Lima and Hanjalic, Statistical Significance Testing in Information Retri
 thousands of queries any difference is significant, so look at its size and its interval before p.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

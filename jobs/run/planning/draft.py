@@ -1,7 +1,5 @@
 """The plan of a run: the log is deduplicated, and `shards.json` fixes the shards."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The requests to LLMs that a job makes for a query."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

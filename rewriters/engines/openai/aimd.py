@@ -11,8 +11,6 @@ In an outage (failures only) the server gets one request at a time, with backoff
 after TCP's retransmission timeout.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import deque

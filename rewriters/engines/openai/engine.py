@@ -9,8 +9,6 @@ common to all requests, such as a wrong key, is raised.
 connections, `token_count.py` counts what is not reported.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

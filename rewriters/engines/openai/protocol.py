@@ -7,8 +7,6 @@ Models differ in the fields that they take beside the messages: reasoning models
 it, each for its own error; `max_tokens` is then sent under its newer name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

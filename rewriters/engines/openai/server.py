@@ -4,8 +4,6 @@ The key comes from the environment only, and is in no message and no repr. Proxi
 is not read, since its passwords are not meant for this server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -4,8 +4,6 @@ The count covers the text alone, without special tokens and those of the server'
 With another tokenizer than the model's own it is an estimate.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from functools import cached_property

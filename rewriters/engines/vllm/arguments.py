@@ -3,8 +3,6 @@
 The former are read from vLLM's source: importing it takes long.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

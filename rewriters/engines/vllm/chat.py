@@ -5,8 +5,6 @@ of the reasoning, and so do the marks of a request; all others are left out. Wit
 that calls the content.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -5,8 +5,6 @@
 answers, is started anew and its requests go again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -9,8 +9,6 @@ threads meet at every layer, so that whatever takes a turn on one of their cores
 where its front end and its scheduler run: 1.1 to 1.2 times as many steps a second with both kept off (two cores, vllm_rate.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

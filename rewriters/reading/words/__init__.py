@@ -1,7 +1,5 @@
 """Tells from words and letters, in many languages: talk about the answer, refusals, scripts, languages, sentences."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

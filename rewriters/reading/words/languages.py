@@ -4,8 +4,6 @@ Of a language only what is sure is said: two such words or more of one language 
 Keywords have none, so most of them are of no language here. Accents do not count, since queries leave them out.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

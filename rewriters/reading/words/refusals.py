@@ -5,8 +5,6 @@ first person itself ("i can't log in") may be rewritten so; then only what a mod
 Korean the refusal ends the sentence, and is told by its humble form.
 """
 
-from __future__ import annotations
-
 import re
 
 from rewriters.reading.answer import label_key

@@ -5,8 +5,6 @@ two people romanise alike; Unicode's names of letters say how they sound. Han ha
 text must be nothing but syllables of Japanese or of Chinese (pinyin).
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from difflib import SequenceMatcher

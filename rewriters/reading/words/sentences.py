@@ -1,7 +1,5 @@
 """Sentences: how many a text has, the text split into them, and those of a passage that the token limit cut."""
 
-from __future__ import annotations
-
 import re
 
 from rewriters.lengths import UNSPACED, length

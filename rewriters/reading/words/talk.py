@@ -5,8 +5,6 @@ decide where structure cannot: a few openings per language, and the words for wh
 the query itself begins with is never taken for talk.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 
