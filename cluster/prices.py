@@ -1,11 +1,9 @@
 """Prices: of time, nodes, searches, requests to S3, and tokens by the provider's tiers. Money is computed when it is shown."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -80,7 +78,7 @@ class Prices(BaseModel):
     """Kind of request to S3 -> price of a thousand."""
 
     @model_validator(mode="after")
-    def _time_is_billed_once(self) -> Prices:
+    def _time_is_billed_once(self) -> Self:
         doubled = [name for name in ("cpu_worker_hour", "device_hour", "driver_hour") if getattr(self, name)]
         if self.node_hour is not None and doubled:
             raise ValueError(f"node_hour bills all time; remove {', '.join(doubled)}, or node_hour")

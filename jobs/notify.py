@@ -1,14 +1,12 @@
 """Notifications of a job by apprise: its end, and outages. A service that fails or hangs delays no job."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from cluster.error_codes import CODES
 from cluster.errors import ConfigError, DmqrError
@@ -66,7 +64,7 @@ class Notifications:
         self._closed = self._given_up = False
 
     @contextmanager
-    def telling(self) -> Iterator[Notifications]:
+    def telling(self) -> Iterator[Self]:
         """Sends an error that ends the body, by the meaning of its code where its line may hold a query."""
         try:
             yield self

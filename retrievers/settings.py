@@ -3,10 +3,8 @@
 Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/settings.py`).
 """
 
-from __future__ import annotations
-
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
@@ -35,7 +33,7 @@ class FieldWeights(Settings):
     """Weight of the text; 0: not searched."""
 
     @model_validator(mode="after")
-    def _one_is_searched(self) -> FieldWeights:
+    def _one_is_searched(self) -> Self:
         if not self.title and not self.text:
             raise ValueError("title and text are both 0, so nothing would be searched; give one of them a weight")
         return self
@@ -50,7 +48,7 @@ class SplitSettings(Settings):
     """Largest number of characters shared with the passage before."""
 
     @model_validator(mode="after")
-    def _goes_on(self) -> SplitSettings:
+    def _goes_on(self) -> Self:
         if self.overlap >= self.size:
             raise ValueError(f"overlap {self.overlap} is not less than size {self.size}; lower it")
         return self
@@ -231,7 +229,7 @@ class RerankSettings(RerankerSettings, ServerSettings):
     """Runs the code beside the weights."""
 
     @model_validator(mode="after")
-    def _address_of_a_server(self) -> RerankSettings:
+    def _address_of_a_server(self) -> Self:
         if self.kind == "server" and self.base_url is None:
             raise ValueError("kind server needs base_url; give the server's address, such as http://host:8000/v1")
         return self

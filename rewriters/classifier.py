@@ -4,12 +4,10 @@ The rules are YAML, so that a language or a domain can have its own; ours (`rule
 search queries. The first rule that matches decides.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -66,7 +64,7 @@ class Rules(Settings):
     """Type -> names of strategies, a number of texts, or `none`."""
 
     @model_validator(mode="after")
-    def _types_are_known(self) -> Rules:
+    def _types_are_known(self) -> Self:
         types = {*(rule.type for rule in self.rules), self.otherwise}
         for key, names in (("descriptions", self.descriptions.keys()), ("strategies", self.strategies.keys())):
             for name in types - names:

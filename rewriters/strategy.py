@@ -4,13 +4,11 @@ Its form is YAML (`rewriters/pool.py` reads it). The built-in ones are the files
 file of the user.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -223,7 +221,7 @@ class Strategy(BaseModel):
         return {name: getattr(self, name) for name in _ALWAYS} | more
 
     @model_validator(mode="after")
-    def _rules_hold(self) -> Strategy:
+    def _rules_hold(self) -> Self:
         for rule, passed in self._rules():
             if not passed:
                 raise ValueError(rule)

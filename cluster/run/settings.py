@@ -1,9 +1,7 @@
 """Settings of the cluster: frozen models of the config's `cluster`. No field is part of a run's fingerprint."""
 
-from __future__ import annotations
-
 import os
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -20,7 +18,7 @@ class WorkerRange(Settings):
     """Largest number of workers."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> WorkerRange:
+    def _in_order(self) -> Self:
         if self.min > self.max:
             raise ValueError(f"min {self.min} is more than max {self.max}; lower min, or raise max")
         return self

@@ -4,11 +4,9 @@ The models check the form only; each verb checks the log, indexes and models tha
 current folder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -99,7 +97,7 @@ class Config(Settings):
     """Ray, shard size and worker pools."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Config:
+    def _fits_together(self) -> Self:
         for fault in chain(self._faults(), step_faults(self)):
             raise ValueError(fault)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:

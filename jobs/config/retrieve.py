@@ -1,9 +1,7 @@
 """The section `retrieve` of the config."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -30,7 +28,7 @@ class RetrieveSettings(Settings):
     read."""
 
     @model_validator(mode="after")
-    def _routes_lead_somewhere(self) -> RetrieveSettings:
+    def _routes_lead_somewhere(self) -> Self:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
         if self.routes.get("original") == []:

@@ -1,8 +1,6 @@
 """The section `rewrite` of the config."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -53,7 +51,7 @@ class RewriteSettings(Settings):
     """Checks and masks around the LLM."""
 
     @model_validator(mode="after")
-    def _engine_where_needed(self) -> RewriteSettings:
+    def _engine_where_needed(self) -> Self:
         if self.planned and self.engine is None:
             raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
         if self.joint_prompt is not None and self.calls != "joint":

@@ -1,10 +1,8 @@
 """The config's `log`: which files and columns are the query log."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -60,7 +58,7 @@ class LogSettings(Settings):
         return (SET_COLUMNS if set_names(paths) else {}) | values
 
     @model_validator(mode="after")
-    def _sets_or_files(self) -> LogSettings:
+    def _sets_or_files(self) -> Self:
         paths = [self.path] if isinstance(self.path, str) else self.path
         if 0 < len(set_names(paths)) < len(paths):
             raise ValueError("path: lists data sets beside files, whose columns differ; name either")

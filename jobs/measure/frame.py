@@ -5,14 +5,12 @@ zero, so failures never raise a mean; an unfinished run is measured on its commi
 a query, so each distinct list of a query is measured once.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -114,7 +112,7 @@ class Frame:
             return f"nothing is measured: no query is committed whose answers could be judged ({self.kind}); errors/ says why"
         return nothing_measured(self.judged, self.not_committed, self.unmatched, self.key, gold=self.gold)
 
-    def with_measures(self, kept: Sequence[int]) -> Frame:
+    def with_measures(self, kept: Sequence[int]) -> Self:
         """Returns the frame with the measures at some places; without keys where there are none."""
         if not kept:
             arrays = {name: getattr(self, name)[..., :0] for name in ("values", "condensed", "counts", "clusters")}

@@ -1,13 +1,11 @@
 """Reasons to stop a run early: limits, a stall, signals."""
 
-from __future__ import annotations
-
 import math
 import signal
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from cluster import costs
 from cluster.embedded import is_embedded
@@ -133,7 +131,7 @@ class Signals:
         self._progress = progress
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> Self:
         for number in () if is_embedded() else (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._handle)
         return self

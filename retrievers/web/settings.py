@@ -1,9 +1,7 @@
 """Settings of retrievers of `kind: web`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,7 +59,7 @@ class WebSettings(WithoutIndex):
         return values if own is None else values | {"base_url": own}
 
     @model_validator(mode="after")
-    def _as_the_provider_has_it(self) -> WebSettings:
+    def _as_the_provider_has_it(self) -> Self:
         if self.base_url is None:
             raise ValueError("give base_url: the address of the server, such as http://searxng:8080")
         if self.provider != "searxng" and self.api_key_env is None:

@@ -1,7 +1,5 @@
 """Settings of the steps that an LLM does, as frozen models."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -157,7 +155,7 @@ class GradeSettings(LlmStepSettings):
     """Cuts ambiguous documents to helpful sentences; null: they stay whole."""
 
     @model_validator(mode="after")
-    def _thresholds(self) -> GradeSettings:
+    def _thresholds(self) -> Self:
         if self.by == "rerank" and (self.relevant is None or self.ambiguous is None):
             raise ValueError("by: rerank needs relevant and ambiguous, scores of the reranker; set both")
         if self.least_ambiguous > self.least_relevant:
@@ -229,7 +227,7 @@ class JudgeSettings(Settings):
     """Judges answers by several criteria; null: no."""
 
     @model_validator(mode="after")
-    def _judges(self) -> JudgeSettings:
+    def _judges(self) -> Self:
         if not self.kinds:
             raise ValueError("judges nothing; set relevance: {}, accuracy: {} or criteria: {}, or leave judge out")
         return self
@@ -270,7 +268,7 @@ class RoundLabelSettings(Labelling):
     """Grading with `by: llm`; null: its defaults."""
 
     @model_validator(mode="after")
-    def _grades_by_an_llm(self) -> RoundLabelSettings:
+    def _grades_by_an_llm(self) -> Self:
         if self.grades is not None and self.by != "llm":
             raise ValueError(f"grades are of an LLM, and by is {self.by}; set by: llm, or remove them")
         return self

@@ -4,12 +4,10 @@ Its form is YAML, as a strategy's is. The built-in ones are the files of this fo
 user.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -83,7 +81,7 @@ class LlmStep(BaseModel):
         )  # fmt: skip
 
     @model_validator(mode="after")
-    def _rules_hold(self) -> LlmStep:
+    def _rules_hold(self) -> Self:
         if (self.output in ("grade", "grades")) != bool(self.grades):
             raise ValueError("grades are of output grade or grades, which need them")
         if (self.output not in ("text", "grade")) != bool(self.keys):
