@@ -1,9 +1,9 @@
 """The command line: `dmqr VERB`, also as `python -m jobs VERB`; made of the functions' signatures by cyclopts.
 
 Standard output holds the result only: a table and, as the last line of `run`, the run's folder. Standard error shows the
-display on a terminal, else the log as JSON lines (jobs/terminal/logs.py). Its last line, when a verb is refused or fails, is
-plain text: `dmqr VERB: what; remedy`. Exit codes: 0 done, 1 failed or stopped (the same command resumes), 2 refused (config,
-input or cluster), 130 / 143 interrupted.
+display on a terminal, else the log: lines of text, or of JSON with `--log json` (jobs/terminal/logs.py). Its last line, when a
+verb is refused or fails, is plain text: `dmqr VERB: what; remedy`. Exit codes: 0 done, 1 failed or stopped (the same command
+resumes), 2 refused (config, input or cluster), 130 / 143 interrupted.
 """
 
 from __future__ import annotations
@@ -66,9 +66,11 @@ def _main(tokens: list[str]) -> int:
     if tokens[:1] == ["help"]:
         tokens = [*tokens[1:], "--help"]
     verb = next((name for name in VERB_NAMES if tokens[: len(name.split())] == name.split()), "")
+    json_log = False
     try:
         function, given, named = parsed(tokens)
-        face = CommandLine(verb, tokens, named.pop("json", False))
+        json_log = named.pop("log_form", None) == "json"
+        face = CommandLine(verb, tokens, named.pop("json", False), json_log)
         before = COMMAND_LINE.set(face)
         try:
             return _show(verb, function(*given, **named), face.as_json)
@@ -98,10 +100,10 @@ def _main(tokens: list[str]) -> int:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             raise
-        return say(verb, _failure(verb, error), 1)
+        return say(verb, _failure(verb, error, json_log), 1)
 
 
-def _failure(verb: str, error: Exception) -> str:
+def _failure(verb: str, error: Exception, json_log: bool) -> str:
     """Returns the message of a system error or of a bug; writes the traceback of a bug to standard error."""
     from cluster.cause import cause
     from jobs.terminal.logs import system, tell_failure
@@ -110,7 +112,7 @@ def _failure(verb: str, error: Exception) -> str:
         return f"{system(error)}: the same command [{error.code}]"
     if isinstance(error, OSError) and error.strerror:
         return system(error)
-    tell_failure(verb, error)
+    tell_failure(verb, error, json_log)
     return f"{cause(error)}; report it with the trace above"
 
 
@@ -167,17 +169,17 @@ def with_config(line: str, tokens: Sequence[str]) -> str:
 class CommandLine(Face):
     """A person at a command line: notes and the log go to standard error."""
 
-    def __init__(self, verb: str, tokens: Sequence[str], as_json: bool) -> None:
+    def __init__(self, verb: str, tokens: Sequence[str], as_json: bool, json_log: bool) -> None:
         """Takes a command as it is typed."""
         super().__init__()
-        self._verb, self._tokens, self.as_json = verb, tokens, as_json
-        self.program, self.write = program(), lambda text: print(text, end="", flush=True)
+        self._verb, self._tokens, self.as_json, self.json_log = verb, tokens, as_json, json_log
+        self.program, self.prints = program(), True
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
         """Sets up the log of a job."""
         from jobs.terminal.log_files import logged
 
-        return logged(verb, run)
+        return logged(verb, run, self.json_log)
 
     @contextmanager
     def working(self, verb: str) -> Iterator[LiveDisplay]:

@@ -81,8 +81,8 @@ def _followed(face: Face, server: JobServer, job_id: str) -> Result:
     """Follows a job to its end; returns how it ended."""
     from jobs.submit.follow import FollowedLog, follow
 
-    streams = (io.StringIO(), io.StringIO()) if face.write is None else (sys.stderr if face.as_json else None, None)
-    log = FollowedLog(*streams)
+    output, stream = (sys.stderr if face.as_json else sys.stdout, sys.stderr) if face.prints else (io.StringIO(), io.StringIO())
+    log = FollowedLog(output, stream, face.json_log)
     try:
         job = follow(server, job_id, log.write, note=face.note)
     except KeyboardInterrupt:
@@ -120,17 +120,21 @@ def logs(
     Example:
         dmqr logs configs/quickstart.yaml --address http://127.0.0.1:8265
     """
-    from jobs.submit.follow import follow
+    from jobs.submit.follow import FollowedLog, follow
 
     face, (server, attempt) = caller(), _newest_attempt(os.fspath(job), settings, address, date, label)
-    if no_follow:
-        return server.log(attempt.id)
-    text: list[str] = []
+    text = io.StringIO()
+    stream = sys.stdout if face.prints else text
+    log = FollowedLog(stream, stream, face.json_log or not face.prints)
     try:
-        follow(server, attempt.id, face.write or text.append, note=face.note)
+        if no_follow:
+            log.write(server.log(attempt.id))
+        else:
+            follow(server, attempt.id, log.write, note=face.note)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the job {attempt.id} works on") from None
-    return "".join(text)
+    log.close()
+    return text.getvalue()
 
 
 def stop(

@@ -1,11 +1,10 @@
 """Follows a job to its end: asks for its log, then for the job, which may be lost or be another one meanwhile."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 from cluster.errors import ClusterError, Stopped
 from cluster.run.job_server import JobServer, SubmittedJob
@@ -82,11 +81,15 @@ def _same_job(server: JobServer, job_id: str, known: SubmittedJob | None) -> Sub
 
 
 class FollowedLog:
-    """Writes a job's log on standard error, and what it prints after its last event, the closing table, on standard output."""
+    """Writes a job's log, and what it prints after its last event, the closing table, on another stream."""
 
-    def __init__(self, output: TextIO | None = None, log: TextIO | None = None) -> None:
-        """Begins a log; its closing table and folder go to `output` (standard output), all before to `log` (standard error)."""
-        self._log, self._output = log or sys.stderr, output or sys.stdout
+    def __init__(self, output: TextIO, log: TextIO, as_json: bool) -> None:
+        """Begins a log.
+
+        Its closing table and folder go to `output`, the events before to `log`: the lines of JSON that the driver
+        writes (`ids.DRIVER_LOG`), or the message of each.
+        """
+        self._log, self._output, self._as_json = log, output, as_json
         self._line = ""  # the last one, as far as it has come
         self._finished = False
         self.last = ""
@@ -97,8 +100,10 @@ class FollowedLog:
         for line in lines:
             if self._finished:
                 self.last = line or self.last
-            print(line, file=self._output if self._finished else self._log, flush=True)
-            self._finished = self._finished or _is_good_end(line)
+            event = {} if self._finished else _event(line)
+            shown = line if self._as_json else event.get("message", line)
+            print(shown, file=self._output if self._finished else self._log, flush=True)
+            self._finished = self._finished or (event.get("event") == "end" and event.get("code") == 0)
 
     def close(self) -> None:
         """Writes a last line without an end."""
@@ -106,9 +111,9 @@ class FollowedLog:
             self.write("\n")
 
 
-def _is_good_end(line: str) -> bool:
-    """Returns True if a line is the event with which the log of a finished run ends."""
+def _event(line: str) -> dict[str, Any]:
+    """Returns the event of a line of JSON; of another line nothing."""
     with suppress(ValueError):
-        event = json.loads(line) if '"event": "end"' in line else None
-        return isinstance(event, dict) and event.get("event") == "end" and event.get("code") == 0
-    return False
+        event = json.loads(line) if '"event": ' in line else None
+        return event if isinstance(event, dict) else {}
+    return {}

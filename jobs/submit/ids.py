@@ -22,6 +22,8 @@ from rewriters.settings import identity_fields
 
 Verb = Literal["run", "ablate"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
+DRIVER_LOG = ("--log", "json")
+"""Options of every submitted driver, whose events `FollowedLog` and collectors of logs read."""
 _NAME, _LABEL, _OUTPUT = "dmqr_name", "dmqr_label", "dmqr_output"
 _ATTEMPT = re.compile(r"(?P<base>.+-[0-9a-f]{12})(-(?P<attempt>[2-9]|[1-9]\d+))?")
 _FINGERPRINT = "[0-9a-f]{12}"

@@ -22,7 +22,7 @@ from jobs.chain.arms.arms import arms_of
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
-from jobs.submit.ids import Verb
+from jobs.submit.ids import DRIVER_LOG, Verb
 from jobs.submit.sent_config import MOST_BYTES, sent_config
 
 FOLDER = "/etc/dmqr"  # the volume of the ConfigMap
@@ -56,7 +56,7 @@ def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
         "service_account": json.dumps(kubernetes.service_account),
         "secrets": json.dumps([{"secretRef": {"name": kubernetes.secret}}] if kubernetes.secret else []),
         "files": json.dumps(items),
-        "entrypoint": json.dumps(shlex.join(["dmqr", verb, config_file])),
+        "entrypoint": json.dumps(shlex.join(["dmqr", verb, config_file, *DRIVER_LOG])),
         "ray_version": importlib.metadata.version("ray"),
         "grace_seconds": str(_KILL_SECONDS if grace is None else math.ceil(grace) + _HAND_BACK_SECONDS),
     }

@@ -16,7 +16,7 @@ from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import asked_steps
 from jobs.log.judgements import local_qrels, read_answers, read_qrels
-from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
+from jobs.submit.ids import DRIVER_LOG, Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
 from rewriters.rewriter import Rewriter
 
@@ -70,7 +70,7 @@ def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
             path = Path(job.config_path)
             config_file = write_package(folder, job.sent, path.name, path.with_name("prices.yaml"))
             environment = {"working_dir": str(folder), **{name: list(listed) for name, listed in job.packages.items()}}
-            entrypoint = shlex.join(["python", "-m", "jobs", job.verb, config_file])
+            entrypoint = shlex.join(["python", "-m", "jobs", job.verb, config_file, *DRIVER_LOG])
             if server.submit(job_id, entrypoint, environment, job.metadata):
                 return job_id, True
     raise ConfigError(

@@ -25,7 +25,7 @@ LOGGED_SECONDS = 10.0  # between two events of the progress
 class LiveDisplay:
     """Shows a State on a terminal, and logs it now and then."""
 
-    def __init__(self, stream: TextIO, title: str = "") -> None:
+    def __init__(self, stream: TextIO, title: str = "", renews: bool = True) -> None:
         self.state, self._stream, self._title = State(), stream, title
         self._phase_began, self._logged = time.monotonic(), ("", 0.0)
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
@@ -38,8 +38,7 @@ class LiveDisplay:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self.terminal = stream.isatty()
-        self.renews = self.terminal and not self._console.is_dumb_terminal
+        self.renews = renews and stream.isatty() and not self._console.is_dumb_terminal
         if self.renews:
             self._live.start()
 

@@ -1,5 +1,7 @@
 """Destinations of a verb's log: standard error, and two files in the run's `logs/`, one of events, one of what libraries print.
 
+Standard error has a line of text for each event, or with `--log json` a line of JSON, as the run's file of events always has.
+
 Ray and the libraries write to the standard streams as they like. While a verb works both streams of the process lead into a
 file, and the events alone reach standard error. Until there is a run to keep them for, that file has no name and events wait
 in memory, so a refused verb leaves nothing behind.
@@ -134,8 +136,8 @@ class LogFiles:
         return None
 
 
-class _TerminalLines(logging.Handler):
-    """Events for a person at a terminal."""
+class _TextLines(logging.Handler):
+    """Events for a person."""
 
     def __init__(self, display: LiveDisplay, files: LogFiles) -> None:
         super().__init__()
@@ -151,7 +153,7 @@ class _TerminalLines(logging.Handler):
 
 
 @contextmanager
-def logged(verb: str, run: str = "") -> Iterator[tuple[LiveDisplay, LogFiles]]:
+def logged(verb: str, run: str = "", as_json: bool = False) -> Iterator[tuple[LiveDisplay, LogFiles]]:
     """Sets the log of a verb up; yields the display, on the true standard error, and the log's files; `run` is the run's id."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -165,10 +167,9 @@ def logged(verb: str, run: str = "") -> Iterator[tuple[LiveDisplay, LogFiles]]:
             for number in (1, 2):
                 os.dup2(output.fileno(), number)
             lines = JsonLines(verb=verb, run=run)
-            display, files = LiveDisplay(stream, run or verb), LogFiles(lines, output)
-            seen = _TerminalLines(display, files) if display.terminal else logging.StreamHandler(stream)
-            if not display.terminal:
-                seen.setFormatter(lines)
+            display, files = LiveDisplay(stream, run or verb, renews=not as_json), LogFiles(lines, output)
+            seen = logging.StreamHandler(stream) if as_json else _TextLines(display, files)
+            seen.setFormatter(lines if as_json else None)
             with attached(seen, files.waiting):
                 try:
                     yield display, files

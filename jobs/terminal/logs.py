@@ -70,9 +70,9 @@ def attached(*handlers: logging.Handler) -> Iterator[None]:
         _log.propagate = before[1]
 
 
-def tell_failure(verb: str, error: BaseException) -> None:
+def tell_failure(verb: str, error: BaseException, as_json: bool = False) -> None:
     """Writes an error that no verb expects, with its trace, on standard error: it may have no run whose log could hold it."""
-    if sys.stderr.isatty():
+    if not as_json:
         traceback.print_exception(error)
         return
     handler = logging.StreamHandler(sys.stderr)

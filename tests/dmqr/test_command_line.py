@@ -149,7 +149,7 @@ def test_help_imports_no_library_that_takes_long() -> None:
 def test_a_run_is_done_even_if_its_report_cannot_be_written(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = ["run", "job.yaml", "--set", "cluster.address=none"]
+    job = ["run", "job.yaml", "--set", "cluster.address=none", "--log", "json"]
     monkeypatch.setattr("jobs.pages.run.report", lambda *_, **__: 1 / 0)
     assert main(job) == 0
     printed = capfd.readouterr()

@@ -67,7 +67,7 @@ def test_the_job_reads_the_config_in_its_volume(tmp_path: Path) -> None:
         if one["name"] == "config"
     )
     files = {f"/etc/dmqr/{item['path']}": config_map["data"][item["key"]] for item in volume["items"]}
-    verb, place = shlex.split(job["spec"]["entrypoint"])[1:]
+    verb, place, *_ = shlex.split(job["spec"]["entrypoint"])[1:]
     (tmp_path / "there.yaml").write_text(files[place])
     there, here = load_config(str(tmp_path / "there.yaml")), load_config(NIGHTLY, date="2026-01-31")
     assert verb == "run"
@@ -97,7 +97,7 @@ def test_an_ablation_has_room_for_the_engines_of_all_arms(tmp_path: Path) -> Non
     config = load_config(NIGHTLY, settings, "2026-01-31")
     _, job = yaml.safe_load_all(rendered(config, NIGHTLY, "ablate"))
     assert groups(job) == {"cpu": 2, "gpu-1": 1, "gpu-2": 1}
-    assert job["spec"]["entrypoint"] == "dmqr ablate /etc/dmqr/nightly.yaml"
+    assert job["spec"]["entrypoint"] == "dmqr ablate /etc/dmqr/nightly.yaml --log json"
 
 
 def test_pools_become_worker_groups() -> None:

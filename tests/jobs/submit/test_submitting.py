@@ -42,7 +42,7 @@ def job(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Pat
 
 
 def finish(one: Job) -> None:
-    one.log, one.status, one.code = f"{END}\n{TABLE}", "SUCCEEDED", 0
+    one.log, one.status, one.code = f'{{"event": "log", "message": "log A"}}\n{END}\n{TABLE}', "SUCCEEDED", 0
 
 
 def fail(code: int, status: str = "FAILED") -> Callable[[Job], None]:
@@ -105,6 +105,20 @@ def test_two_that_submit_at_the_same_moment_end_as_one(
 
 
 # ---------------------------------------------------------------- following
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"), [([], "log A\nfinished\n"), (["--log", "json"], f'{{"event": "log", "message": "log A"}}\n{END}\n')]
+)
+def test_the_log_is_text_or_json_and_the_table_goes_to_standard_output(
+    server: FakeJobServer, job: str, options: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.play = finish
+    assert submitted(server, job, *options) == 0
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err.partition("\n")[2]) == (TABLE, shown)
+    assert main(["logs", job, "--no-follow", "--address", server.address, *options]) == 0
+    assert capsys.readouterr().out == shown + TABLE
 
 
 @pytest.mark.parametrize("code", [2, 130])

@@ -1,4 +1,4 @@
-"""The log of a verb: JSON lines on standard error and in the run's folder, what libraries print beside them."""
+"""The log of a verb: text or JSON lines on standard error, JSON lines and what libraries print in the run's folder."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def kept(folder: Path, ending: str) -> str:
     return path.read_text()
 
 
-def test_events_are_json_lines_where_standard_error_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_events_are_json_lines_on_request(capfd: pytest.CaptureFixture[str]) -> None:
     tree = logging.getLogger("dmqr")
     before = list(tree.handlers), tree.level, tree.propagate
-    with logged("run", "night-1"):
+    with logged("run", "night-1", as_json=True):
         assert not tree.propagate
         event("commit", 'shard "3"\nis committed', shard=3, queries=20)
         logging.getLogger("dmqr.rewriters.engine").warning("no usage from %s", "http://host")
@@ -66,7 +66,7 @@ def test_what_libraries_print_goes_to_a_file_of_its_own(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, elsewhere: Path
 ) -> None:
     run = tmp_path / "run"
-    with logged("run", "night-1") as (_, log):
+    with logged("run", "night-1", as_json=True) as (_, log):
         os.write(1, b"chatter before\n")
         event("start", "run night-1")
         log.keep(FileStorage(str(run)))
@@ -97,7 +97,7 @@ def test_a_verb_without_a_run_leaves_no_file_and_its_error_has_what_libraries_pr
         fail()
     assert raised.value.__notes__ == ["libraries printed last:\na library's last words"]
     assert list(elsewhere.iterdir()) == []
-    tell_failure("plan", raised.value)
+    tell_failure("plan", raised.value, as_json=True)
     os.write(1, b"back\n")
     printed = capfd.readouterr()
     (line,) = lines(printed.err)
@@ -110,7 +110,7 @@ def test_on_s3_the_files_are_put_now_and_then_and_at_the_end(
     s3: S3Server, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = open_storage(s3.fresh("run"))
-    with logged("run", "night-1") as (_, log):
+    with logged("run", "night-1", as_json=True) as (_, log):
         log.keep(run)
         assert log.url is not None
         key = log.url.removeprefix(f"{run.root}/")
@@ -124,7 +124,7 @@ def test_on_s3_the_files_are_put_now_and_then_and_at_the_end(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_terminal_gets_plain_lines_and_the_file_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_text_and_the_file_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     master, slave = pty.openpty()
     before = os.dup(2)
@@ -159,9 +159,11 @@ def test_every_line_has_the_run_and_failures_have_their_queries(
     monkeypatch.chdir(tmp_path)
     path = job_in_process(tmp_path, values, bm25, config_file)
     assert main(["run", path]) == 0
-    folder = Path(capfd.readouterr().out.splitlines()[-1])
+    printed = capfd.readouterr()
+    folder = Path(printed.out.splitlines()[-1])
     (log,) = (folder / "logs").glob("*.jsonl")
     lines: list[Line] = [json.loads(line) for line in log.read_text().splitlines()]
+    assert printed.err.splitlines() == [line["message"] for line in lines if line["event"] != "end"]
     assert {line.get("run") for line in lines} == {folder.name}
     commits = [line for line in lines if line["event"] == "commit"]
     assert [(line["shard"], line["start"], line["queries"]) for line in commits] == [(0, 1, 3), (1, 1, 3)]
@@ -172,8 +174,9 @@ def test_every_line_has_the_run_and_failures_have_their_queries(
     assert failures["message"] == f"shard {failures['shard']}: 1 query failed in rewrite: not_recorded"
     assert {row["query_id"] for row in rows(folder, "errors")} == {ids[UNANSWERED], ids[WITHOUT_HITS]}
     assert not [query for query in QUERIES if query in log.read_text()]
-    assert main(["run", path]) == 0
-    assert "finished before: nothing was done again" in capfd.readouterr().err
+    assert main(["run", path, "--log", "json"]) == 0
+    again = [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()]
+    assert again[1].startswith("finished before: nothing was done again")
 
 
 def test_the_first_queries_of_a_block_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

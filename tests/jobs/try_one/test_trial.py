@@ -244,7 +244,7 @@ def test_lines_of_standard_input_are_tried_one_after_the_other(
     assert main(["try", job(), "--json"]) == 1
     printed = capfd.readouterr()
     assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "bread"]
-    (refused,) = [line for line in printed.err.splitlines() if not line.startswith("{")]
+    (refused,) = [line for line in printed.err.splitlines() if line.startswith("dmqr try: ")]
     assert refused.startswith("dmqr try: QUERY: the query has 2,001 characters")
 
 

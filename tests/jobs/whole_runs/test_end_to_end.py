@@ -45,7 +45,7 @@ def command(verb: str, folder: Path, output: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def calm(sample_place: Path) -> Done:
     """The undisturbed run."""
-    done = finish(start(command("run", sample_place, sample_place / "runs")))
+    done = finish(start(command("run", sample_place, sample_place / "runs", "--log", "json")))
     assert done.code == 0, done.err
     return done
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from jobs.__main__ import main
 
 RUN = "/somewhere/small-0123456789ab"
-END = json.dumps({"event": "end", "code": 0})
+END = json.dumps({"event": "end", "message": "finished", "code": 0})
 Raw = dict[str, Any]
 
 
