@@ -26,15 +26,14 @@ VERB_NAMES = [*chain.from_iterable(VERBS.values())]
 _SUMMARY = "Rewrites a query log in several ways, retrieves with every rewrite, fuses and reranks; see README.md."
 _NIGHT = ("index", "plan", "run", "report")  # verbs whose examples are one night
 _UNLOGGED = ("init", "runs", "report", "evaluate", "diff", "stop")  # verbs without a log
-_CHOICES = {"key": ("log_id", "query_id", "query"), "log_form": ("text", "json")}
 _SPELLED = {"settings": "--set", "to": "--to", "corpus": "--corpus", "as_ablation": "--ablate", "log_form": "--log"}
 _METAVARS = {
     "config": "CONFIG", "given": "CONFIG|QUERY", "settings": "A.B=VALUE", "date": "YYYY-MM-DD", "measures": "NAME,...",
     "baseline": "ARM", "arm": "ARM", "label": "TEXT", "context": "TEXT", "retry": "REASON", "address": "URL",
     "unused": "DURATION", "value": "NAME=TEXT", "to": "FOLDER", "corpus": "PATH", "pip": "FILE|SPEC", "uv": "FILE|SPEC",
     "run": "RUN", "a": "RUN", "b": "RUN", "job": "RUN|CONFIG|ID", "output": "CONFIG|OUTPUT|RUN", "store": "CONFIG|STORE",
-    "query": "QUERY", "qrels": "QRELS", "log": "LOG", "documents": "CORPUS",
-    **{name: "|".join(values) for name, values in _CHOICES.items()},
+    "query": "QUERY", "qrels": "QRELS", "log": "LOG", "documents": "CORPUS", "key": "log_id|query_id|query",
+    "log_form": "text|json",
 }  # fmt: skip
 """Parameter -> what stands for its value; of others N, where it is a number, or FILE."""
 _PATHS = {"CONFIG", "FILE", "FOLDER", "PATH", "RUN", "QRELS", "OUTPUT", "STORE", "LOG", "CORPUS"}  # a shell completes them
@@ -155,8 +154,9 @@ def _argument(parameter: inspect.Parameter, meaning: str, completed: bool) -> in
     import cyclopts
 
     name, types = parameter.name, str(parameter.annotation)
-    kind: Any = {"bool": bool, "int": int}.get(types.partition(" ")[0], Literal[_CHOICES[name]] if name in _CHOICES else str)
+    kind: Any = {"bool": bool, "int": int}.get(types.partition(" ")[0], str)
     metavar = None if kind is bool else _METAVARS.get(name, "N" if kind is int else "FILE")
+    kind = Literal[tuple(str(metavar).split("|"))] if name in ("key", "log_form") else kind
     if completed and metavar and {*metavar.split("|")} & _PATHS:
         kind = Path  # not of a value that is read: a path of s3:// would lose a slash
     form, many = parameter.kind, name in ("pip", "uv", "corpus")

@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, pairwise
@@ -66,11 +67,9 @@ def _main(tokens: list[str]) -> int:
     if tokens[:1] == ["help"]:
         tokens = [*tokens[1:], "--help"]
     verb = next((name for name in VERB_NAMES if tokens[: len(name.split())] == name.split()), "")
-    json_log = False
     try:
         function, given, named = parsed(tokens)
-        json_log = named.pop("log_form", None) == "json"
-        face = CommandLine(verb, tokens, named.pop("json", False), json_log)
+        face = CommandLine(verb, tokens, named.pop("json", False), named.pop("log_form", None) == "json")
         before = COMMAND_LINE.set(face)
         try:
             return _show(verb, function(*given, **named), face.as_json)
@@ -89,8 +88,9 @@ def _main(tokens: list[str]) -> int:
         return say(verb, error, error.exit_code)
     except KeyboardInterrupt as stop:
         return say(verb, str(stop) or "interrupted; start it again", 130)
-    except SystemExit as stop:  # raised by Ray on SIGTERM during its start
-        return say(verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
+    except SystemExit as stop:  # raised by Ray on SIGTERM during its start, and by rich where the reader of a help is gone
+        code = 0 if isinstance(stop.__context__, BrokenPipeError) else 1
+        return say(verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else code
     except ModuleNotFoundError as error:
         package = (error.name or str(error)).partition(".")[0]
         remedy = "run the Python that this project is installed in; for a submitted job activate its environment before"
@@ -100,19 +100,19 @@ def _main(tokens: list[str]) -> int:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             raise
-        return say(verb, _failure(verb, error, json_log), 1)
+        return say(verb, _failure(error), 1)
 
 
-def _failure(verb: str, error: Exception, json_log: bool) -> str:
+def _failure(error: Exception) -> str:
     """Returns the message of a system error or of a bug; writes the traceback of a bug to standard error."""
     from cluster.cause import cause
-    from jobs.terminal.logs import system, tell_failure
+    from jobs.terminal.logs import system
 
     if isinstance(error, UnavailableError):
         return f"{system(error)}: the same command [{error.code}]"
     if isinstance(error, OSError) and error.strerror:
         return system(error)
-    tell_failure(verb, error, json_log)
+    traceback.print_exception(error)
     return f"{cause(error)}; report it with the trace above"
 
 
@@ -173,13 +173,13 @@ class CommandLine(Face):
         """Takes a command as it is typed."""
         super().__init__()
         self._verb, self._tokens, self.as_json, self.json_log = verb, tokens, as_json, json_log
-        self.program, self.prints = program(), True
+        self.program = program()
 
     def job_log(self, verb: str, run: str = "") -> AbstractContextManager[tuple[LiveDisplay, LogFiles]]:
         """Sets up the log of a job."""
         from jobs.terminal.log_files import logged
 
-        return logged(verb, run, self.json_log)
+        return logged(verb, run, self.json_log is True)
 
     @contextmanager
     def working(self, verb: str) -> Iterator[LiveDisplay]:

@@ -23,10 +23,8 @@ class Face:
     """Name of the command line, for commands that a person shall type."""
     as_json = False
     """True where the result is printed as JSON."""
-    json_log = False
-    """True where the log on standard error is lines of JSON."""
-    prints = False
-    """True where a text that comes while it is made is printed; else it is returned whole."""
+    json_log: bool | None = None
+    """True where the log on standard error is lines of JSON; None: nothing is printed."""
 
     def __init__(self, progress: OnProgress | None = None) -> None:
         """Takes the function that is told the progress of a verb."""

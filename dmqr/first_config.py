@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ROWS = 1000  # that are looked at
 _LONGEST_QUERY = 300  # characters
+_WORD = re.compile(r"[^\W\d_]{2}")
 # Names of columns, the likeliest first, in lower case and without what is no letter.
 _QUERY = ("query", "querytext", "searchquery", "searchterm", "userquery", "q", "question", "keywords", "keyword", "search",
           "term", "text")  # fmt: skip
@@ -128,7 +129,7 @@ def _corpus_columns(paths: Sequence[str]) -> tuple[str, dict[str, Guess]]:
             sample = TableSample([], 0, {}, {}) if table is None else _sample(table)
         doc_id = _guess(sample.ids, _DOC_ID, lambda values: not any(map(str.isspace, "".join(values))))
         texts = _without(sample.texts, doc_id)
-        text = _guess(texts, _TEXT, lambda values: sum(map(len, filter(_has_words, values))))
+        text = _guess(texts, _TEXT, lambda values: sum(map(len, filter(_WORD.search, values))))
         for what, guess in (("ids", doc_id), ("texts", text)):
             if guess.column is None:
                 raise RetrieverError("corpus", f"corpus {file}: {_unknown(what, sample)}")
@@ -186,11 +187,7 @@ def _distinct_queries(values: list[str]) -> int:
 
 def _is_query(text: str) -> bool:
     """Returns True if a text has words, and is no number, date, code, address or paragraph."""
-    return _has_words(text) and len(text) <= _LONGEST_QUERY and re.fullmatch(r"\S*[\d/:@._=]\S*", text) is None
-
-
-def _has_words(text: str) -> bool:
-    return re.search(r"[^\W\d_]{2}", text) is not None
+    return _WORD.search(text) is not None and len(text) <= _LONGEST_QUERY and re.fullmatch(r"\S*[\d/:@._=]\S*", text) is None
 
 
 def _scalar(value: str | None) -> str:

@@ -72,8 +72,7 @@ def submit(
     job_id, is_new = send(server, job)
     face.note(f"job {job_id} {'submitted' if is_new else 'is working already'} at {server.address}")
     if detach:
-        values = {"job": job_id, "address": server.address, "submitted": is_new}
-        return Result(values, None, job_id, notes=face.notes)
+        return Result({"job": job_id, "address": server.address, "submitted": is_new}, None, job_id, notes=face.notes)
     return _followed(face, server, job_id)
 
 
@@ -81,8 +80,8 @@ def _followed(face: Face, server: JobServer, job_id: str) -> Result:
     """Follows a job to its end; returns how it ended."""
     from jobs.submit.follow import FollowedLog, follow
 
-    output, stream = (sys.stderr if face.as_json else sys.stdout, sys.stderr) if face.prints else (io.StringIO(), io.StringIO())
-    log = FollowedLog(output, stream, face.json_log)
+    stream = io.StringIO() if face.json_log is None else sys.stderr
+    log = FollowedLog(stream if face.as_json or face.json_log is None else sys.stdout, stream, face.json_log is True)
     try:
         job = follow(server, job_id, log.write, note=face.note)
     except KeyboardInterrupt:
@@ -123,9 +122,8 @@ def logs(
     from jobs.submit.follow import FollowedLog, follow
 
     face, (server, attempt) = caller(), _newest_attempt(os.fspath(job), settings, address, date, label)
-    text = io.StringIO()
-    stream = sys.stdout if face.prints else text
-    log = FollowedLog(stream, stream, face.json_log or not face.prints)
+    stream = io.StringIO() if face.json_log is None else sys.stdout
+    log = FollowedLog(stream, stream, face.json_log is not False)
     try:
         if no_follow:
             log.write(server.log(attempt.id))
@@ -134,7 +132,7 @@ def logs(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the job {attempt.id} works on") from None
     log.close()
-    return text.getvalue()
+    return stream.getvalue() if isinstance(stream, io.StringIO) else ""
 
 
 def stop(
@@ -148,8 +146,7 @@ def stop(
     from jobs.submit.follow import follow
 
     face, (server, attempt) = caller(), _newest_attempt(os.fspath(job), settings, address, date, label)
-    worked = not attempt.ended
-    if worked:
+    if worked := not attempt.ended:
         face.note(f"job {attempt.id} is told to stop; it commits the shards under way")
         server.stop(attempt.id)
         attempt = follow(server, attempt.id, lambda text: None)
@@ -175,8 +172,7 @@ def _newest_attempt(
 def _address(given: str | None, otherwise: str = "") -> str:
     address = given or os.environ.get("RAY_API_SERVER_ADDRESS")
     if not address:
-        missing = "is missing: of the cluster's job server, like http://HEAD:8265"
-        raise ConfigError("argument", f"address {missing}{otherwise}")
+        raise ConfigError("argument", f"address is missing: of the cluster's job server, like http://HEAD:8265{otherwise}")
     return address
 
 

@@ -285,14 +285,10 @@ def _compact_store(config: Config, display: LiveDisplay) -> None:
 
     if config.store_folder is None:
         return
+    phase = lambda begun: display.phase(f"compacting the store: {begun.space.kind}")  # noqa: E731
     try:
-        compacted = compact_crowded(
-            open_storage(config.store_folder),
-            on_begin=lambda begun: display.phase(f"compacting the store: {begun.space.kind}"),
-        )
+        for done in compact_crowded(open_storage(config.store_folder), phase):
+            line = f"store: {done.space.kind} {done.space.name[:12]}: {done.files[0]:,} files are {done.files[1]:,} now"
+            event("compacted", line, files=done.files, size=done.size, rows=done.rows, dropped=done.dropped)
     except (DmqrError, OSError) as error:
         warn([f"the store was not compacted: {cause(error)}; the next run tries again"])
-        return
-    for done in compacted:
-        line = f"store: {done.space.kind} {done.space.name[:12]}: {done.files[0]:,} files are {done.files[1]:,} now"
-        event("compacted", line, files=done.files, size=done.size, rows=done.rows, dropped=done.dropped)

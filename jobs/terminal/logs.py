@@ -11,8 +11,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -68,17 +66,6 @@ def attached(*handlers: logging.Handler) -> Iterator[None]:
             _log.removeHandler(handler)
         _log.setLevel(before[0])
         _log.propagate = before[1]
-
-
-def tell_failure(verb: str, error: BaseException, as_json: bool = False) -> None:
-    """Writes an error that no verb expects, with its trace, on standard error: it may have no run whose log could hold it."""
-    if not as_json:
-        traceback.print_exception(error)
-        return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines(verb=verb))
-    with attached(handler):
-        event("failure", str(error) or type(error).__name__, logging.ERROR, error=error)
 
 
 _ANOTHER = "correct the path, or name another"

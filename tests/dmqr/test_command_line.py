@@ -100,11 +100,12 @@ def test_try_is_refused_without_a_query_before_an_index_is_built(
         dmqr.try_query("job.yaml")
 
 
-def test_a_reader_that_goes_away_early_is_no_fault() -> None:
+@pytest.mark.parametrize("words", [["--print-completion", "bash"], ["help"]])
+def test_a_reader_that_goes_away_early_is_no_fault(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as closed:
-        command = [sys.executable, "-m", "jobs", "--print-completion", "bash"]
+        command = [sys.executable, "-m", "jobs", *words]
         done = subprocess.run(command, cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=400, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -117,6 +117,7 @@ def test_the_log_is_text_or_json_and_the_table_goes_to_standard_output(
     assert submitted(server, job, *options) == 0
     seen = capsys.readouterr()
     assert (seen.out, seen.err.partition("\n")[2]) == (TABLE, shown)
+    assert next(iter(server.jobs.values())).body["entrypoint"] == "python -m jobs run submitted/config.yaml --log json"
     assert main(["logs", job, "--no-follow", "--address", server.address, *options]) == 0
     assert capsys.readouterr().out == shown + TABLE
 

@@ -22,7 +22,7 @@ from jobs.chain import counts
 from jobs.chain.counts import BlockErrors
 from jobs.tables import ERROR
 from jobs.terminal.log_files import logged
-from jobs.terminal.logs import event, tell_failure
+from jobs.terminal.logs import event
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS, job_in_process
 from tests.support.jobs.terminals import read_terminal
@@ -97,13 +97,8 @@ def test_a_verb_without_a_run_leaves_no_file_and_its_error_has_what_libraries_pr
         fail()
     assert raised.value.__notes__ == ["libraries printed last:\na library's last words"]
     assert list(elsewhere.iterdir()) == []
-    tell_failure("plan", raised.value, as_json=True)
     os.write(1, b"back\n")
-    printed = capfd.readouterr()
-    (line,) = lines(printed.err)
-    assert (line["level"], line["event"], line["message"], line["verb"]) == ("error", "failure", "bug", "plan")
-    assert "a library's last words" in line["trace"]
-    assert printed.out == "back\n"
+    assert capfd.readouterr() == ("back\n", "")
 
 
 def test_on_s3_the_files_are_put_now_and_then_and_at_the_end(
