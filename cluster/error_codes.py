@@ -9,5 +9,4 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Title -> code -> meaning, remedy."""
 
-CODES = {code: row for group in GROUPS.values() for code, row in group.items()}
-"""All codes."""
+CODES = {code: row for group in GROUPS.values() for code, row in group.items()}  # all codes

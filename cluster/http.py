@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-ATTEMPTS = 5
-"""Of a request that times out or is answered badly, though its server answers others."""
+ATTEMPTS = 5  # of a request that times out or is answered badly, though its server answers others
 FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address: every request would get it
 OF_ONE = frozenset({403, 404, 405})  # a moderator or a firewall gives them to single requests, too
 _SPENT = frozenset(  # codes of an account without credit, whatever the status: 429 of OpenAI, 400 of Anthropic

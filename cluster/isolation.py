@@ -22,10 +22,8 @@ class KilledWorkerError(Exception):
 class Isolation(NamedTuple):
     """A block that was in a worker when it died; rows are counted from 0."""
 
-    deaths: int = 0
-    """Workers that have died with this block alone, since a row was last left out."""
-    place: tuple[int, int] | None = None
-    """The rows that the last one had in hand: the first, and the one behind the last."""
+    deaths: int = 0  # workers that have died with this block alone, since a row was last left out
+    place: tuple[int, int] | None = None  # the rows that the last one had in hand: the first, and the one behind the last
     left_out: tuple[int, ...] = ()
 
     def after_death(self, part: tuple[int, int], alone: bool) -> Isolation:
@@ -50,8 +48,7 @@ class Isolation(NamedTuple):
 
 
 _NOTHING = Isolation()
-Block = tuple[int, int]
-"""Stage and shard."""
+Block = tuple[int, int]  # stage and shard
 
 
 class Isolations:

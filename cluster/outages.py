@@ -17,14 +17,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
 class Outage(NamedTuple):
     """A service that has not answered for a while."""
 
-    service: str
-    """Kind and address, e.g. `S3 at host:9000`."""
-    reason: str
-    """Of the latest failure."""
-    since: float
-    """Time of the first failure in a row, in seconds since the epoch."""
-    patience: float
-    """Seconds of retries before the waiting process gives up."""
+    service: str  # kind and address, e.g. `S3 at host:9000`
+    reason: str  # of the latest failure
+    since: float  # time of the first failure in a row, in seconds since the epoch
+    patience: float  # seconds of retries before the waiting process gives up
 
 
 class Transient(Exception):

@@ -20,10 +20,8 @@ from typing import Any
 from cluster.cause import one_line
 from cluster.errors import ClusterError, DmqrError, nearest
 
-OURS = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
-"""The packages of this project."""
-_LOADED: set[str] = set()
-"""The modules with the classes that configs have named in this process."""
+OURS = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")  # the packages of this project
+_LOADED: set[str] = set()  # the modules with the classes that configs have named in this process
 _REFERENCE = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 
 
@@ -58,7 +56,7 @@ def plugin(name: str, group: str, fits: Callable[[Any], bool], wanted: str) -> t
     if not fits(loaded):
         raise PluginError(f"{reference} is not {wanted}; name one, or derive it")
     _LOADED.add(parts["module"])
-    return loaded  # type: ignore[no-any-return]
+    return loaded
 
 
 def imported(name: str) -> ModuleType:

@@ -30,13 +30,11 @@ from cluster.plugins import PluginError, entry_points, is_reference, own_errors,
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-FORM = "@"
-"""Prefix of the tags of a union's members that are told apart by their form; they are no part of a key of the config."""
+FORM = "@"  # prefix of the tags of a union's members that are told apart by their form; they are no part of a key of the config
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
 
-DURATION = r"^[1-9][0-9]*[mhdw]$"
-"""A pattern of durations, in minutes, hours, days or weeks: `30m`, `12h`, `7d`, `4w`."""
+DURATION = r"^[1-9][0-9]*[mhdw]$"  # a pattern of durations, in minutes, hours, days or weeks: `30m`, `12h`, `7d`, `4w`
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -51,21 +49,16 @@ def _path_or_paths(value: Any) -> Any:
     raise ValueError(f"should be a path or a list of paths, found {value!r}")
 
 
-Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]
-"""A path, or a list of paths."""
+Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]  # a path, or a list of paths
 
 
 class Names(Enum):
     """Kind of thing that the text of a field names; stands in the field's annotation."""
 
-    FILE = "file"
-    """A file or folder, here or on S3."""
-    TEXT = "text"
-    """A small file of text, here or on S3, of which a submitted job is sent a copy."""
-    MODEL = "model"
-    """A folder of weights, or a name of a hub."""
-    STRATEGIES = "strategies"
-    """Strategies, of which some are paths of files of text."""
+    FILE = "file"  # a file or folder, here or on S3
+    TEXT = "text"  # a small file of text, here or on S3, of which a submitted job is sent a copy
+    MODEL = "model"  # a folder of weights, or a name of a hub
+    STRATEGIES = "strategies"  # strategies, of which some are paths of files of text
 
 
 class Settings(BaseModel):
@@ -131,8 +124,7 @@ PLUGINS = "plugins"
 """Key of the context of a validation: `REQUIRED`, where a plug-in that is not there is refused. Else, as where the config of a
 run of before is read, its settings are kept as they stand, and refused when it is to be opened."""
 REQUIRED = {PLUGINS: True}
-NO_KIND, NO_PLUGIN = "no_kind", "no_plugin"
-"""Types of errors of a validation."""
+NO_KIND, NO_PLUGIN = "no_kind", "no_plugin"  # types of errors of a validation
 
 
 class Kinds:

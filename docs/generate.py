@@ -205,7 +205,7 @@ def _line(key: str, field: Schema, required: bool) -> str:
     elif default is not None and "$ref" not in field and not (isinstance(default, dict) and len(default) > 1):
         facts.append(f"default `{json.dumps(default, ensure_ascii=False)}`")
     mark = " °" if field.get("identity") is False else ""
-    about = re.sub(r"\s+", " ", str(field.get("description", "")))
+    about = re.sub(r"\s+", " ", str(field.get("description") or ("This kind." if "const" in field else "")))
     return f"- `{key}`{mark} ({', '.join(facts)}): {about}"
 
 

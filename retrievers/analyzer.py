@@ -16,8 +16,7 @@ from retrievers.analysis.words import words
 
 __all__ = ["ANALYZE_VERSION", "Analyzer", "analyzer_name", "open_analyzer", "words"]
 
-ANALYZE_VERSION = 2
-"""Incremented when a text may give other terms; part of a run's fingerprint and of an index."""
+ANALYZE_VERSION = 2  # incremented when a text may give other terms; part of a run's fingerprint and of an index
 
 _ALIASES = {"none": "unicode", "cjk": "unicode", "thai": "unicode"}
 NAMES = {name: name for name in (*LANGUAGES, "unicode")} | _ALIASES

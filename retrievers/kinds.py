@@ -138,13 +138,11 @@ def folders() -> dict[str, str]:
     return by_name
 
 
-KINDS = Kinds(folders(), group="dmqr.retrievers", refusal=RetrieverError)
-"""The kinds of retrievers."""
+KINDS = Kinds(folders(), group="dmqr.retrievers", refusal=RetrieverError)  # the kinds of retrievers
 AnyRetrieverSettings = Annotated[RetrieverSettings, KINDS]
 IndexSettings = Annotated[RetrieverSettings, KINDS.only(lambda one: one.may_be_part)]
 """The settings of a retriever that searches an index of its own."""
-WebOnly = Annotated[RetrieverSettings, KINDS.only(lambda one: one.of_the_web)]
-"""The settings of a search engine of the web."""
+WebOnly = Annotated[RetrieverSettings, KINDS.only(lambda one: one.of_the_web)]  # the settings of a search engine of the web
 
 
 def part_name(name: str, part: str) -> str:

@@ -63,8 +63,7 @@ class Hits(NamedTuple):
 
     def of(self, strategy: str) -> np.ndarray:
         """Returns a mask of the lists of a strategy, shape (lists,), bool."""
-        mask: np.ndarray = self.strategy == (self.strategies.index(strategy) if strategy in self.strategies else -1)
-        return mask
+        return self.strategy == (self.strategies.index(strategy) if strategy in self.strategies else -1)
 
 
 def by_document(lists: Lists, queries: int) -> Hits:

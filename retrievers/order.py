@@ -44,24 +44,14 @@ def order(offsets: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, how:
 
 
 class Ranked(NamedTuple):
-    """The ranks of n queries, flat.
+    """The ranks of n queries, flat."""
 
-    Attributes:
-        places: Indexes of the candidates, by query and rank, shape (candidates,).
-        scores: Of each, by which it has its rank.
-    """
-
-    places: np.ndarray
-    scores: np.ndarray
+    places: np.ndarray  # indexes of the candidates, by query and rank, shape (candidates,)
+    scores: np.ndarray  # of each, by which it has its rank
 
 
 def ranked(
-    lengths: np.ndarray,
-    doc_ids: pa.StringArray,
-    scores: np.ndarray,
-    reranked: np.ndarray | None,
-    pairs: np.ndarray,
-    combine: str,
+    lengths: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, reranked: np.ndarray | None, pairs: np.ndarray, how: str
 ) -> Ranked:
     """Returns the ranks of candidates: by the reranker's scores where it has scored them, else as they were fused.
 
@@ -73,7 +63,7 @@ def ranked(
         scores: Their fused scores.
         reranked: The reranker's scores, NaN: none; None without a reranker.
         pairs: How many first candidates of each query the reranker has scored, shape (n,).
-        combine: The config's `rerank.combine`.
+        how: The config's `rerank.combine`.
     """
     places = np.arange(len(scores))
     if reranked is None:
@@ -82,7 +72,7 @@ def ranked(
     given = ranks(lengths) <= pairs[row]
     rows = np.flatnonzero(given)
     every = int(pairs.max(initial=0))
-    ordered = order(offsets_of(pairs), doc_ids.take(pa.array(rows)), reranked[rows], combine, every)
+    ordered = order(offsets_of(pairs), doc_ids.take(pa.array(rows)), reranked[rows], how, every)
     blended = scores.copy()
     blended[rows[ordered.places]] = ordered.scores
     places = np.concatenate([rows[ordered.places], np.flatnonzero(~given)])

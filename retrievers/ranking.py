@@ -31,8 +31,7 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 def ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Returns the integers `begins[i]` to `begins[i] + lengths[i] - 1` for each i, concatenated, int64."""
     offsets = offsets_of(lengths)
-    counted: np.ndarray = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], lengths)
-    return counted
+    return np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], lengths)
 
 
 def ranks(lengths: np.ndarray) -> np.ndarray:
@@ -46,8 +45,7 @@ def order_by_score(query: np.ndarray, scores: np.ndarray, document: np.ndarray |
     All have shape (n,); `document` is that of `encode`; None if entries are sorted by document already: the sort is stable.
     """
     keys = [-scores, query]
-    order: np.ndarray = np.lexsort(keys if document is None else [document, *keys])
-    return order
+    return np.lexsort(keys if document is None else [document, *keys])
 
 
 def among_best(query: np.ndarray, scores: np.ndarray, keep: int) -> np.ndarray:
@@ -81,8 +79,7 @@ def rounded(values: np.ndarray, decimals: int = DECIMALS) -> np.ndarray:
         doubtful = (np.abs(scaled % 1 - 0.5) <= np.spacing(scaled)) | (scaled >= _ALL_INTEGERS)
     for i in np.flatnonzero(doubtful):
         result[i] = round(float(values[i]), decimals)
-    without_minus_0: np.ndarray = result + 0.0
-    return without_minus_0
+    return result + 0.0
 
 
 def distinct(items: Sequence[Item]) -> tuple[list[Item], np.ndarray]:

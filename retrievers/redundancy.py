@@ -35,8 +35,7 @@ class Similarity(NamedTuple):
     @property
     def missing(self) -> np.ndarray:
         """A mask of the queries without cosines, shape (queries,), bool."""
-        none: np.ndarray = np.diff(self.offsets) == 0
-        return none
+        return np.diff(self.offsets) == 0
 
 
 def list_redundancy(
@@ -89,8 +88,7 @@ def _jaccard(hits: Hits, first: np.ndarray, second: np.ndarray, top: int) -> np.
     shared = np.zeros(len(first), dtype=np.int64)
     for column in other_documents.T:
         shared += ((documents == column[:, np.newaxis]) & (documents >= 0)).sum(axis=1)
-    overlaps: np.ndarray = shared / (counts[first] + counts[second] - shared)
-    return overlaps
+    return shared / (counts[first] + counts[second] - shared)
 
 
 def _cosine(hits: Hits, first: np.ndarray, second: np.ndarray, similarity: Similarity) -> np.ndarray:
@@ -102,5 +100,4 @@ def _cosine(hits: Hits, first: np.ndarray, second: np.ndarray, similarity: Simil
     at = similarity.offsets[query] + hits.text[first] * texts[query] + hits.text[second]
     cosines = np.maximum(similarity.cosines[at].astype(np.float64), 0.0)
     cosines[hits.text[first] == hits.text[second]] = 1.0  # a list's similarity to itself is exactly 1
-    powers: np.ndarray = cosines**_COSINE_POWER
-    return powers
+    return cosines**_COSINE_POWER

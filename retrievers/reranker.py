@@ -93,8 +93,7 @@ class OfPlugin:
         if not whole or not np.isfinite(scores).all():
             what = "a score that is no finite number" if whole else f"scores of the shape {scores.shape}"
             raise ValueError(f"{type(self._settings).__name__}.score gives {what} for {len(unique)} pairs")
-        in_order: np.ndarray = scores[inverse]
-        return in_order
+        return scores[inverse]
 
 
 class BiEncoder:

@@ -22,11 +22,9 @@ from cluster.errors import RetrieverError
 from cluster.plugins import identity_of, is_plugin, module_beside, own_errors
 from retrievers.kinds import RetrieverSettings, indexed_identities
 
-CODE = "code"
-"""Key of a plug-in's code in the identity of a retriever."""
+CODE = "code"  # key of a plug-in's code in the identity of a retriever
 
-Alive = Callable[[], object]
-"""A heartbeat callback: long operations call it regularly while they progress."""
+Alive = Callable[[], object]  # a heartbeat callback: long operations call it regularly while they progress
 
 
 def no_heartbeat() -> None:
@@ -100,8 +98,7 @@ class DocumentStore(Protocol):
         """Returns the indexed texts of some documents, at most so many, by which the lengths of all may be judged."""
 
 
-SOURCE, PAGE, CHUNK = "source", "page", "chunk"
-"""Columns of a corpus that say where a passage is from."""
+SOURCE, PAGE, CHUNK = "source", "page", "chunk"  # columns of a corpus that say where a passage is from
 
 
 def place_of(columns: Mapping[str, Any]) -> str:
@@ -125,8 +122,7 @@ def open_retriever(
     if is_plugin(type(settings)) and not isinstance(opened, Retriever):
         line = f"open_retriever gives {type(opened).__name__}, and should give what has search and identity; correct it"
         raise RetrieverError("plugin", f"retrieve.retrievers.{name}: {opener.__file__}: {line}")
-    retriever: Retriever = opened
-    return retriever
+    return opened
 
 
 def with_code(settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,5 +271,4 @@ def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarr
         keep = values >= parted[len(values) - depth]
         hits, values = hits[keep], values[keep]
     # a stable sort of ascending rows keeps equal scores in the order of their rows
-    best: np.ndarray = hits[(-values).argsort(kind="stable")][:depth]
-    return best
+    return hits[(-values).argsort(kind="stable")][:depth]

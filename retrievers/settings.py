@@ -101,8 +101,7 @@ AnyCorpusSettings = Annotated[
     Discriminator(_corpus_form),
 ]
 """A corpus; or those of the indexes of a union, by name."""
-Address = Annotated[str, AfterValidator(server_address)]
-"""The address of a server, without credentials."""
+Address = Annotated[str, AfterValidator(server_address)]  # the address of a server, without credentials
 
 
 class ServerSettings(Settings):
@@ -136,7 +135,6 @@ class EncoderSettings(Settings):
     loaded: ClassVar[bool] = True
     """True if each worker loads the weights; else they are at a server."""
     kind: Literal["local"] = "local"
-    """This kind, the default."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL]
     """Folder, hub name, or `package:NAME` for weights in an installed package."""
     pooling: Literal["cls", "mean", "last"] | None = None
@@ -157,7 +155,6 @@ class OpenaiEncoderSettings(ServerSettings):
     """Dense encoder at a server with OpenAI's Embeddings."""
 
     kind: Literal["openai"]
-    """This kind."""
     base_url: Annotated[Address, NOT_IDENTITY]
     """Address, up to and with /v1."""
     dimensions: Annotated[int, Field(gt=0)] | None = None

@@ -127,24 +127,19 @@ def joint_strategies(strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
 
 
 def calls_of(
-    strategies: Sequence[Strategy],
-    calls: str,
-    decoding: Mapping[str, Any],
-    joint_prompt: str,
-    language: str | None,
-    context: bool,
+    pool: Sequence[Strategy], calls: str, decoding: Mapping[str, Any], joint_prompt: str, language: str | None, context: bool
 ) -> list[Call]:
-    """Returns the requests for every query, the joint one first, of strategies in the order of prompts.
+    """Returns the requests for every query, the joint one first, of a pool in the order of prompts.
 
     The arguments are those of `rewriters.rewriter.Rewriting`. Raises RewriterError if a strategy samples several answers at
     temperature 0.
     """
-    joint = joint_strategies(strategies) if calls == "joint" else ()
+    joint = joint_strategies(pool) if calls == "joint" else ()
     planned = []
     if joint:
         template, schema = joint_template(joint, joint_prompt, language, context), joint_schema(joint)
         planned.append(Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, schema))
-    for s in strategies:
+    for s in pool:
         own = {**decoding, **s.decoding}
         if s.samples > 1 and own.get("temperature", 0) == 0:
             line = f"strategy {s.name!r}: its {s.n} samples at temperature 0 are all the same; raise temperature, or n: 1"

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from cluster.errors import RewriterError, UnavailableError, nearest
 
-Read = Callable[[str], str]
-"""Path of a file of the user -> its text; raises OSError or UnicodeDecodeError."""
+Read = Callable[[str], str]  # path of a file of the user -> its text; raises OSError or UnicodeDecodeError
 
 
 @cache

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from cluster.settings import Settings
 
-GATE_VERSION = 1
-"""Raised when the same scores would be decided upon otherwise; part of a run's fingerprint."""
+GATE_VERSION = 1  # raised when the same scores would be decided upon otherwise; part of a run's fingerprint
 PREFIX = "gate: "  # of the reason for a choice
 
 

@@ -27,8 +27,7 @@ from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Marks, Strategy, W
 Entry = str | Mapping[str, Mapping[str, Any]]
 """A strategy as the config names it: a name, a path, or one of them with parameters."""
 
-GROUP = "dmqr.strategies"
-"""Of entry points."""
+GROUP = "dmqr.strategies"  # of entry points
 OF_THE_QUERY = "the language of the query"
 CONTEXT_BLOCK = prompt("context") + "\n\n"
 _FOLDER = Path(__file__).parent / "strategies"
@@ -36,8 +35,7 @@ _FIELDS = (
     "search_as", "several_lines", "include_original", "as_one", "weight", "position_weights", "depth", "score_floor",
     "max_chars", "min_chars", "words", "banned", "any_language", "language", "question", "fallback", "engine", "n", "preserve",
 )  # fmt: skip
-SET_BY_POOL = ("name", "base", "own_file")
-"""Fields of a strategy that its file cannot have."""
+SET_BY_POOL = ("name", "base", "own_file")  # fields of a strategy that its file cannot have
 _NAMELESS = ("engine", "name")  # parameters that do not stand in the name
 
 

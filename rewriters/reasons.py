@@ -40,12 +40,9 @@ FLAGS = (
     OTHER_SCRIPT,
 )  # fmt: skip
 """The flags of a text, in `rewrites.guards`, of guards and of the reading of answers; docs/strategies.md explains each."""
-SENT_WITHOUT = "sent_without"
-"""The reason of a note on a query whose requests were sent without what the server does not take."""
-TRIED_AGAIN = "tried_again"
-"""The reason of a note on a query of which a request was made again, as its answer did not serve."""
-FELL_BACK = "fell_back"
-"""The reason of a note on an answer that could not be used, for which the original query stands in."""
+SENT_WITHOUT = "sent_without"  # the reason of a note on a query whose requests were sent without what the server does not take
+TRIED_AGAIN = "tried_again"  # the reason of a note on a query of which a request was made again, as its answer did not serve
+FELL_BACK = "fell_back"  # the reason of a note on an answer that could not be used, for which the original query stands in
 
 
 def fallback_message(reason: str) -> str:

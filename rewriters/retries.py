@@ -14,7 +14,7 @@ from rewriters.calls import Call
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
-from rewriters.reading.answers import Answers, read_call
+from rewriters.reading.answers import Answered, Answers, read_call
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, SENT_WITHOUT, TRIED_AGAIN, fallback_message
 from rewriters.results import Guarded, RewriteFailure, RewriteResult
 from rewriters.selection import Choice
@@ -94,15 +94,12 @@ def _tries(answered: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def failures_of(
-    strategies: Sequence[Strategy],
-    outcomes: Mapping[str, Answers],
-    rewrites: Sequence[RewriteResult],
-    guarded: Sequence[Guarded],
+    pool: Sequence[Strategy], outcomes: Mapping[str, Answers], rewrites: Sequence[RewriteResult], guarded: Sequence[Guarded]
 ) -> list[RewriteFailure]:
     """Returns a failure or note for each strategy without a text, and a note for each with fewer texts than it had."""
     text_counts = Counter(one.strategy for one in rewrites)
     failures = []
-    for strategy in strategies:
+    for strategy in pool:
         answers, left = outcomes.get(strategy.name), [one for one in guarded if one.strategy == strategy.name]
         raw, attempts = (None, 0) if answers is None else (answers.raw, answers.attempts)
         dropped = [] if answers is None else list(answers.dropped)
@@ -124,9 +121,7 @@ def failures_of(
     return failures
 
 
-def notes_on_sends(
-    mask: Mask, sent: Sequence[tuple[Request, Completion]], used: Sequence[tuple[Request, Completion]]
-) -> list[RewriteFailure]:
+def notes_on_sends(mask: Mask, sent: Answered, used: Answered) -> list[RewriteFailure]:
     """Returns the notes on the requests of one query, none if nothing was sent; of the `sent` ones the `used` are read."""
     notes = []
     if mask.values and sent:

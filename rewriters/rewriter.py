@@ -5,7 +5,7 @@ The caller sends the requests to an engine: `Rewriter.question` (only where the 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from rewriters.engines import Completion, Request
 from rewriters.guards.guards import Guards
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
-from rewriters.reading.answers import Answers, read_call
+from rewriters.reading.answers import Answered, Answers, read_call
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
@@ -136,9 +136,7 @@ class Rewriter:
             for sample in range(_samples(call, choice))
         ]
 
-    def again(
-        self, query: Query, answered: Sequence[tuple[Request, Completion]], choice: Choice | None = None
-    ) -> list[Request]:
+    def again(self, query: Query, answered: Answered, choice: Choice | None = None) -> list[Request]:
         """Returns the requests of one query that are to be made once more, as their answers do not serve.
 
         `answered` are all its requests so far, those of this method included, with their completions; `choice` is that of
@@ -158,7 +156,7 @@ class Rewriter:
         sent = {strategy.name for call in self._calls if call.kind == "own" for strategy in call.strategies}
         return [s.name for s in self.strategies if s.own_file and s.name not in sent]
 
-    def read(self, query: Query, answered: Sequence[tuple[Request, Completion]], choice: Choice | None = None) -> Rewritten:
+    def read(self, query: Query, answered: Answered, choice: Choice | None = None) -> Rewritten:
         """Returns the rewrites and the failures of one query: one or the other for each chosen strategy.
 
         Raises nothing, whatever the model wrote. `answered` are the requests with their completions, in any order; the

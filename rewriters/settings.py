@@ -11,8 +11,7 @@ from cluster.named_content import deciding_fields
 from cluster.plugins import identity_of
 from cluster.settings import NOT_IDENTITY, Names, Settings
 
-DRIFT = 0.15
-"""Default of `guards.drift`: with MiniLM it flags 0.8 % of good texts (docs/strategies.md, "Guards")."""
+DRIFT = 0.15  # default of `guards.drift`: with MiniLM it flags 0.8 % of good texts (docs/strategies.md, "Guards")
 
 
 def identity_fields(part: BaseModel) -> dict[str, Any]:
@@ -57,8 +56,7 @@ def _checked(decoding: Any) -> Any:
     return DecodingSettings.model_validate(decoding).model_dump(exclude_unset=True)
 
 
-Decoding = Annotated[dict[str, Any], BeforeValidator(_checked)]
-"""Values of `DecodingSettings` that replace others."""
+Decoding = Annotated[dict[str, Any], BeforeValidator(_checked)]  # values of `DecodingSettings` that replace others
 
 
 def is_path(source: str) -> bool:
@@ -82,14 +80,12 @@ class SelectAll(SelectionOfStrategies):
     """Every strategy rewrites every query."""
 
     kind: Literal["all"]
-    """This selection."""
 
 
 class SelectNever(SelectionOfStrategies):
     """No query is rewritten."""
 
     kind: Literal["never"]
-    """This selection."""
 
 
 class SelectAdaptive(SelectionOfStrategies):
@@ -97,7 +93,6 @@ class SelectAdaptive(SelectionOfStrategies):
 
     in_request: ClassVar[bool] = True
     kind: Literal["adaptive"]
-    """This selection."""
     demonstrations: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
     """YAML file of worked examples; its content counts for the fingerprint."""
     least: Literal[0, 1] = 0
@@ -108,7 +103,6 @@ class SelectClassified(SelectionOfStrategies):
     """Strategies by the type of the query."""
 
     kind: Literal["classified"]
-    """This selection."""
     rules: Annotated[str, NOT_IDENTITY, Names.TEXT] = "english"
     """YAML file of types and their strategies, or `english`; its content counts for the fingerprint."""
     by: Literal["rules", "llm"] = "rules"
@@ -123,7 +117,6 @@ class SelectRandom(SelectionOfStrategies):
     """Random strategies, the same for a query in every run: a baseline."""
 
     kind: Literal["random_k"]
-    """This selection."""
     k: Annotated[int, Field(ge=1)] = 2
     """Number of strategies."""
     seed: int = 0
@@ -134,7 +127,6 @@ class SelectColumn(SelectionOfStrategies):
     """Strategies by a column of the log."""
 
     kind: Literal["column"]
-    """This selection."""
     column: Annotated[str, Field(min_length=1)]
     """Column with a strategy, several separated by commas, a number of texts, or `none`. Empty: all."""
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-COMMAND = "dmqr_command"
-"""Key of a submitted job's metadata: the command that submits it again."""
+COMMAND = "dmqr_command"  # key of a submitted job's metadata: the command that submits it again
 _VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # so named by ray/_private/runtime_env/constants.py
 
 

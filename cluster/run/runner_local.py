@@ -25,8 +25,7 @@ from cluster.run.meter import Meter, run_block
 from cluster.run.progress import ProgressTracker
 from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
 
-THREAD = "stages"
-"""The name of the threads."""
+THREAD = "stages"  # the name of the threads
 _ADMISSION_SECONDS = 0.1  # timeout of one call of `admit`
 _LEAVING_SECONDS = 1.0  # that a stop which waits for nothing gives the threads
 _DROPPED_SECONDS = 5.0  # that a failed run waits for blocks in threads which send no heartbeat

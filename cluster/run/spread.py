@@ -15,24 +15,20 @@ THREADS = min(4, os.cpu_count() or 1)  # each holds an item's data in memory
 
 
 def spread(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    *,
-    local: bool,
-    worked: Callable[[float], object] = lambda _: None,
+    work: Callable[[Item], Result], items: Sequence[Item], *, local: bool, worked: Callable[[float], object] = lambda _: None
 ) -> list[Result]:
-    """Returns `function(item)` for each item, in their order; after its first exception no further item is started.
+    """Returns `work(item)` for each item, in their order; after its first exception no further item is started.
 
     Args:
-        function: Idempotent: a task is retried elsewhere if its process or node dies.
-        items: On a cluster they are pickled, as are function and results, and pass through the driver: names, no data.
+        work: Idempotent: a task is retried elsewhere if its process or node dies.
+        items: On a cluster they are pickled, as are `work` and results, and pass through the driver: names, no data.
         local: Whether to use threads of this process; else one task with one CPU per item.
         worked: Called with the seconds of every task in another process; its requests to S3 count as this process's.
     """
     if not local:
-        return _on_ray(function, items, worked)
+        return _on_ray(work, items, worked)
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(function, items))
+        return list(pool.map(work, items))
 
 
 def _on_ray(function: Callable[[Item], Result], items: Sequence[Item], worked: Callable[[float], object]) -> list[Result]:

@@ -27,8 +27,7 @@ from cluster.storage.s3 import S3Storage
 Value = TypeVar("Value")
 TRIES = 3  # objects may be replaced while they are copied
 KEPT_DAYS = 30  # since a copy was last used
-FOLDER = "DMQR_CACHE"
-"""Environment variable: the folder of the cache, in place of one in the temporary folder."""
+FOLDER = "DMQR_CACHE"  # environment variable: the folder of the cache, in place of one in the temporary folder
 
 _held: dict[Path, IO[bytes]] = {}
 
@@ -149,11 +148,7 @@ def naming(url: str, copy: Path) -> Iterator[None]:
 
 
 def _copy(
-    storage: S3Storage,
-    entries: Sequence[Entry],
-    more: Mapping[str, bytes],
-    folder: Path,
-    on_progress: Callable[[], object],
+    storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes], folder: Path, on_progress: Callable[[], object]
 ) -> None:
     part = folder.with_suffix(".part")
     try:

@@ -57,8 +57,7 @@ class S3File(AbstractBufferedFile):  # type: ignore[misc]
         if length is not None and length >= 0:
             end = min(end, start + length)
         if start < tail and end - start < self.blocksize:
-            data: bytes = super().read(end - start)
-            return data
+            return super().read(end - start)
         data = self._tail[start - tail : end - tail] if start >= tail else self._fetch_range(start, end)
         self.loc += len(data)
         return data
@@ -75,8 +74,7 @@ def ranged(url: str, named: dict[str, Any], etag: str | None, start: int, size: 
 
     def get(client: Any) -> bytes:
         wanted = f"bytes={start}-{start + size - 1}"
-        body: bytes = client.get_object(**named, Range=wanted, IfMatch=etag)["Body"].read()
-        return body
+        return client.get_object(**named, Range=wanted, IfMatch=etag)["Body"].read()
 
     data = call(url, get)
     if len(data) != size:

@@ -31,17 +31,17 @@ def settings_of(kind: str, **values: Any) -> RetrieverSettings:
     Raises:
         ValueError: They are wrong, or there is no such code.
     """
-    return _validated(AnyRetrieverSettings, kind, values)  # type: ignore[no-any-return]
+    return _validated(AnyRetrieverSettings, kind, values)
 
 
 def engine_settings_of(kind: str, **values: Any) -> EngineSettings:
     """Returns the settings of an engine as `settings_of` does those of a retriever."""
-    return _validated(AnyEngineSettings, kind, values)  # type: ignore[no-any-return]
+    return _validated(AnyEngineSettings, kind, values)
 
 
 def reranker_settings_of(kind: str, **values: Any) -> RerankerSettings:
     """Returns the settings of a reranker as `settings_of` does those of a retriever."""
-    return _validated(AnyRerankerSettings, kind, values)  # type: ignore[no-any-return]
+    return _validated(AnyRerankerSettings, kind, values)
 
 
 def _validated(model: Any, kind: str, values: Any) -> Any:

@@ -85,8 +85,7 @@ def promote(storage: Storage, version: Version) -> str | None:
     """Has `current.json` name this version; returns the version before it, None if there was none."""
     now = current(storage) or {}
     if now.get("version") == version.run_id:
-        before: str | None = now["before"]
-        return before
+        return now["before"]
     pointer = {"version": version.run_id, "file": f"{version.run_id}/{version.file}", "before": now.get("version")}
     storage.put(CURRENT, _json(pointer | {"promoted": _now()}))
     return pointer["before"]

@@ -13,8 +13,7 @@ from retrievers.kinds import RetrieverSettings, all_indexed, indexed_identities
 from retrievers.retriever import retriever_identity as identity_by_indexes
 from retrievers.settings import EncoderSettings
 
-States = Mapping[str, Any]
-"""Index -> its state; only of those that may change in place."""
+States = Mapping[str, Any]  # index -> its state; only of those that may change in place
 
 
 def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:

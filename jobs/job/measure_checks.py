@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
     from jobs.config.config import Config
 
-WHOLE = 1000
-"""Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""
+WHOLE = 1000  # documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have
 EXPONENTIAL_GRADE = 4  # gdeval.pl, by which ir_measures computes ERR and nDCG with gains 2**grade - 1, ends at a higher one
-ANSWER_MEASURES = ("F1", "EM")
-"""Of answers, by gold answers."""
+ANSWER_MEASURES = ("F1", "EM")  # of answers, by gold answers
 _WHERE = "evaluate.measures"
 _FORMS = "write it as nDCG@10, RR(rel=2)@10 or AP"
 _BOUNDS = {"cutoff": (1, 1_000_000), "rel": (1, MAX_GRADE), "max_rel": (1, MAX_GRADE), "recall": (0, 1), "p": (0, 1)}

@@ -12,8 +12,7 @@ class SearchedIndex(NamedTuple):
     name: str
     settings: RetrieverSettings
     identity: Mapping[str, Any]
-    member: str = ""
-    """The prefix of its documents' ids, in a union."""
+    member: str = ""  # the prefix of its documents' ids, in a union
 
     @property
     def place(self) -> str:

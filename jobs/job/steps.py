@@ -23,11 +23,9 @@ from rewriters.steps.step import LlmStep, load_step
 if TYPE_CHECKING:
     from retrievers.web.retriever import Web
 
-LABEL_GRADES = "iterate.labels.grades"
-"""Key of the config: the grades by which refined queries are written."""
+LABEL_GRADES = "iterate.labels.grades"  # key of the config: the grades by which refined queries are written
 _JUDGE = "judge."  # begins the keys of what a judge is asked
-WEB_SEARCH = "web.search"
-"""Key of the config; the name of its searches in costs/, errors/ and web/."""
+WEB_SEARCH = "web.search"  # key of the config; the name of its searches in costs/, errors/ and web/
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
 """Returns an engine's settings for workers, and its identity."""
 VARIABLES = {

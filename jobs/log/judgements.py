@@ -28,16 +28,11 @@ MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
 class JudgedBy(NamedTuple):
     """The LLM that made judgements."""
 
-    model: str
-    """Several, with commas, if several judged."""
-    measures: tuple[str, ...]
-    """To measure by, since it judged the first results only."""
-    notes: tuple[str, ...] = ()
-    """Notes on its judgements; a sentence each."""
-    relevant: int = 1
-    """The lowest grade of a relevant document."""
-    asked: str | None = None
-    """Digest of its prompt, decoding and weights; None: not known."""
+    model: str  # several, with commas, if several judged
+    measures: tuple[str, ...]  # to measure by, since it judged the first results only
+    notes: tuple[str, ...] = ()  # notes on its judgements; a sentence each
+    relevant: int = 1  # the lowest grade of a relevant document
+    asked: str | None = None  # digest of its prompt, decoding and weights; None: not known
 
 
 class Judgements(NamedTuple):
@@ -49,8 +44,7 @@ class Judgements(NamedTuple):
     path: str
     grades: dict[str, dict[str, int]]
     key: Key = "log_id"
-    judge: JudgedBy | None = None
-    """None: people judged."""
+    judge: JudgedBy | None = None  # None: people judged
 
     @property
     def least(self) -> int:

@@ -37,8 +37,7 @@ from cluster.storage.s3_duckdb import bounded_duckdb, reason
 from cluster.storage.sql import file_literal, identifier, text_literal
 
 Form = Literal["parquet", "json", "csv"]
-PACKED = {".gz": "gzip", ".zst": "zstd"}
-"""Ending of a file's name -> how it is packed."""
+PACKED = {".gz": "gzip", ".zst": "zstd"}  # ending of a file's name -> how it is packed
 FORMS: dict[Form, tuple[str, ...]] = {
     "parquet": (".parquet", ".pq"),
     "json": tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", *PACKED)),
@@ -405,7 +404,7 @@ def open_table(path: str, etag: str | None = None) -> ParquetTable | TextTable |
         OSError: With ESTALE, it is another version.
     """
     try:
-        return _OPENERS[form_of(path) or "parquet"](path, etag)  # type: ignore[no-any-return]
+        return _OPENERS[form_of(path) or "parquet"](path, etag)
     except (OSError, pa.ArrowException) as error:
         if _passes(error):
             raise

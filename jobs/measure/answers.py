@@ -170,8 +170,7 @@ def _frame(
     return replace(frame, condensed=frame.values, unjudged=np.full(len(arms), np.nan))
 
 
-Grades = Mapping[tuple[str, str], Sequence[float]]
-"""(query_id, arm) -> the value of each measure, of answers that were graded."""
+Grades = Mapping[tuple[str, str], Sequence[float]]  # (query_id, arm) -> the value of each measure, of answers that were graded
 
 
 def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str) -> tuple[tuple[str, ...], Grades, set[str]]:

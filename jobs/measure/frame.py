@@ -132,8 +132,7 @@ class Frame:
         """Returns (keys,): each key's share of the traffic; a query's traffic is divided among its keys. They sum to 1."""
         keys_of = Counter(self.query_ids)
         share = self.counts / np.array([keys_of[query_id] if query_id else 1 for query_id in self.query_ids], np.float64)
-        weights: Floats = share / share.sum()
-        return weights
+        return share / share.sum()
 
     def difference_test(
         self, arms: Sequence[int], base: int, measure: int, keys: Numbers | None = None, weights: Floats | None = None
@@ -202,8 +201,7 @@ class Frame:
         """Returns (arms, measures, queries): the means over the keys of each query."""
         arms, measures, keys = self.values.shape
         sums = cluster_sums(self.values.reshape(arms * measures, keys), self.query)
-        means: Floats = (sums / np.bincount(self.query)).reshape(arms, measures, self.distinct)
-        return means
+        return (sums / np.bincount(self.query)).reshape(arms, measures, self.distinct)
 
 
 def arms_of(run: RunFolder) -> list[dict[str, Any]]:

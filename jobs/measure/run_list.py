@@ -33,8 +33,7 @@ def leading(run: ListedRun) -> str | None:
 
 def measured(run: ListedRun, source: str, measure: str | None = None) -> float | None:
     """Returns the mean of a measure (`leading`), `source` the results or the original alone; None: not measured."""
-    mean: float | None = (run["evaluation"] or {}).get("measures", {}).get(measure or leading(run), {}).get(source)
-    return mean
+    return (run["evaluation"] or {}).get("measures", {}).get(measure or leading(run), {}).get(source)
 
 
 def measured_answers(run: ListedRun) -> dict[str, float]:

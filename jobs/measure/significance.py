@@ -87,8 +87,7 @@ def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
     if count == keys:
         return series[:, np.argsort(clusters)]
     members = csr_array((np.ones(keys), clusters, np.arange(keys + 1)), shape=(keys, count))
-    sums: Floats = series @ members
-    return sums
+    return series @ members
 
 
 def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None, level: float = LEVEL) -> PairedTest:
@@ -171,8 +170,7 @@ def equivalence_p(test: PairedTest, margin: float) -> Floats:
     known = np.where(test.freedom > 0, test.freedom, np.nan)
     above = stats.t.sf(_ratio(test.mean + margin, test.error), known)
     below = stats.t.cdf(_ratio(test.mean - margin, test.error), known)
-    greater: Floats = np.maximum(above, below)
-    return greater
+    return np.maximum(above, below)
 
 
 def effects(series: Floats) -> Floats:

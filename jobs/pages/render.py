@@ -40,8 +40,7 @@ class Marked(NamedTuple):
     place: str = ""
 
 
-difference = partial(figure, sign="+")
-"""Returns a difference like '+0.0752'."""
+difference = partial(figure, sign="+")  # returns a difference like '+0.0752'
 
 
 def interval(value: Interval) -> str:

@@ -15,8 +15,7 @@ from jobs.counts import ErrorCount, by_arm, counts_of
 from jobs.job.prepare import Prepared
 from jobs.log.parts import PLAN
 
-Balance = tuple[str, int, str, int]
-"""A count after its name, and another after its own: they must be equal."""
+Balance = tuple[str, int, str, int]  # a count after its name, and another after its own: they must be equal
 
 
 def finish(

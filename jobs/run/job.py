@@ -40,8 +40,7 @@ class Job:
 
     prepared: Prepared
     compiled: Compiled
-    pooled: Config
-    """The config whose pools it needs."""
+    pooled: Config  # the config whose pools it needs
     gold: Mapping[str, Sequence[str]] | None = None
     """query_id -> gold answers, as a job with the same log knows them; None: by its own plan."""
 

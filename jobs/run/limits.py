@@ -32,17 +32,14 @@ def outcome(error: BaseException) -> Literal["stopped", "interrupted", "failed"]
 class Sums(NamedTuple):
     """The sums over what is committed and what is in flight."""
 
-    judged: int
-    """Queries of which it is known whether they are rewritten."""
+    judged: int  # queries of which it is known whether they are rewritten
     counts: Mapping[str, int]
     spent: costs.Totals
     paid: float
     """The part of the run that is paid for, 0 to 1: requests that were sent, of those that it may send; without an LLM judged
     queries, of all."""
-    halted: bool
-    """True if requests were not sent, since the rest of the budget does not pay for them."""
-    around: float = 0.0
-    """USD that are not in `spent`: `jobs.run.spending.RunMoney.around`."""
+    halted: bool  # True if requests were not sent, since the rest of the budget does not pay for them
+    around: float = 0.0  # USD that are not in `spent`: `jobs.run.spending.RunMoney.around`
 
 
 def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:

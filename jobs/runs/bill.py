@@ -25,8 +25,7 @@ class Bill:
 
     prices: Prices
     spent: Totals
-    nodes: Mapping[Share, float] = field(default_factory=dict)
-    """USD of the nodes' time."""
+    nodes: Mapping[Share, float] = field(default_factory=dict)  # USD of the nodes' time
 
     @property
     def usd(self) -> float:

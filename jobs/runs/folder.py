@@ -94,8 +94,7 @@ class RunFolder:
     @property
     def rewriter(self) -> dict[str, Any]:
         """Returns the identity of what made the requests and read the answers; empty in a run without rewrites."""
-        rewriter: dict[str, Any] = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
-        return rewriter
+        return self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
 
     @property
     def strategies(self) -> list[dict[str, Any]]:
@@ -158,8 +157,7 @@ class RunFolder:
     @property
     def own_reranker(self) -> str | None:
         """Returns the reranker of the config itself in an ablation, a value of `scores.reranker`; None: it has none."""
-        own: str | None = self.record["ablation"]["arms"][0].get("reranker")  # the first arm is the config itself
-        return own
+        return self.record["ablation"]["arms"][0].get("reranker")  # the first arm is the config itself
 
     @property
     def is_ablation(self) -> bool:

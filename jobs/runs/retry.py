@@ -24,10 +24,8 @@ from jobs.runs.sums import by_reason
 from jobs.tables import NOTES
 from jobs.terminal.formats import queries
 
-ALL = "all"
-"""The reason that stands for every error; notes are none."""
-RETRY = "retry"
-"""Key of `run.json`: of which run it is a retry, its reasons with their queries, and the number of queries."""
+ALL = "all"  # the reason that stands for every error; notes are none
+RETRY = "retry"  # key of `run.json`: of which run it is a retry, its reasons with their queries, and the number of queries
 _OF_REASONS = """
 SELECT DISTINCT query_id FROM rows_of($files) WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
 ORDER BY query_id

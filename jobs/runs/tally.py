@@ -23,8 +23,7 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     spent: costs.Totals = field(default_factory=dict)
     by_start: SecondsByStart = field(default_factory=dict)
-    starts: set[int] = field(default_factory=set)
-    """The numbers of the starts that committed them."""
+    starts: set[int] = field(default_factory=set)  # the numbers of the starts that committed them
 
     def add(self, manifest: Manifest) -> None:
         """Adds a shard; one that was added before is ignored."""
@@ -43,8 +42,7 @@ class Committed:
     shard: int
     files: dict[str, list[File]]
     counts: dict[str, int]
-    work_seconds: dict[str, float]
-    """Stage -> busy seconds, start-up left out."""
+    work_seconds: dict[str, float]  # stage -> busy seconds, start-up left out
 
 
 def tally_of(storage: Storage) -> Tally:

@@ -25,8 +25,7 @@ from rewriters.pool import named
 from rewriters.settings import SelectClassified, is_path
 from rewriters.steps.settings import LlmStepSettings, PromptSettings
 
-FOLDER = "submitted"
-"""Folder of the config, prices.yaml and `files/` in what is sent."""
+FOLDER = "submitted"  # folder of the config, prices.yaml and `files/` in what is sent
 _SHIPPED: Mapping[str, tuple[type, ...]] = {"prompt": (LlmStepSettings, PromptSettings), "rules": (SelectClassified,)}
 """Key -> sections in which a name that is no path is of what we ship, whatever files are in the current folder."""
 MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the memory of the head

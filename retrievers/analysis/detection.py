@@ -12,8 +12,7 @@ from typing import NamedTuple
 from retrievers.analysis.languages import WITH_STOP_WORDS, stop_words
 from retrievers.analysis.words import unspaced_letters, words
 
-SAMPLE = 1000
-"""Documents that are looked at, at most."""
+SAMPLE = 1000  # documents that are looked at, at most
 
 _CHARS = 1000  # of each
 _LEAST_DIFFERENT = 4  # stop words of a language in the sample

@@ -17,8 +17,7 @@ from cluster.errors import RetrieverError
 from retrievers.settings import CorpusSettings
 
 COLUMNS = CorpusSettings()
-Progress = Callable[[str, int, int], None]
-"""Hears the phase, the amount done and the total."""
+Progress = Callable[[str, int, int], None]  # hears the phase, the amount done and the total
 
 
 class Source(NamedTuple):
@@ -31,8 +30,7 @@ class Source(NamedTuple):
         return self.name
 
 
-Paths = str | Path | Source | Sequence[str | Path | Source]
-"""A corpus: a Parquet file, a folder of them, or a list of these."""
+Paths = str | Path | Source | Sequence[str | Path | Source]  # a corpus: a Parquet file, a folder of them, or a list of these
 
 
 def is_corpus_file(name: str) -> bool:

@@ -19,8 +19,7 @@ from cluster.outages import Transient, answered, retried
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.served.server import reason
 
-BUSY = (429, 502, 503, 504)
-"""Statuses, of a request or of an item, after which the same may succeed later."""
+BUSY = (429, 502, 503, 504)  # statuses, of a request or of an item, after which the same may succeed later
 PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
 _OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version

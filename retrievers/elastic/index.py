@@ -12,11 +12,9 @@ from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import FOREIGN, MOST_HITS, ElasticSettings
 
-FORMAT = 1
-"""Version of the indexes built here."""
+FORMAT = 1  # version of the indexes built here
 
-NOTE = "dmqr"
-"""Key of the mapping's `_meta` that holds the note of an index built here."""
+NOTE = "dmqr"  # key of the mapping's `_meta` that holds the note of an index built here
 
 BUILD = "dmqr index CONFIG"
 _MOST_RULES = 10_000  # of one answer

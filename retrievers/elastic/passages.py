@@ -25,11 +25,9 @@ from retrievers.encoder import TextEncoder, open_encoder, refusals_named
 from retrievers.retriever import SearchText
 from retrievers.settings import AnyEncoderSettings
 
-PASSAGE = "passage"
-"""The field with the hash of a document's text."""
+PASSAGE = "passage"  # the field with the hash of a document's text
 
-Encode = Callable[[Sequence[str]], np.ndarray]
-"""Texts to vectors, shape (n, dim); raises as `TextEncoder.encode`."""
+Encode = Callable[[Sequence[str]], np.ndarray]  # texts to vectors, shape (n, dim); raises as `TextEncoder.encode`
 
 BatchLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], Iterator[Counter[str]]]
 """Loads batches into an index, as `build.ElasticBuild.loader_settings` say; yields counts: documents `loaded` and `present` in
@@ -42,8 +40,7 @@ _CONFLICT = 409
 _CLOSED_INDEX = "cluster_block_exception"  # a finished build blocks writing; a full disk is answered 429
 _FILTER = "errors,items.create._id,items.create.status,items.create.error.type,items.create.error.reason"
 
-Action = dict[str, Any]
-"""A document as `streaming_bulk` takes it; by `create_action`."""
+Action = dict[str, Any]  # a document as `streaming_bulk` takes it; by `create_action`
 
 
 class BulkLoader:

@@ -16,17 +16,14 @@ from retrievers.elastic.settings import MOST_HITS, QuerySettings
 from retrievers.joined import joined_text, repetitions
 from retrievers.retriever import JoinedText
 
-SLACK = 8
-"""Hits requested beyond the depth where the server does not order equal scores by doc_id; the client orders and cuts."""
+SLACK = 8  # hits requested beyond the depth where the server does not order equal scores by doc_id; the client orders and cuts
 
-MAX_TERMS = 100
-"""Texts with more different words are searched with this many of the most telling ones."""
+MAX_TERMS = 100  # texts with more different words are searched with this many of the most telling ones
 
 FORM = {"type": "best_fields", "max_terms": MAX_TERMS, "minimum_should_match": None}
 """The part of a query's identity that no key sets."""
 
-MOST_CLAUSES = 1024
-"""Terms of a query that every server allows; more with more memory (indices.query.bool.max_clause_count)."""
+MOST_CLAUSES = 1024  # terms of a query that every server allows; more with more memory (indices.query.bool.max_clause_count)
 
 _COPIES = 16
 _PARSED = 5000  # tokens of a text that more_like_this reads, and thus characters that it reads for sure; of several texts each
@@ -140,5 +137,4 @@ def cosines(scores: np.ndarray, similarity: str) -> np.ndarray:
         values = 1 - (1 / np.maximum(scores, 1e-12) - 1) / 2
     else:
         raise ValueError(f"similarity {similarity!r}")
-    rounded: np.ndarray = np.round(values, 6) + 0.0
-    return rounded
+    return np.round(values, 6) + 0.0

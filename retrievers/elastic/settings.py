@@ -10,8 +10,7 @@ from retrievers.kinds import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings, Bm25Settings, bm25_or_dense
 
 TEXT_FIELD, VECTOR_FIELD = "text", "vector"
-FOREIGN = "elastic:"
-"""Begins the identity of a corpus whose index was not built here."""
+FOREIGN = "elastic:"  # begins the identity of a corpus whose index was not built here
 _COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
 _OVERSAMPLE = 3.0  # of the coarse types: Elasticsearch's own for bbq
 MOST_HITS = 10_000
@@ -56,7 +55,6 @@ class ElasticSettings(RetrieverSettings):
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """Minutes for which a search waits for a server that is overloaded or away."""
     kind: Literal["elastic"]
-    """This kind."""
     field: str | None = None
     """Searched field; null: text, or vector with an encoder."""
     analyzer: str | None = None

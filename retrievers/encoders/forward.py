@@ -128,8 +128,7 @@ def _positions(ids: np.ndarray, lengths: np.ndarray, config: Any) -> np.ndarray:
     counts = (ids != config.pad_token_id if shifted else np.ones_like(ids)).astype(np.int64)
     counted, begins = np.cumsum(counts), np.cumsum(lengths) - lengths
     within = counted - np.repeat(counted[begins] - counts[begins], lengths)
-    positions: np.ndarray = within * counts + config.pad_token_id if shifted else within - 1
-    return positions
+    return within * counts + config.pad_token_id if shifted else within - 1
 
 
 def _flash_attention(query: Any, key: Any, value: Any, bounds: Any, longest: int, scale: float) -> Any:

@@ -79,7 +79,6 @@ class HybridSettings(PartsSettings):
     """Several retrievers whose lists of a text are fused into one."""
 
     kind: Literal["hybrid"]
-    """This kind."""
     of: Annotated[dict[str, IndexSettings], Field(min_length=2)]
     """A name of your choice -> settings of a retriever. Documents' texts come from the first."""
     method: Literal["rrf", "minmax"] = "rrf"

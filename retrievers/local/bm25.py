@@ -22,8 +22,7 @@ from retrievers.settings import Bm25Settings, FieldWeights
 METHOD = "lucene"
 _HEARTBEAT_TEXTS = 256  # texts between two heartbeats
 
-Document = Sequence[tuple[str, int]]
-"""A document's texts, each with how often its terms count."""
+Document = Sequence[tuple[str, int]]  # a document's texts, each with how often its terms count
 
 
 def bm25_formula(similarity: Bm25Settings, weights: FieldWeights) -> dict[str, Any]:

@@ -33,8 +33,7 @@ from retrievers.local.settings import LocalSettings
 from retrievers.retriever import error_context
 from retrievers.settings import AnyEncoderSettings, Bm25Settings, CorpusSettings, FieldWeights
 
-OF_THE_CORPUS = "of the corpus"
-"""In place of an analyzer: the one for the language that the corpus is in."""
+OF_THE_CORPUS = "of the corpus"  # in place of an analyzer: the one for the language that the corpus is in
 
 
 class IndexFields(NamedTuple):

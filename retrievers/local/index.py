@@ -21,12 +21,10 @@ from retrievers.local.settings import LocalSettings
 from retrievers.retriever import PAGE, SOURCE, Alive, Retriever, check_planned, error_context, no_heartbeat, place_of
 from retrievers.settings import FieldWeights
 
-FORMAT = 1
-"""Version of the files; an index of another version is refused."""
+FORMAT = 1  # version of the files; an index of another version is refused
 
 INDEX = "index.json"
-SOURCE_NOTE = "source.json"
-"""Beside INDEX: which files it was built from, if that is known; no part of the index."""
+SOURCE_NOTE = "source.json"  # beside INDEX: which files it was built from, if that is known; no part of the index
 BUILD = "dmqr index CONFIG"
 MISSING = f"build it with: {BUILD} --corpus PATH, or name its corpus in the config (corpus.path)"
 

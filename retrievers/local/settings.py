@@ -22,7 +22,6 @@ class LocalSettings(RetrieverSettings):
     opener: ClassVar[str] = "retrievers.local.index"
     builder: ClassVar[str] = "retrievers.local.build"
     kind: Literal["local"]
-    """This kind."""
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.FILE]
     """Folder, here or on S3."""
     analyzer: AnalyzerName | None = None

@@ -78,5 +78,4 @@ def _vectors(answer: Any, count: int, dim: int | None) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
         raise ValueError("an embedding is not finite, or zero")
-    scaled: np.ndarray = vectors / lengths
-    return scaled
+    return vectors / lengths

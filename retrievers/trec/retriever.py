@@ -15,8 +15,7 @@ from retrievers.retriever import Alive, RankedList, RankedLists, Search, SearchT
 from retrievers.trec.run_file import RunFile
 from retrievers.trec.settings import TrecSettings
 
-TREC_VERSION = 2
-"""Incremented when the same file would give other lists; part of a run's fingerprint."""
+TREC_VERSION = 2  # incremented when the same file would give other lists; part of a run's fingerprint
 
 
 @dataclass(frozen=True, eq=False)

@@ -188,5 +188,4 @@ def _apart(scores: np.ndarray) -> np.ndarray:
     gaps = np.append(span, scores[begins[:-1]] - scores[begins[1:]])
     steps = np.minimum(gaps / sizes, span * _STEP / sizes)
     below = np.repeat(begins + sizes, sizes) - 1 - np.arange(len(scores))  # documents of equal score behind each
-    moved: np.ndarray = scores + below * np.repeat(steps, sizes)
-    return moved
+    return scores + below * np.repeat(steps, sizes)

@@ -21,7 +21,6 @@ class TrecSettings(WithoutIndex):
     originals_only: ClassVar[bool] = True
     without_index: ClassVar[str] = "has lists that were made elsewhere, so it has no index to build"
     kind: Literal["trec"]
-    """This kind."""
     path: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.TEXT]
     """Run file, also compressed (`.gz`, `.zst`); a topic is a row's `log.id_column`."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None

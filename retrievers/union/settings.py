@@ -16,7 +16,6 @@ class UnionSettings(PartsSettings):
 
     qualifies: ClassVar[bool] = True
     kind: Literal["union"]
-    """This kind."""
     of: Annotated[dict[MemberName, IndexSettings], Field(min_length=1)]
     """A name of your choice -> settings of a retriever, whose index is built from `corpus.<name>`."""
     merge: Literal["rrf", "score"] = "rrf"

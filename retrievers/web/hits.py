@@ -9,8 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from cluster.http import encodable
 
-PREFIX = "web:"
-"""Begins the doc_id of a page of the web."""
+PREFIX = "web:"  # begins the doc_id of a page of the web
 _PORTS = {"http": 80, "https": 443}
 _TRACKING = ("utm_", "gclid", "fbclid", "msclkid")
 _UNRESERVED = "!$&'()*+,;=:@/~"

@@ -26,8 +26,7 @@ CHARACTERS = 400  # of a text: Tavily's and Brave's limit
 _BRAVE_WORDS = 50
 _MARKS = re.compile(r"</?strong>")
 
-Request = tuple[str, dict[str, Any] | None]
-"""Path with its query, and the JSON that is posted; None: it is gotten."""
+Request = tuple[str, dict[str, Any] | None]  # path with its query, and the JSON that is posted; None: it is gotten
 
 
 class Provider(NamedTuple):

@@ -28,7 +28,6 @@ class WebSettings(WithoutIndex):
     of_the_web: ClassVar[bool] = True
     """Of a server: its key is in a variable."""
     kind: Literal["web"]
-    """This kind."""
     provider: Literal["searxng", "tavily", "brave"]
     """API of the search engine."""
     base_url: Annotated[Address | None, NOT_IDENTITY] = None

@@ -85,7 +85,6 @@ class VllmSettings(EngineSettings):
     opener: ClassVar[str] = "rewriters.engines.vllm.engine:VllmEngine"
     package: ClassVar[str | None] = "vllm"
     kind: Literal["vllm"]
-    """This engine."""
     model: Annotated[str, NOT_IDENTITY, Names.MODEL]
     """Folder, hub name or `package:NAME`."""
     revision: Annotated[str, NOT_IDENTITY] = "main"
@@ -179,7 +178,6 @@ class OpenaiSettings(ServerEngineSettings):
 
     opener: ClassVar[str] = "rewriters.engines.openai.engine:OpenaiEngine"
     kind: Literal["openai"]
-    """This engine."""
 
     @property
     def asked_tier(self) -> str | None:
@@ -193,7 +191,6 @@ class AnthropicSettings(ServerEngineSettings):
     opener: ClassVar[str] = "rewriters.engines.anthropic:AnthropicEngine"
     goes_on: ClassVar[bool] = False
     kind: Literal["anthropic"]
-    """This engine."""
     base_url: Annotated[str, NOT_IDENTITY] = "https://api.anthropic.com/v1"
     """Address, up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = "ANTHROPIC_API_KEY"
@@ -210,7 +207,6 @@ class RecordedSettings(EngineSettings):
     opener: ClassVar[str] = "rewriters.engines.recorded:RecordedEngine"
     is_recorded: ClassVar[bool] = True
     kind: Literal["recorded"]
-    """This engine."""
     path: Annotated[str, NOT_IDENTITY, Names.FILE]
     """JSON lines of recorded completions."""
 

@@ -62,8 +62,7 @@ def _order(text: Compared, shared: frozenset[str]) -> list[str]:
     return [word for word in dict.fromkeys(text.words) if word in shared]
 
 
-GUARDS_VERSION = 3
-"""Raised when a guard that changes texts gives others for the same settings."""
+GUARDS_VERSION = 3  # raised when a guard that changes texts gives others for the same settings
 REPAIRED = "repaired"
 NEAR_DUPLICATE, NOT_PRESERVED = "near_duplicate", "not_preserved"
 

@@ -106,8 +106,7 @@ class Part(NamedTuple):
     flag: str
     value: str
     shown: str
-    instead: str = ""
-    """A text that may stand for it: initials, or what the query adds in brackets."""
+    instead: str = ""  # a text that may stand for it: initials, or what the query adds in brackets
 
 
 def parts(query: str) -> list[Part]:

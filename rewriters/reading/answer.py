@@ -36,8 +36,7 @@ class Value(NamedTuple):
     complete: bool = True  # false if truncation of the answer may have removed a part of it
 
 
-Found = dict[str, list[Value]]
-"""The values of each strategy, by its name, the preferred one first."""
+Found = dict[str, list[Value]]  # the values of each strategy, by its name, the preferred one first
 
 
 @lru_cache(maxsize=1024)  # the names of strategies are compared with every answer

@@ -25,8 +25,7 @@ def _zero(_: str) -> int:
 
 # Not strict: models put line breaks into strings.
 DECODER = json.JSONDecoder(strict=False, object_pairs_hook=Pairs, parse_int=_zero, parse_float=_zero, parse_constant=_zero)
-NUMBERS = json.JSONDecoder(strict=False, object_pairs_hook=Pairs)
-"""Reads numbers, too; ones that are too long raise ValueError."""
+NUMBERS = json.JSONDecoder(strict=False, object_pairs_hook=Pairs)  # reads numbers, too; ones that are too long raise ValueError
 
 
 def decode(text: str, at: int) -> tuple[Any, int] | None:

@@ -11,8 +11,7 @@ from rewriters.strategy import Strategy
 
 _CHATTER = pattern("chatter")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
-SIGNS = "[–•·・‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"
-"""Characters that stand before the items of a list, beside - and * and +."""
+SIGNS = "[–•·・‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"  # characters that stand before the items of a list, beside - and * and +
 _BULLET = re.compile(rf"\s*(?:(?:[-*+]|{SIGNS})\s+|・)(?P<text>\S.*)")
 _NUMBER = re.compile(r"\s*[*_]{0,2}\(?(?P<count>\d{1,2})[.):、．）][*_]{0,2}\s{0,3}(?P<text>\S.*)")
 _MOST_ITEM, _MOST_ITEM_WORDS = 60, 16  # of a keyword without a mark; words are characters where a script has no spaces

@@ -10,8 +10,7 @@ from rewriters.settings import Decoding, is_path
 
 RELEVANT, AMBIGUOUS, IRRELEVANT = "relevant", "ambiguous", "irrelevant"  # verdicts on a document
 HIGHEST = 3  # grade of relevance
-HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5}
-"""Kind of judgement -> the highest grade; the lowest is 0."""
+HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5}  # kind of judgement -> the highest grade; the lowest is 0
 
 
 class PromptSettings(Settings):

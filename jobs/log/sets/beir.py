@@ -10,8 +10,7 @@ from jobs.log.sets.rows import SetQueries, as_text, table_of
 from jobs.log.table_file import TableFault, text_lines
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
-HEADER = ("query-id", "corpus-id", "score")
-"""The first line of judgements."""
+HEADER = ("query-id", "corpus-id", "score")  # the first line of judgements
 DEFAULT_SPLIT = "test"
 _ENDING = ".tsv"
 

@@ -36,10 +36,8 @@ class Draft(NamedTuple):
     """The deduplicated log, before the plan is stored."""
 
     log: LogSummary
-    folder: Path | None
-    """The temporary folder of its files; None: they are in the run's folder already."""
-    stack: ExitStack
-    """Removes the folder; closed by `store_plan`."""
+    folder: Path | None  # the temporary folder of its files; None: they are in the run's folder already
+    stack: ExitStack  # removes the folder; closed by `store_plan`
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:

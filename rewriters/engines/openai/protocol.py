@@ -145,8 +145,7 @@ _FINISH_REASONS: dict[str, str | None] = {
 _DECODING = ("temperature", "top_p", "max_tokens", "seed")
 _MAX_TOKEN_COUNT = 2**31
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,39}")  # it becomes a part of names
-STANDARD = "standard"
-"""The tier that OpenAI calls `default`."""
+STANDARD = "standard"  # the tier that OpenAI calls `default`
 
 
 class Usage(NamedTuple):
@@ -191,10 +190,8 @@ class RequestFailure:
 class ChatProtocol:
     """OpenAI's protocol; the other ones say where they differ."""
 
-    path: ClassVar[str] = "/chat/completions"
-    """Of messages, behind the base URL."""
-    text_path: ClassVar[str | None] = "/completions"
-    """Of a text that is no message; None: the server takes messages alone."""
+    path: ClassVar[str] = "/chat/completions"  # of messages, behind the base URL
+    text_path: ClassVar[str | None] = "/completions"  # of a text that is no message; None: the server takes messages alone
 
     def path_of(self, request: Request) -> str:
         """Returns the path that a request goes to.

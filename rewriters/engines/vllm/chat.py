@@ -78,22 +78,17 @@ class Chat:
         return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **switches))
 
     def text(
-        self,
-        prompt: Sequence[int],
-        token_ids: Sequence[int],
-        text: str,
-        switches: Mapping[str, Any],
-        marks: Collection[str] = (),
+        self, prompt: Sequence[int], tokens: Sequence[int], text: str, switches: Mapping[str, Any], marks: Collection[str] = ()
     ) -> str:
         """Returns an answer without its reasoning, as far as a parser separates it.
 
-        It is given the tokens of prompt and answer, the text where vLLM made it ("": it is made here), the switches of
-        `tokens`, and the marks of the request.
+        It is given the tokens of prompt and answer, the text where vLLM made it ("": it is made here), the prompt's
+        switches, and the marks of the request.
         """
         kept_tokens = frozenset(self._marks.union(marks))
         others, skipped = self._others(kept_tokens)
         if not text:
-            kept = [token for token in token_ids if token not in skipped]
+            kept = [token for token in tokens if token not in skipped]
             text = self._tokenizer.decode(kept, skip_special_tokens=not kept_tokens)
         elif kept_tokens:
             for token in others:

@@ -11,8 +11,7 @@ import yaml
 @cache
 def word_lists() -> dict[str, Any]:
     """Returns the content of `words.yaml`."""
-    lists: dict[str, Any] = yaml.safe_load(Path(__file__).parent.with_name("words.yaml").read_text(encoding="utf-8"))
-    return lists
+    return yaml.safe_load(Path(__file__).parent.with_name("words.yaml").read_text(encoding="utf-8"))
 
 
 def pattern(name: str) -> re.Pattern[str]:

@@ -30,8 +30,7 @@ _MOST_FOREIGN = 30  # characters of a label that is told without its other words
 _MOST_LABEL_WORDS, _TELLING = 5, 4  # words of a label; characters of a word that is more than a function word
 _MOST_TALK = 250  # characters of an introduction or a heading
 _LABEL_WORDS = pattern("label_words")
-ORIGINAL = pattern("original")
-"""A label of what was asked ("Original query: ...")."""
+ORIGINAL = pattern("original")  # a label of what was asked ("Original query: ...")
 _LABEL = re.compile(r"[\s*_#>`-]{0,6}(?P<label>[^:：\n]{1,60}?)[*_`]{0,3}\s?[:：][*_`]{0,3}\s{0,3}(?P<rest>.*)", re.DOTALL)
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+\S|\s{0,3}(?P<bold>\*\*|__)(?!\s)[^*_\n]{1,200}(?P=bold)\s?[:：]?\s*$")
 _RULE = re.compile(r"\s*(?:[-=_*]\s?){3,}\s*$")
@@ -173,8 +172,7 @@ def is_comment(line: str, query: str) -> bool:
 _THOUGHT = pattern("thought")
 _USER = pattern("user")
 _FIRST_PERSON = pattern("thinks_aloud")
-WORKING = pattern("working")
-"""Begins a derivation, behind which the answer may have a label."""
+WORKING = pattern("working")  # begins a derivation, behind which the answer may have a label
 
 
 def is_thought(text: str, query: str) -> bool:
