@@ -31,8 +31,7 @@ from cluster.plugins import PluginError, entry_points, is_reference, own_errors,
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 FORM = "@"  # prefix of the tags of a union's members that are told apart by their form; they are no part of a key of the config
-NOT_IDENTITY = Field(json_schema_extra={"identity": False})
-"""Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
+NOT_IDENTITY = Field(json_schema_extra={"identity": False})  # of a field that is no part of fingerprints (`jobs/job/keys.py`)
 
 DURATION = r"^[1-9][0-9]*[mhdw]$"  # a pattern of durations, in minutes, hours, days or weeks: `30m`, `12h`, `7d`, `4w`
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -19,25 +19,18 @@ class RetrieverSettings(Settings):
     opener: ClassVar[str] = ""
     """The module with the kind's `open_retriever`, `open_documents` and `retriever_identity`; "": that of the
     settings."""
-    builder: ClassVar[str] = ""
-    """The module with `index_builds` or `build_index` (`retrievers/corpora/builds.py`); "": the opener."""
-    foreign: ClassVar[bool] = False
-    """True if its index may be made by others, who may leave texts out, and write to it while it is searched."""
-    has_index: ClassVar[bool] = True
-    """True if it searches indexes, so that hits do not bring their texts with them."""
-    may_be_part: ClassVar[bool] = True
-    """True if a hybrid or a union may be made of it: it searches one index of its own."""
+    builder: ClassVar[str] = ""  # the module with `index_builds` or `build_index` (`corpora/builds.py`); "": the opener
+    foreign: ClassVar[bool] = False  # True if others may make its index, leave texts out, and write to it while it is searched
+    has_index: ClassVar[bool] = True  # True if it searches indexes, so that hits do not bring their texts with them
+    may_be_part: ClassVar[bool] = True  # True if a hybrid or a union may be made of it: it searches one index of its own
     of_absent: ClassVar[Mapping[str, Any]] = {
         "together": bool,
         "score_floor": float | None,
         "encoder": AnyEncoderSettings | None,
     }
-    of_the_web: ClassVar[bool] = False
-    """True if it searches the web, whose pages come with the hits."""
-    originals_only: ClassVar[bool] = False
-    """True if it has lists of the log's queries alone, so that rewrites are not searched there."""
-    without_index: ClassVar[str] = "searches the web, so it has no index to build"
-    """Note on a kind that searches no index."""
+    of_the_web: ClassVar[bool] = False  # True if it searches the web, whose pages come with the hits
+    originals_only: ClassVar[bool] = False  # True if it has lists of the log's queries alone: rewrites are not searched there
+    without_index: ClassVar[str] = "searches the web, so it has no index to build"  # note on a kind that searches no index
     kind: str
     """Of the retriever; of a plug-in an entry point, or `module:Class`."""
     if TYPE_CHECKING:

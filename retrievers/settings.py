@@ -132,8 +132,7 @@ class ServerSettings(Settings):
 class EncoderSettings(Settings):
     """Dense encoder in the workers."""
 
-    loaded: ClassVar[bool] = True
-    """True if each worker loads the weights; else they are at a server."""
+    loaded: ClassVar[bool] = True  # True if each worker loads the weights; else they are at a server
     kind: Literal["local"] = "local"
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL]
     """Folder, hub name, or `package:NAME` for weights in an installed package."""

@@ -24,8 +24,7 @@ from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Marks, Strategy, Words, plain_name, render, variables
 
-Entry = str | Mapping[str, Mapping[str, Any]]
-"""A strategy as the config names it: a name, a path, or one of them with parameters."""
+Entry = str | Mapping[str, Mapping[str, Any]]  # a strategy as the config names it: name, path, or one of them with parameters
 
 GROUP = "dmqr.strategies"  # of entry points
 OF_THE_QUERY = "the language of the query"

@@ -33,8 +33,7 @@ GUARDED: dict[str, str] = {
 }
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
 CUT, OTHER_SCRIPT = "cut", "other_script"
-MASKED = "masked"
-"""The reason of a note on a query whose personal data were masked before it was sent, and the flag of its texts."""
+MASKED = "masked"  # the reason of a note on a query that was sent with its personal data masked, and the flag of its texts
 FLAGS = (
     "lost_number", "lost_name", "lost_phrase", "repaired", "near_duplicate", "drift", "too_short", "too_long", MASKED, CUT,
     OTHER_SCRIPT,

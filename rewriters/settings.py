@@ -67,8 +67,7 @@ def is_path(source: str) -> bool:
 class SelectionOfStrategies(Settings):
     """Of which strategies rewrite a query: what other packages ask of any kind."""
 
-    in_request: ClassVar[bool] = False
-    """True if the LLM chooses in the request in which it rewrites."""
+    in_request: ClassVar[bool] = False  # True if the LLM chooses in the request in which it rewrites
 
     @property
     def typed_by(self) -> Literal["rules", "llm"] | None:

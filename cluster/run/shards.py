@@ -23,8 +23,7 @@ from cluster.storage import Storage, remote
 from cluster.storage.files import left_behind
 from cluster.storage.prefetch import prefetch
 
-SecondsByStart = dict[int, dict[str, dict[str, float]]]
-"""Number of a run's start -> stage -> busy seconds by what they were for."""
+SecondsByStart = dict[int, dict[str, dict[str, float]]]  # number of a start -> stage -> busy seconds by what they were for
 
 CONCURRENT_FETCHES = 16  # of manifests: one by one, a thousand take half a minute at an object store's latency
 _TOGETHER = 8  # of them, one after the other on a thread: to start one for each took four times the CPU time of the fetches

@@ -33,8 +33,7 @@ _WORDS = {
 }
 Overrides = Sequence[str] | Mapping[str, Any]
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
-WITHOUT_FILE = "config"
-"""Stands for the file of a config that has none: paths and prices.yaml are looked for in the current folder."""
+WITHOUT_FILE = "config"  # stands for the file of a config without one: paths and prices.yaml are looked for in this folder
 _GIVE = "give a YAML file like configs/quickstart.yaml"
 
 

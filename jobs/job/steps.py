@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 LABEL_GRADES = "iterate.labels.grades"  # key of the config: the grades by which refined queries are written
 _JUDGE = "judge."  # begins the keys of what a judge is asked
 WEB_SEARCH = "web.search"  # key of the config; the name of its searches in costs/, errors/ and web/
-Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
-"""Returns an engine's settings for workers, and its identity."""
+Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]  # -> settings for workers, and their identity
 VARIABLES = {
     "answer": frozenset({"query", "context", "documents"}),
     "iterate": frozenset({"query", "context", "documents", "tried"}) | LABEL_VARIABLES,

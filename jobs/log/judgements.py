@@ -19,8 +19,7 @@ from jobs.log.sets.names import set_name
 from jobs.log.table_file import TableFault, TextTable, form_of, open_table, text_lines
 from rewriters.normalise import normalise
 
-Key = Literal["log_id", "query_id", "query"]
-"""Contents of the first column of judgements: a log row's id, a query's id, or the query itself."""
+Key = Literal["log_id", "query_id", "query"]  # of judgements' first column: a log row's id, a query's id, or the query itself
 
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
 

@@ -25,8 +25,7 @@ DEPTH = 10  # the deepest cutoff of one of them
 CHUNK = 2000  # lists measured at a time
 _POOLED = ("Bpref", "infAP")  # measures that tell documents of the pool that are not judged from those of no relevance
 
-GradedList = tuple[Mapping[str, int], Sequence[str]]
-"""A list with what it is measured by: doc_id -> grade, and doc_ids, best first."""
+GradedList = tuple[Mapping[str, int], Sequence[str]]  # what a list is measured by, doc_id -> grade, and its doc_ids, best first
 
 
 def title(name: str) -> str:

@@ -62,8 +62,7 @@ class Sample:
     reasons: str = ""
     requests: list[tuple[str, str]] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
-    alone: list[Hit] = field(default_factory=list)
-    """The first documents of the original alone, its lists fused as `evaluate` measures them."""
+    alone: list[Hit] = field(default_factory=list)  # of the original alone, its lists fused as `evaluate` measures them
     alone_title: str = ""  # empty: they are not known, since lists were not kept or all texts were searched as one
 
     @property

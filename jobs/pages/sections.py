@@ -38,8 +38,7 @@ class StageTimes:
     start_up: float
     lost: float
     idle: float
-    queued: float | None
-    """Of shards between the end of the stage before and the begin of this one; None: the run has not recorded it."""
+    queued: float | None  # of shards between the stage before and this one; None: the run has not recorded it
 
     @property
     def busy(self) -> float:

@@ -41,8 +41,7 @@ class Job:
     prepared: Prepared
     compiled: Compiled
     pooled: Config  # the config whose pools it needs
-    gold: Mapping[str, Sequence[str]] | None = None
-    """query_id -> gold answers, as a job with the same log knows them; None: by its own plan."""
+    gold: Mapping[str, Sequence[str]] | None = None  # query_id -> gold answers of a job with the same log; None: its own plan's
 
     @property
     def is_run(self) -> bool:

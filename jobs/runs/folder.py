@@ -30,8 +30,7 @@ from jobs.runs.tally import Committed, Tally, covered_words, kept
 
 REPORT = "report.html"
 CONCURRENT_FETCHES = 16  # of records
-SAMPLE = "-sample"
-"""Ends the names of runs that `plan --sample` has paid for; their log lies in `<name>-sample/` until they are finished."""
+SAMPLE = "-sample"  # ends the names of runs that `plan --sample` paid for; their log is in `<name>-sample/` until they end
 _SAMPLE_LOG = re.compile(r"log-[0-9a-f]{12}(-[0-9]+)?\.parquet")
 _FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
 

@@ -42,8 +42,7 @@ _IN_BM25S = (  # languages of whose stop words bm25s has a list (MIT)
 _WITHOUT_STOP_WORDS = (
     "armenian", "basque", "esperanto", "estonian", "irish", "lithuanian", "nepali", "serbian", "sesotho", "tamil", "yiddish",
 )  # fmt: skip
-LANGUAGES = tuple(sorted((*_IN_BM25S, *OURS, *_WITHOUT_STOP_WORDS)))
-"""Names of languages, as Snowball and Elasticsearch have them."""
+LANGUAGES = tuple(sorted((*_IN_BM25S, *OURS, *_WITHOUT_STOP_WORDS)))  # as Snowball and Elasticsearch name them
 
 WITH_STOP_WORDS = tuple(sorted((*_IN_BM25S, *OURS)))
 _FOLDED = ("catalan", "french", "italian", "portuguese", "spanish")  # stems lose accents, as by Lucene's light stemmers

@@ -20,8 +20,7 @@ SLACK = 8  # hits requested beyond the depth where the server does not order equ
 
 MAX_TERMS = 100  # texts with more different words are searched with this many of the most telling ones
 
-FORM = {"type": "best_fields", "max_terms": MAX_TERMS, "minimum_should_match": None}
-"""The part of a query's identity that no key sets."""
+FORM = {"type": "best_fields", "max_terms": MAX_TERMS, "minimum_should_match": None}  # of a query's identity what no key sets
 
 MOST_CLAUSES = 1024  # terms of a query that every server allows; more with more memory (indices.query.bool.max_clause_count)
 

@@ -13,8 +13,7 @@ TEXT_FIELD, VECTOR_FIELD = "text", "vector"
 FOREIGN = "elastic:"  # begins the identity of a corpus whose index was not built here
 _COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
 _OVERSAMPLE = 3.0  # of the coarse types: Elasticsearch's own for bbq
-MOST_HITS = 10_000
-"""Hits that Elasticsearch returns at most where the index says nothing else; also the limit of num_candidates."""
+MOST_HITS = 10_000  # hits that Elasticsearch returns at most unless the index says otherwise; also the limit of num_candidates
 _GRAPH = {"m": 16, "ef_construction": 100}  # Elasticsearch's own
 
 

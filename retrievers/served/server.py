@@ -88,8 +88,7 @@ def bearer(key: str) -> dict[str, str]:
 class Server:
     """A server. Threads may share it."""
 
-    waits_patience = False
-    """True if a server that asks for a longer wait than the patience is asked again at its end, in place of given up."""
+    waits_patience = False  # True if a server that asks to wait longer than the patience is asked again at its end
 
     def __init__(
         self,

@@ -9,10 +9,8 @@ from cluster.settings import NOT_IDENTITY
 from retrievers.kinds import WithoutIndex
 from retrievers.settings import Address
 
-WEB_VERSION = 1
-"""Incremented when the same answer would be read as other hits, or another text be sent; part of a run's fingerprint."""
-ADDRESSES = {"tavily": "https://api.tavily.com", "brave": "https://api.search.brave.com"}
-"""Of the providers that have one of their own."""
+WEB_VERSION = 1  # incremented when an answer would give other hits, or another text be sent; part of a run's fingerprint
+ADDRESSES = {"tavily": "https://api.tavily.com", "brave": "https://api.search.brave.com"}  # of providers that have their own
 MOST_RESULTS = 20  # that Tavily and Brave give
 _SET_HERE = {  # parameters of requests that have keys of their own
     "searxng": {"q", "format", "pageno"},
@@ -26,7 +24,6 @@ class WebSettings(WithoutIndex):
 
     opener: ClassVar[str] = "retrievers.web.retriever"
     of_the_web: ClassVar[bool] = True
-    """Of a server: its key is in a variable."""
     kind: Literal["web"]
     provider: Literal["searxng", "tavily", "brave"]
     """API of the search engine."""

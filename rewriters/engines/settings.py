@@ -22,16 +22,11 @@ VLLM_MEMORY = 0.92  # of each accelerator: default of gpu_memory_utilization in 
 class EngineSettings(Settings):
     """Of an engine: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
 
-    opener: ClassVar[str]
-    """`module:Class` of the engine, which takes `opened_with`; of a plug-in `:Class` is of the module of the settings."""
-    is_recorded: ClassVar[bool] = False
-    """True if its answers are there already: they cost nothing, and a request has one."""
-    at_server: ClassVar[bool] = False
-    """True if a server answers, so that one worker is enough, and tokens have a price."""
-    package: ClassVar[str | None] = None
-    """Packages that must be installed where it computes."""
-    goes_on: ClassVar[bool] = True
-    """True if it goes on with a text that is no message."""
+    opener: ClassVar[str]  # `module:Class` of the engine, which takes `opened_with`; `:Class`: of the module of the settings
+    is_recorded: ClassVar[bool] = False  # True if its answers are there already: they cost nothing, and a request has one
+    at_server: ClassVar[bool] = False  # True if a server answers, so that one worker is enough, and tokens have a price
+    package: ClassVar[str | None] = None  # packages that must be installed where it computes
+    goes_on: ClassVar[bool] = True  # True if it goes on with a text that is no message
     kind: str
     """Of the engine; of a plug-in an entry point, or `module:Class`."""
 

@@ -36,8 +36,7 @@ class LlmStepSettings(PromptSettings):
 
 
 HIGH, MEDIUM, LOW = LABELS = ("High", "Medium", "Low")
-LABEL_VARIABLES = frozenset(label.lower() for label in LABELS)
-"""Variables of prompts whose values are the documents with a label."""
+LABEL_VARIABLES = frozenset(label.lower() for label in LABELS)  # variables of prompts: the documents with a label
 BY_GRADE = (2.0, 1.0)  # the lowest grades of documents that are High and Medium, where an LLM grades
 
 

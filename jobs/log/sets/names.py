@@ -9,8 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 SetKind = Literal["beir", "irds", "topics"]
 KINDS: Final[tuple[SetKind, ...]] = ("beir", "irds", "topics")
-SET_COLUMNS: Final = {"query_column": "text", "id_column": "query_id"}
-"""Of `log`: what the columns of a set's queries are called."""
+SET_COLUMNS: Final = {"query_column": "text", "id_column": "query_id"}  # of `log`: the columns of a set's queries
 
 
 class SetName(NamedTuple):
