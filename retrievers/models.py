@@ -32,6 +32,7 @@ _DESCRIPTION = (
     "config.json", "modules.json", "*/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
     "tokenizer_config.json", "chat_template.jinja",
 )  # fmt: skip
+_TOKENIZERS = {"bert": "BertTokenizer", "roberta": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer"}
 _SHIFTED = ("roberta", "camembert", "mpnet", "longformer", "ibert", "data2vec-text", "xmod")  # begin at pad_token_id + 1
 
 
@@ -89,6 +90,16 @@ def model_identity(name: str, code: bool = False) -> str:
     if folder is None:
         return f"commit:{_commit(name)}"
     return _identity_of(_model_files(folder) + (sorted(folder.glob("*.py")) if code else []))
+
+
+def read_weights(file: Path) -> dict[str, Any]:
+    """Returns the weights of a file by name, tensors on the CPU."""
+    import torch
+    from safetensors.torch import load_file
+
+    safe = file.suffix == ".safetensors"
+    weights: dict[str, Any] = load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
+    return weights
 
 
 def file_hash(folder: Path) -> str:
@@ -255,9 +266,17 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
         import torch
         import transformers
 
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-        network = getattr(transformers, kind).from_pretrained(
-            folder, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code
+        from retrievers.encoders.bert import open_bert
+
+        precision = getattr(torch, dtype)
+        network = None if kind == "AutoModelForCausalLM" else open_bert(Path(folder), kind != "AutoModel", precision)
+        described = read_json(Path(folder, "tokenizer_config.json"))
+        own = str(described.get("tokenizer_class")).removesuffix("Fast")
+        if network is None or "auto_map" in described or own != _TOKENIZERS[network.config.model_type]:
+            own = "AutoTokenizer"  # whose import alone takes seconds
+        tokenizer = getattr(transformers, own).from_pretrained(folder, trust_remote_code=trust_remote_code)
+        network = network or getattr(transformers, kind).from_pretrained(
+            folder, dtype=precision, trust_remote_code=trust_remote_code
         )
         return SimpleNamespace(tokenizer=tokenizer, model=network)
 

@@ -189,12 +189,12 @@ def _file(wanted: Named, read: Read) -> tuple[dict[str, Any], str]:
     if is_path(wanted.source):
         where = path = wanted.source
     else:
-        packaged, name = entry_points(GROUP), wanted.source
-        known = [*shipped(), *packaged]
-        if name in RESERVED or name not in known:
-            raise RewriterError("strategy", f"unknown strategy {name!r}{nearest(name, known)}")
+        name, is_shipped = wanted.source, wanted.source in shipped()
+        packaged = {} if is_shipped else entry_points(GROUP)  # reads the metadata of all installed packages
+        if name in RESERVED or not (is_shipped or name in packaged):
+            raise RewriterError("strategy", f"unknown strategy {name!r}{nearest(name, [*shipped(), *packaged])}")
         try:
-            folder = _FOLDER if name in shipped() else Path(str(files(imported(packaged[name]))))
+            folder = _FOLDER if is_shipped else Path(str(files(imported(packaged[name]))))
         except PluginError as error:
             raise RewriterError("plugin", f"strategy {name!r}: {error}") from error
         where, path, read = f"strategies/{name}.yaml", str(folder / f"{name}.yaml"), read_local

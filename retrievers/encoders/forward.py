@@ -8,6 +8,7 @@ of 300 tokens on an H200: 3.6 s padded (2.6 % of it padding), 2.3 s unpadded, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +16,26 @@ import numpy as np
 
 from cluster.cause import one_line
 from retrievers.batches import length_batches, packed_batches
+from retrievers.encoders.bert import Bert
 from retrievers.encoders.recipe import Layer, encoder_error
-from retrievers.models import module_weights, read_json
+from retrievers.models import module_weights, read_json, read_weights
 
 Encoded = Mapping[str, list[list[int]]]  # what a tokenizer gives of texts, a list for each of them
-Attention = Callable[[Any, Any, Any, Any, int, float], Any]
+Attention = Callable[[Any, Any, Any, Any, int], Any]
 
-_UNPADDED = "dmqr-unpadded"  # its name among the ways of attention of transformers
-_KINDS = ("bert", "roberta", "xlm-roberta")  # those that hand all arguments on to attention
 _CAPABILITY = (8, 0)  # Ampere: the first that FlashAttention has kernels for
+_HEAD_SIZES = range(8, 257, 8)  # those that it takes
 
 
 def open_passes(network: Any, tokenizer: Any, device: str, tokens: int) -> Padded | Unpadded:
     """Returns the passes of a network on its device: unpadded where both can do so, else padded; of so many tokens at most."""
-    if device != "cpu" and _fits_unpadded(network):
-        import torch
-
-        if torch.cuda.get_device_capability(device) >= _CAPABILITY:
-            return Unpadded(network, device, tokens)
-    return Padded(network, tokenizer, device, tokens)
-
-
-def _fits_unpadded(network: Any) -> bool:
-    """True if a network is one of transformers' own encoders, with sizes and a precision that FlashAttention has."""
     import torch
 
-    config, own = network.config, type(network).__module__.startswith("transformers.models.")
-    return (
-        own
-        and config.model_type in _KINDS
-        and not config.is_decoder
-        and network.dtype in (torch.float16, torch.bfloat16)
-        and config.hidden_size // config.num_attention_heads in range(8, 257, 8)
-    )
+    if device != "cpu" and isinstance(network, Bert) and network.dtype in (torch.float16, torch.bfloat16):
+        head_size = network.config.hidden_size // network.config.num_attention_heads
+        if head_size in _HEAD_SIZES and torch.cuda.get_device_capability(device) >= _CAPABILITY:
+            return Unpadded(network, device, tokens)
+    return Padded(network, tokenizer, device, tokens)
 
 
 class Padded:
@@ -77,23 +65,14 @@ class Padded:
 class Unpadded:
     """Texts one after the other in one row, each attending to itself alone (FlashAttention; Dao, 2023, arXiv 2307.08691)."""
 
-    def __init__(self, network: Any, device: str, tokens: int, attention: Attention | None = None) -> None:
-        """Sets the network's attention; it takes no padded batches afterwards.
+    def __init__(self, network: Bert, device: str, tokens: int, attention: Attention | None = None) -> None:
+        """Keeps the network.
 
         `attention` makes states of shape (tokens, heads, size) of query, key and value, each of this shape, the bounds of the
-        texts, shape (n + 1,), the longest text and the scale; None: FlashAttention.
+        texts, shape (n + 1,), and the longest text; None: FlashAttention.
         """
-        import transformers
-
-        attend = attention or _flash_attention
-
-        def of_one_row(module: Any, query: Any, key: Any, value: Any, mask: Any, **given: Any) -> tuple[Any, None]:
-            queries, keys, values = (states.transpose(1, 2)[0] for states in (query, key, value))
-            return attend(queries, keys, values, given["bounds"], given["longest"], given["scaling"])[None], None
-
-        transformers.AttentionInterface.register(_UNPADDED, of_one_row)
-        network.set_attn_implementation(_UNPADDED)
         self._network, self._device, self._tokens = network, device, tokens
+        self._attention = attention or _flash_attention
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         return packed_batches(lengths, self._tokens)
@@ -101,8 +80,7 @@ class Unpadded:
     def logits(self, encoded: Encoded, part: np.ndarray) -> Any:
         """Returns the output of the network's head for the state of each text's first token."""
         states, bounds = self._states(encoded, part)
-        first, pooler = states[bounds[:-1]].unsqueeze(1), getattr(self._network.base_model, "pooler", None)
-        return self._network.classifier(first if pooler is None else pooler(first)).view(-1).float()
+        return self._network.logits(states[bounds[:-1]]).view(-1).float()
 
     def pooled(self, encoded: Encoded, part: np.ndarray, pooling: str) -> Any:
         states, bounds = self._states(encoded, part)
@@ -112,29 +90,25 @@ class Unpadded:
         """Returns the last layer's state of each token, shape (tokens, dim), and the bounds of the texts, shape (n + 1,)."""
         import torch
 
-        config = self._network.config
-        lengths = np.array([len(encoded["input_ids"][i]) for i in part])
-        given = {key: np.concatenate([np.array(values[i]) for i in part]) for key, values in encoded.items()}
-        given["position_ids"] = _positions(given["input_ids"], lengths, config)
-        bounds = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)).to(self._device)
-        rows = {key: torch.from_numpy(values)[None].to(self._device) for key, values in given.items()}
-        states = self._network.base_model(**rows, bounds=bounds, longest=int(lengths.max()), return_dict=True)
-        return states.last_hidden_state[0], bounds
+        def one_row(rows: Sequence[Any]) -> Any:
+            return torch.cat([torch.as_tensor(row) for row in rows]).to(self._device)
+
+        texts = [torch.tensor(encoded["input_ids"][i]) for i in part]
+        lengths = [len(ids) for ids in texts]
+        bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=self._device)
+        types = one_row([encoded["token_type_ids"][i] for i in part]) if "token_type_ids" in encoded else None
+        positions = one_row([self._network.positions(ids) for ids in texts])
+
+        def attend(query: Any, key: Any, value: Any) -> Any:
+            return self._attention(query, key, value, bounds, max(lengths))
+
+        return self._network.states(one_row(texts), types, positions, attend), bounds
 
 
-def _positions(ids: np.ndarray, lengths: np.ndarray, config: Any) -> np.ndarray:
-    """Returns the position of each token in its text as its network counts: from 0, or after the padding's and without it."""
-    shifted = config.model_type != "bert"
-    counts = (ids != config.pad_token_id if shifted else np.ones_like(ids)).astype(np.int64)
-    counted, begins = np.cumsum(counts), np.cumsum(lengths) - lengths
-    within = counted - np.repeat(counted[begins] - counts[begins], lengths)
-    return within * counts + config.pad_token_id if shifted else within - 1
-
-
-def _flash_attention(query: Any, key: Any, value: Any, bounds: Any, longest: int, scale: float) -> Any:
+def _flash_attention(query: Any, key: Any, value: Any, bounds: Any, longest: int) -> Any:
     from torch.nn.attention.varlen import varlen_attn
 
-    return varlen_attn(query, key, value, bounds, bounds, longest, longest, scale=scale)
+    return varlen_attn(query, key, value, bounds, bounds, longest, longest)
 
 
 _ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")
@@ -192,7 +166,6 @@ def dense_dim(model: str, folder: Path, layer: Layer) -> int:
 
 def _dense(model: str, folder: Path) -> Any:
     import torch
-    from safetensors.torch import load_file
 
     values = read_json(folder / "config.json")
     activation = str(values.get("activation_function", "torch.nn.modules.activation.Tanh"))
@@ -210,9 +183,7 @@ def _dense(model: str, folder: Path) -> Any:
         raise encoder_error(model, f"its layer {folder.name} has {unknown}, which is not done here; name another")
     try:
         linear = torch.nn.Linear(values["in_features"], values["out_features"], bias=bool(values.get("bias", True)))
-        file = module_weights(folder)
-        safe = file.suffix == ".safetensors"
-        weights = load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
+        weights = read_weights(module_weights(folder))
         linear.load_state_dict({key.removeprefix("linear."): weight.float() for key, weight in weights.items()})
     except Exception as e:  # of safetensors and torch: missing, corrupt, of another shape
         problem = f"its layer {folder.name} cannot be loaded: {one_line(e, 200)}; fetch the whole model, or name another"

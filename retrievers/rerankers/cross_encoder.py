@@ -61,7 +61,10 @@ def checked_architecture(settings: RerankSettings) -> str:
         raise RetrieverError("model", f"rerank: {problem}; give 16 to {positions}")
     classifies = any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or [])
     if architecture == "encoder" or (architecture == "qwen3" and classifies):
-        check_labels(settings.model, len(config.get("id2label") or {"0": ""}))
+        labels = len(config.get("id2label") or range(config.get("num_labels") or 2))  # as transformers reads it
+        if labels != 1:
+            problem = f"rerank: model {settings.model} has {labels} labels, a reranker has 1"
+            raise RetrieverError("model", f"{problem}; name another")
     return architecture
 
 
@@ -98,12 +101,6 @@ def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
     template = file.read_text(encoding="utf-8") if file.is_file() else ""
     template = template or str(read_json(folder / "tokenizer_config.json").get("chat_template") or "")
     return "<Instruct>" in template and "<Document>" in template
-
-
-def check_labels(model: str, labels: int) -> None:
-    """Checks the number of labels of a model."""
-    if labels != 1:
-        raise RetrieverError("model", f"rerank: model {model} has {labels} labels, a reranker has 1; name another")
 
 
 def cross_encoder_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
@@ -162,7 +159,6 @@ class CrossEncoder(LoadedReranker):
             f"rerank: model {settings.model}", settings.model, "AutoModelForSequenceClassification", dtype, device,
             settings.trust_remote_code,
         )  # fmt: skip
-        check_labels(settings.model, int(self._opened.model.config.num_labels))
         self._tokenizer: Any = self._opened.tokenizer
         self._max_length = settings.max_length
         self._passes = open_passes(self._opened.model, self._tokenizer, device, PAIR_TOKENS[device_kind(device)])

@@ -15,7 +15,7 @@ import numpy as np
 from cluster.errors import RetrieverError
 from retrievers.batches import PAIR_TOKENS, device_kind, in_order, length_batches
 from retrievers.models import description, open_transformer, read_json, resolved_dtype
-from retrievers.rerankers.cross_encoder import LoadedReranker, check_labels
+from retrievers.rerankers.cross_encoder import LoadedReranker
 from retrievers.settings import RerankSettings
 
 TEMPLATE_VERSION = 1
@@ -52,8 +52,6 @@ class Qwen3Reranker(LoadedReranker):
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         self._network.config.pad_token_id = self._tokenizer.pad_token_id  # by which a classifier finds the last token
-        if self._classifies:
-            check_labels(settings.model, int(self._network.config.num_labels))
         self._answers = [self._token("no"), self._token("yes")] if not self._classifies else []
         self._before, self._after = self._ids([_BEFORE, _AFTER])
         self._query_form = f"<Instruct>: {settings.prompt or _INSTRUCTION}\n<Query>: {{}}\n<Document>: "

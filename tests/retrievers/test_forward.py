@@ -1,10 +1,10 @@
-"""Forward passes without padding: logits and vectors are those of padded batches, on a CPU with attention of its own."""
+"""Forward passes: logits and vectors are transformers', without padding nearly so, on a CPU with attention of its own."""
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 
 from retrievers.batches import length_batches, packed_batches
 from retrievers.encoder import Encoder
+from retrievers.encoders.bert import open_bert
 from retrievers.encoders.forward import Padded, Unpadded, open_passes
 from retrievers.rerankers.cross_encoder import CrossEncoder
 from retrievers.retriever import SearchText
@@ -24,7 +25,7 @@ TEXTS = ["yeast is in no hurry", "tides", "", "the moon pulls the sea " * 30, "a
 CLASSES = ("AutoModelForSequenceClassification", "AutoModel")
 
 
-def of_each_text(query: Any, key: Any, value: Any, bounds: Any, longest: int, scale: float) -> Any:
+def of_each_text(query: Any, key: Any, value: Any, bounds: Any, longest: int) -> Any:
     """What FlashAttention gives, one text at a time."""
     import torch
 
@@ -32,7 +33,7 @@ def of_each_text(query: Any, key: Any, value: Any, bounds: Any, longest: int, sc
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         assert 0 < end - begin <= longest
         rows = [states[begin:end].transpose(0, 1)[None] for states in (query, key, value)]
-        made.append(torch.nn.functional.scaled_dot_product_attention(*rows, scale=scale)[0].transpose(0, 1))
+        made.append(torch.nn.functional.scaled_dot_product_attention(*rows)[0].transpose(0, 1))
     return torch.cat(made)
 
 
@@ -41,66 +42,85 @@ def tokenizer() -> Any:
     return make_tokenizer(TEXTS, TOKENS)
 
 
-def make(kind: str, tokenizer: Any) -> tuple[Any, Any]:
-    """A cross-encoder and an encoder with equal weights each time."""
+def make(kind: str, tokenizer: Any, folder: Path) -> dict[str, tuple[Any, Any]]:
+    """A cross-encoder and an encoder, as transformers and as this project opens them."""
     import torch
     import transformers
 
     sizes = COMMON | NETWORKS[kind] | {"vocab_size": len(tokenizer), "num_labels": 1}
     config = transformers.AutoConfig.for_model(kind, **sizes)
     torch.manual_seed(0)
-    scorer, body = (getattr(transformers, name).from_config(config).eval() for name in CLASSES)
-    return scorer, body
+    networks: dict[str, list[Any]] = {"theirs": [], "ours": []}
+    for name in CLASSES:
+        getattr(transformers, name).from_config(config).save_pretrained(folder / name)
+        networks["theirs"].append(getattr(transformers, name).from_pretrained(folder / name).eval())
+        networks["ours"].append(open_bert(folder / name, name == CLASSES[0], torch.float32))
+    return {whose: (scorer, body) for whose, (scorer, body) in networks.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tokens", [1, 40, 10**6])
-def test_unpadded_gives_what_padded_gives(tokenizer: Any, kind: str, tokens: int) -> None:
+def test_padded_gives_what_transformers_gives_and_unpadded_nearly(
+    tokenizer: Any, kind: str, tokens: int, tmp_path: Path
+) -> None:
     import torch
 
-    both: dict[str, dict[str, np.ndarray]] = {}
-    for way in ("padded", "unpadded"):
-        scorer, body = make(kind, tokenizer)
-        encoded = tokenizer(TEXTS, truncation=True, max_length=TOKENS, return_attention_mask=False)
-        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        of = [
-            Padded(network, tokenizer, "cpu", tokens) if way == "padded" else Unpadded(network, "cpu", tokens, of_each_text)
-            for network in (scorer, body)
-        ]
-        found = both[way] = {"logits": np.empty((len(TEXTS), 1))}
-        found |= {pooling: np.empty((len(TEXTS), DIM)) for pooling in ("cls", "last", "mean")}
-        with torch.inference_mode():
-            for part in of[0].batches(lengths):
-                found["logits"][part] = of[0].logits(encoded, part).numpy()[:, None]
-                for pooling in ("cls", "last", "mean"):
-                    found[pooling][part] = of[1].pooled(encoded, part, pooling).numpy()
-    for what, padded in both["padded"].items():
-        np.testing.assert_allclose(both["unpadded"][what], padded, atol=1e-5, err_msg=what)
-        assert np.ptp(padded, axis=0).min() > 1e-3, what
+    encoded = tokenizer(TEXTS, truncation=True, max_length=TOKENS, return_attention_mask=False)
+    lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+    ways: dict[str, dict[str, np.ndarray]] = {}
+    for whose, networks in make(kind, tokenizer, tmp_path).items():
+        ways[whose] = {}
+        for way in ("padded", "unpadded")[: 1 + (whose == "ours")]:
+            scorer, body = (
+                Padded(network, tokenizer, "cpu", tokens) if way == "padded" else Unpadded(network, "cpu", tokens, of_each_text)
+                for network in networks
+            )
+            values = ways[whose if way == "padded" else way] = {"logits": np.empty((len(TEXTS), 1))}
+            values |= {pooling: np.empty((len(TEXTS), DIM)) for pooling in ("cls", "last", "mean")}
+            with torch.inference_mode():
+                for part in scorer.batches(lengths):
+                    values["logits"][part] = scorer.logits(encoded, part).numpy()[:, None]
+                    for pooling in ("cls", "last", "mean"):
+                        values[pooling][part] = body.pooled(encoded, part, pooling).numpy()
+    for what, expected in ways["theirs"].items():
+        np.testing.assert_array_equal(ways["ours"][what], expected, err_msg=what)
+        np.testing.assert_allclose(ways["unpadded"][what], expected, atol=1e-5, err_msg=what)
+        assert np.ptp(expected, axis=0).min() > 1e-3, what
 
 
-def test_only_networks_that_can_are_unpadded(monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> None:
+def test_only_networks_that_can_are_unpadded(monkeypatch: pytest.MonkeyPatch, tokenizer: Any, tmp_path: Path) -> None:
     import torch
-    import transformers
 
-    network, _ = make("bert", tokenizer)
+    networks = make("bert", tokenizer, tmp_path)
     capability = (9, 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded), "float32"
-    network.half()
+    assert isinstance(open_passes(networks["ours"][0], tokenizer, "cuda:0", 64), Padded), "float32"
+    network = open_bert(tmp_path / CLASSES[0], True, torch.float16)
+    assert network is not None
     assert isinstance(open_passes(network, tokenizer, "cpu", 64), Padded)
     capability = (7, 5)
     assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded), "before Ampere"
     capability = (9, 0)
     assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Unpadded)
-    network.config.is_decoder = True
-    assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded)
-    network.config.is_decoder = False
     network.config.num_attention_heads = 8
     assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded), "heads of 4"
-    foreign = SimpleNamespace(config=network.config, dtype=torch.float16)
-    assert isinstance(open_passes(foreign, tokenizer, "cuda:0", 64), Padded), "code of its own"
-    assert transformers.AttentionInterface()["dmqr-unpadded"]
+    assert isinstance(open_passes(networks["theirs"][0].half(), tokenizer, "cuda:0", 64), Padded), "a network of transformers"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"is_decoder": True}, {"hidden_act": "relu"}, {"model_type": "electra"}, {"auto_map": {}}, {"pad_token_id": ...}],
+    ids=lambda change: next(iter(change)),
+)
+def test_networks_with_more_are_left_to_transformers(tokenizer: Any, tmp_path: Path, change: dict[str, Any]) -> None:
+    import torch
+
+    make("bert", tokenizer, tmp_path)
+    assert open_bert(tmp_path / "AutoModel", True, torch.float32) is None, "without a head"
+    file = tmp_path / "AutoModel" / "config.json"
+    values = json.loads(file.read_text()) | change
+    file.write_text(json.dumps({key: value for key, value in values.items() if value is not ...}))
+    assert open_bert(tmp_path / "AutoModel", False, torch.float32) is None
 
 
 @pytest.mark.parametrize("tokens", [1, 64, 300, 10**6])

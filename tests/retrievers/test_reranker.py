@@ -200,7 +200,7 @@ def test_scores_that_a_precision_cannot_hold_are_refused(tiny_xlmr: str) -> None
         own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64, "dtype": dtype}))
         assert isinstance(own, CrossEncoder)
         with torch.no_grad():
-            own._opened.model.classifier.out_proj.weight *= times
+            own._opened.model.weights["classifier.out_proj.weight"] *= times
         return own.score([QUERIES[0]] * 2, PASSAGES[:2])
 
     words = "^rerank: scores of model .* are not finite in {}; {}$"
