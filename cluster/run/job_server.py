@@ -157,7 +157,7 @@ def _checked(address: str) -> str:
 
 def _missing(error: BaseException) -> ConfigError:
     why = getattr(error, "name", None) or "Ray's job client"
-    return ConfigError("package-missing", f'submit: {why} is not installed; run: pip install "ray[default]==2.60.0"')
+    return ConfigError("package-missing", f'submit: {why} is not installed; run: pip install "dmqr[ray]"')
 
 
 def _token_problem(line: str) -> str:

@@ -5,6 +5,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,13 @@ class Session:
     def __init__(self, address: str, requests: Mapping[str, PoolRequest], modules: Sequence[str] = ()) -> None:
         """Connects to Ray, or starts it (`address`: local), and sizes the pools, which are in the order of the stages.
 
-        A running cluster gets a copy of `modules`: folders of the packages that workers import. Raises ClusterError if no Ray
-        answers, or the pools request more than the cluster has and may scale to, and Stopped if Ray does not start here.
+        A running cluster gets a copy of `modules`: folders of the packages that workers import. Raises ClusterError if Ray is
+        missing or does not answer, or the pools request more than the cluster has and may scale to, and Stopped if Ray does not
+        start here.
         """
+        if find_spec("ray") is None:
+            problem = f'cluster.address: {address} needs Ray, which is not installed; pip install "dmqr[ray]"'
+            raise ClusterError("package-missing", f"{problem}, or {WITHOUT_RAY}")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data goes anywhere but to the engines named
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
         import ray
@@ -157,6 +162,8 @@ def chosen_address(queries: int, requests: Mapping[str, PoolRequest]) -> tuple[s
     """Returns the `cluster.address` of a job that has none, and why, in words."""
     if named := os.environ.get("RAY_ADDRESS"):
         return "auto", f"joins the Ray that RAY_ADDRESS names ({named})"
+    if find_spec("ray") is None:
+        return IN_PROCESS, 'works in this process: Ray is not installed (pip install "dmqr[ray]")'
     if gpus := usable_gpus(requests):
         return "local", f"starts a Ray of its own, which divides {gpus:g} GPUs among the workers"
     if queries <= MOST_IN_PROCESS:

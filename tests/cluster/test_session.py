@@ -249,6 +249,11 @@ def test_the_log_and_the_machine_say_where_a_job_works(
     monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: gpus)
     assert chosen_address(queries, {"rerank": PoolRequest(can_use_gpu=True)}) == (address, why)
     assert ClusterSettings().joined == ("auto" if named else None)
+    monkeypatch.setattr("cluster.run.session.find_spec", lambda name: None)
+    missing = 'works in this process: Ray is not installed (pip install "dmqr[ray]")'
+    assert chosen_address(queries, {}) == ((address, why) if named else ("none", missing))
+    with pytest.raises(ClusterError, match=r"^cluster.address: local needs Ray, .* pip install \"dmqr\[ray\]\""):
+        open_session("local", {})
     assert (ClusterSettings(address="none").joined, ClusterSettings(address="auto").joined) == (None, "auto")
 
 

@@ -251,7 +251,7 @@ def test_without_an_address(job: str, monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_a_missing_client_is_named(job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "ray.job_submission", None)
     assert main(["submit", job, "--address", "http://127.0.0.1:9"]) == 2
-    assert 'pip install "ray[default]' in capsys.readouterr().err
+    assert 'pip install "dmqr[ray]"' in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- token and TLS, read once by Ray: in processes of their own
