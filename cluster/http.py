@@ -32,10 +32,7 @@ _FORM = "must be like http://host:8000/v1, without ? or #"
 
 
 def server_address(base_url: str) -> str:
-    """Returns a server's address without a slash at its end.
-
-    Raises ValueError, which never repeats a secret, if it is none.
-    """
+    """Returns a server's address without a slash at its end. Raises ValueError, which never repeats a secret, if it is none."""
     try:
         parts = urlsplit(base_url.strip())
         port = parts.port

@@ -43,10 +43,7 @@ class Demonstration(Settings):
 
 
 def load_demonstrations(path: str | None, read: Read = read_local) -> tuple[Demonstration, ...]:
-    """Returns the demonstrations of a file; None: ours.
-
-    Raises RewriterError if the file cannot be read, or is wrong.
-    """
+    """Returns the demonstrations of a file; None: ours. Raises RewriterError if the file cannot be read, or is wrong."""
     where = path or _OURS.name
     path, read = (str(_OURS), read_local) if path is None else (path, read)
     values = read_yaml("selection", where, path, read, "correct rewrite.select.demonstrations")

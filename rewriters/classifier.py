@@ -96,10 +96,7 @@ class Rules(Settings):
 
 
 def load_rules(source: str, read: Read = read_local) -> Rules:
-    """Returns the rules of a file, or ours of that name.
-
-    Raises RewriterError if there is no such file, or it is wrong.
-    """
+    """Returns the rules of a file, or ours of that name. Raises RewriterError if there is no such file, or it is wrong."""
     ours = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
     known = f"; ours are: {', '.join(ours)}" if "/" not in source else ""
     path, read = (str(_FOLDER / f"{source}.yaml"), read_local) if source in ours else (source, read)

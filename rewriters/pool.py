@@ -115,10 +115,7 @@ def load_pool(
 
 
 def load(entry: Entry, language: str | None = None, context: bool = False, read: Read = read_local) -> Strategy:
-    """Returns one strategy; see `load_pool`.
-
-    Raises RewriterError if it is unknown, or its file or a parameter is wrong.
-    """
+    """Returns one strategy; see `load_pool`. Raises RewriterError if it is unknown, or its file or a parameter is wrong."""
     try:
         wanted = named(entry)
     except ValueError as error:

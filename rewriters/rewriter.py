@@ -71,10 +71,7 @@ class Rewriter:
     """
 
     def __init__(self, rewriting: Rewriting) -> None:
-        """Builds the templates.
-
-        Raises RewriterError if `calls` is unknown, or the selection does not fit the pool.
-        """
+        """Builds the templates. Raises RewriterError if `calls` is unknown, or the selection does not fit the pool."""
         self._of = rewriting
         if rewriting.calls not in CALLS:
             calls = rewriting.calls

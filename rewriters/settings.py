@@ -1,7 +1,4 @@
-"""Settings of rewriting that are common to all engines, as frozen models.
-
-Those of the engines are in `engines/settings.py`.
-"""
+"""Settings of rewriting that are common to all engines, as frozen models. Those of the engines are in `engines/settings.py`."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

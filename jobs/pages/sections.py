@@ -108,10 +108,7 @@ def elapsed_words(run: RunFolder) -> str:
 
 
 def run_page(run: RunFolder, kind: str, sections: Iterable[Section | None], *, texts: bool) -> str:
-    """Returns the page of a run or an ablation, whose tables the sections read.
-
-    Raises ConfigError if they cannot be read.
-    """
+    """Returns the page of a run or an ablation, whose tables the sections read. Raises ConfigError if they cannot be read."""
     label, inputs = run.config.shown_label, masked(run.plan.inputs)
     log = f"log {inputs[0]['path']}" + (f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else "") if inputs else ""
     facts = [fact for fact in (run.record["run_id"], label, f"started {moment(run.starts[0]['began'])}", log) if fact]

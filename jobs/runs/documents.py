@@ -89,10 +89,7 @@ class RunDocuments:
     """The texts of a run's documents, from an index that is opened once."""
 
     def __init__(self, run: RunFolder) -> None:
-        """Opens the index that has the texts.
-
-        Raises RetrieverError, ClusterError or OSError if it is gone or replaced.
-        """
+        """Opens the index that has the texts. Raises RetrieverError, ClusterError or OSError if it is gone or replaced."""
         self._run, name = run, run.config.retrieve.text_retriever
         retriever, index = run.config.retrieve.retrievers[name], run.record["indexes"].get(name, {})
         self._documents = open_documents(name, retriever.at(index), cached_only=True)

@@ -73,10 +73,7 @@ class OpenaiEngine:
     protocol = ChatProtocol()
 
     def __init__(self, settings: ServerEngineSettings) -> None:
-        """Checks the settings; sends nothing.
-
-        Raises RewriterError if a setting cannot work.
-        """
+        """Checks the settings; sends nothing. Raises RewriterError if a setting cannot work."""
         for name in _RESERVED_ARGS & settings.args.keys():
             line = f"engine {self.kind!r}: args must not have {name}, which the engine sets itself; remove it"
             raise RewriterError("engine-setting", line)

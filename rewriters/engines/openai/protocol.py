@@ -194,10 +194,7 @@ class ChatProtocol:
     text_path: ClassVar[str | None] = "/completions"  # of a text that is no message; None: the server takes messages alone
 
     def path_of(self, request: Request) -> str:
-        """Returns the path that a request goes to.
-
-        Raises RewriterError if the server takes messages alone.
-        """
+        """Returns the path that a request goes to. Raises RewriterError if the server takes messages alone."""
         if request.as_text and self.text_path is None:
             what = f"strategy {request.name!r}: its prompt is a text to go on with, and {self.path} takes messages alone"
             raise RewriterError("engine-setting", f"{what}; give it another kind of engine, or set prompt_as: message")

@@ -44,10 +44,7 @@ class ChatServer:
     """A server and the connections to it."""
 
     def __init__(self, settings: ServerEngineSettings, protocol: ChatProtocol) -> None:
-        """Reads the address and the key; sends nothing.
-
-        Raises RewriterError if the address or the key cannot work.
-        """
+        """Reads the address and the key; sends nothing. Raises RewriterError if the address or the key cannot work."""
         self._seconds, self._protocol, self._kind = settings.timeout_seconds, protocol, settings.kind
         self.key = ApiKey(None)
         try:
