@@ -18,10 +18,8 @@ multiplies its term of the rrf sum instead.
 result of `by_document`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +27,7 @@ import pyarrow as pa
 from retrievers.lists import BESIDE, ORIGINAL, Hits
 from retrievers.ranking import among_best, offsets_of, order_by_score, ranges, ranks, rounded
 from retrievers.redundancy import Similarity, list_redundancy
-
-if TYPE_CHECKING:
-    from retrievers.settings import FuseSettings
+from retrievers.settings import FuseSettings
 
 FUSION_VERSION = 1  # incremented when the same lists would give other candidates; part of a run's fingerprint
 DIVIDE_VERSION = 2  # likewise of `divide: max`; of 1, it divided the scores of each list

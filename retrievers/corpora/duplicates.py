@@ -1,9 +1,6 @@
 """Documents with the same text under several ids: one candidate, which has the ranks of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +8,7 @@ from retrievers.fusion import Fused, fuse
 from retrievers.lists import Hits
 from retrievers.ranking import offsets_of, ranks
 from retrievers.redundancy import Similarity
-
-if TYPE_CHECKING:
-    from retrievers.settings import FuseSettings
+from retrievers.settings import FuseSettings
 
 _ALL = 1 << 30  # more candidates than a query has
 DUPLICATES_VERSION = 3  # incremented when dropping duplicates would leave other candidates; part of a run's fingerprint

@@ -4,13 +4,11 @@ Failures due to the server's state (429, 503, no connection) are retried within 
 424, timeout, an invalid answer) use up one of its attempts. A wrong key or address is an error of every request.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import urllib3
@@ -32,10 +30,8 @@ from cluster.http import (
     retry_after,
 )
 from cluster.outages import LONGEST_PAUSE, answered, failed, pause
-
-if TYPE_CHECKING:
-    from retrievers.settings import ServerSettings
-    from retrievers.web.settings import WebSettings
+from retrievers.settings import ServerSettings
+from retrievers.web.settings import WebSettings
 
 _CONNECT_TIMEOUT = 10.0  # seconds
 _BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
