@@ -67,7 +67,12 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> tuple
 
     Their seconds are scaled to add up to `seconds`; they share equally if none has measured time. An entry of what was taken
     from a store alone has none. Settled entries (of earlier stages, or of completions that an earlier start has stored) stay.
-    `devices` are the worker's accelerators; `start` is the number of this start of the run, from 1.
+
+    Args:
+        table: A block with the column `costs`.
+        seconds: The sum of the settled entries.
+        devices: Accelerators of the worker.
+        start: The number of this start of the run, from 1.
     """
     column = table.column("costs").combine_chunks()
     flat = column.flatten()

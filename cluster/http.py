@@ -81,7 +81,8 @@ def shown_name(name: str) -> str:
 def parsed_json(content: bytes) -> Any:
     """Returns the JSON that a server sent; halves of surrogate pairs, which UTF-8 cannot hold, are replaced by "?".
 
-    Raises ValueError or RecursionError if it is no JSON, or nested too deep.
+    Raises:
+        ValueError, RecursionError: It is no JSON, or nested too deep.
     """
     value = json.loads(content)
     return _encodable(value) if _MAY_HOLD_SURROGATES.search(content) else value

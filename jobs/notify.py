@@ -36,7 +36,8 @@ _CHOSEN_AS = {"recovery": "outage"}
 def check_notify(settings: NotifySettings | None) -> list[Any]:
     """Returns an `apprise.Apprise` for each URL.
 
-    Raises ConfigError if apprise or the variable is missing, or a URL is invalid; URLs hold secrets and are not repeated.
+    Raises:
+        ConfigError: apprise or the variable is missing, or a URL is invalid; URLs hold secrets and are not repeated.
     """
     if settings is None:
         return []

@@ -62,7 +62,10 @@ def adaptive_template(
 
     Demonstrations are shown whose strategies are all in the pool; where none of them has a rewrite, one of the pool's own
     examples. One that chooses nothing is shown beside others only, since alone it would teach that, and never where `least`
-    is 1. Raises RewriterError if a strategy has no definition or guideline, and so cannot be chosen.
+    is 1.
+
+    Raises:
+        RewriterError: A strategy has no definition or guideline, and so cannot be chosen.
     """
     bases = [strategy.recorded_as for strategy in pool]
     for strategy in pool:

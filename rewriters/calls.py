@@ -31,7 +31,8 @@ it. `{language}`: that rewrites are written in. `{query}`: the query to rewrite.
 def check_joint_prompt(prompt: str, path: str) -> None:
     """Checks the joint prompt of a user, by the path of its file.
 
-    Raises RewriterError if the prompt has an unknown variable, or does not have `{query}` exactly once, at its end.
+    Raises:
+        RewriterError: The prompt has an unknown variable, or does not have `{query}` exactly once, at its end.
     """
     known = [f"{{{name}}}" for name in ("query", CONTEXT, *_values([], None))]
     for placeholder in ANY_PLACEHOLDER.findall(prompt):
@@ -47,8 +48,10 @@ def joint_template(
 ) -> str:
     """Returns the joint prompt of strategies, in its order; `{query}` and `{context}` are left to `render`.
 
-    The other arguments are those of `rewriters.rewriter.Rewriting`. Raises RewriterError if the prompt has `{context}`, and
-    queries have none.
+    The other arguments are those of `rewriters.rewriter.Rewriting`.
+
+    Raises:
+        RewriterError: The prompt has `{context}`, and queries have none.
     """
     template = render(prompt, _values(strategies, language))
     if not context and CONTEXT in variables(prompt):
@@ -131,8 +134,10 @@ def calls_of(
 ) -> list[Call]:
     """Returns the requests for every query, the joint one first, of a pool in the order of prompts.
 
-    The arguments are those of `rewriters.rewriter.Rewriting`. Raises RewriterError if a strategy samples several answers at
-    temperature 0.
+    The arguments are those of `rewriters.rewriter.Rewriting`.
+
+    Raises:
+        RewriterError: A strategy samples several answers at temperature 0.
     """
     joint = joint_strategies(pool) if calls == "joint" else ()
     planned = []

@@ -65,7 +65,8 @@ class Named(NamedTuple):
 def named(entry: Entry) -> Named:
     """Returns an entry of the config taken apart.
 
-    Raises ValueError if it is not a name, a path, or one of them with parameters.
+    Raises:
+        ValueError: It is not a name, a path, or one of them with parameters.
     """
     if isinstance(entry, str):
         return Named(entry, {})
@@ -97,8 +98,10 @@ def load_pool(
     """Returns the strategies of the config's `rewrite.strategies`, in their order.
 
     Rewrites are written in `language`; None: the query's. Where `context`, queries have earlier turns, which every prompt then
-    shows. `read` returns the text of a file of the user; raises OSError or UnicodeDecodeError. Raises RewriterError if a name
-    is unknown or listed twice, a file or a parameter is wrong, or two strategies share a label.
+    shows. `read` returns the text of a file of the user; raises OSError or UnicodeDecodeError.
+
+    Raises:
+        RewriterError: A name is unknown or listed twice, a file or a parameter is wrong, or two strategies share a label.
     """
     pool = tuple(load(entry, language, context, read) for entry in entries)
     owners: dict[str, Strategy] = {}

@@ -54,7 +54,10 @@ def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], w
     """Returns strategy -> how many of its texts are kept, in the order of the pool.
 
     `wanted` are names; or a number: the first texts of the pool, so many; or `none` or null: nothing. Errors name its place
-    `where`. Raises RewriterError if a name is not in the pool.
+    `where`.
+
+    Raises:
+        RewriterError: A name is not in the pool.
     """
     if isinstance(wanted, int):
         texts: dict[str, int | None] = {}

@@ -58,9 +58,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_878, "dmqr": 2_906, "jobs": 29_452, "jobs/chain": 7_614, "jobs/log": 2_253, "jobs/measure": 3_866,
-    "jobs/pages": 3_023, "jobs/plan": 1_563, "jobs/run": 1_788, "retrievers": 8_824, "rewriters": 8_311, "tests": 49_526,
-    "tests/benchmarks": 3_149, "tests/jobs": 22_977, "tests/jobs/whole_runs": 4_375, "tests/support": 5_903,
+    "cluster": 5_680, "dmqr": 2_906, "jobs": 29_128, "jobs/chain": 7_614, "jobs/log": 2_210, "jobs/measure": 3_814,
+    "jobs/pages": 2_983, "jobs/plan": 1_563, "jobs/run": 1_736, "retrievers": 8_619, "rewriters": 8_082, "tests": 46_789,
+    "tests/benchmarks": 3_149, "tests/jobs": 20_953, "tests/jobs/whole_runs": 3_790, "tests/support": 5_872,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330

@@ -48,7 +48,10 @@ class Meter:
     ) -> pa.Table:
         """Returns the worker's output block, with the cost entries settled; raises ClusterError for another schema.
 
-        With `isolation` it is run in parts; `part_started` is called with the rows of each part before it is run.
+        Args:
+            table: The block.
+            isolation: What is known of deaths with this block, which is then run in parts.
+            part_started: Called with the rows of each part before it is run.
         """
         stage = self.stage
         if table.num_rows == 0:
@@ -136,8 +139,10 @@ class Meter:
 def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: str) -> pa.Table:
     """Calls a stage's worker with a block, and reports its start, heartbeats and end.
 
-    `worker` is its name, also after a restart. The result is empty where the block is, or where the worker has halted. Raises
-    ClusterError if `Stage.retries` + 1 workers died with this block alone, and not under one row of it.
+    `worker` is its name, also after a restart. The result is empty where the block is, or where the worker has halted.
+
+    Raises:
+        ClusterError: `Stage.retries` + 1 workers died with this block alone, and not under one row of it.
     """
     stage = meter.stage
     if table.num_rows == 0:

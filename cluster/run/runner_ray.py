@@ -42,7 +42,12 @@ class RayRunner:
     ) -> None:
         """Starts the actor that tracks the progress; workers start with `run`.
 
-        Stages are linked (`cluster.run.stage.link`); `start` is the number of this start, from 1; 0 shards: unknown.
+        Args:
+            stages: Linked (`cluster.run.stage.link`).
+            start: The number of this start of the run, from 1.
+            shards: The number of shards to run; 0: unknown.
+            budget_usd: USD that the run may cost; None: no limit.
+            metrics: To be exported.
         """
         import ray
 

@@ -40,9 +40,13 @@ _GIVE = "give a YAML file like configs/quickstart.yaml"
 def given_config(
     source: ConfigSource, settings: Mapping[str, Any], date: str | None = None, label: str | None = None
 ) -> tuple[Config, str]:
-    """Returns a checked config, and the path of its file; `source` may be such a path.
+    """Returns a checked config, and the path of its file.
 
-    `settings` override: key, like `fuse.k`, or `fuse__k` as Python spells keywords -> value; the rest is as of `load_config`.
+    Args:
+        source: a YAML file's path, what such a file would hold, or a config.
+        settings: overrides: key, like `fuse.k`, or `fuse__k` as Python spells keywords -> value.
+        date: as of `load_config`.
+        label: as of `load_config`.
     """
     overrides = {key.replace("__", "."): _plain(value) for key, value in settings.items()}
     if isinstance(source, str | os.PathLike):

@@ -50,7 +50,8 @@ def open_target(name: str) -> Storage:
 def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[[str], object]) -> tuple[Version, bool]:
     """Writes the version of a finished run, unless it is there; returns it, and whether it was there.
 
-    Raises ConfigError if it is there and is another export, or is damaged; or the run's tables cannot be read.
+    Raises:
+        ConfigError: It is there and is another export, or is damaged; or the run's tables cannot be read.
     """
     run_id, content = run.record["run_id"], _content_of(run)
     version, existed = _read(storage, run_id), True

@@ -220,8 +220,9 @@ class ComparedCorpus:
 def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool) -> list[dict[str, Any]]:
     """Returns for each index the documents that are there and what a build would do, as rows of `dmqr index`.
 
-    Raises OtherCorpus if an index is of another or an unknown corpus, or would lose its vectors, and this is no `dry_run`, and
-    RetrieverError if the corpus cannot be read, or a server is away.
+    Raises:
+        OtherCorpus: An index is of another or an unknown corpus, or would lose its vectors, and this is no `dry_run`.
+        RetrieverError: The corpus cannot be read, or a server is away.
     """
     compared, builds = ComparedCorpus(corpus, progress), dict[str, dict[str, Any]]()
     for name, settings in corpus.retrievers.items():

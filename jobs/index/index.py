@@ -122,8 +122,10 @@ def index(
     indexes of them all. With `replace` an index of another corpus is replaced; with `dry_run` nothing is built, and `done` says
     what would be done. A row has `index` (its place), `documents` (their number), `without_text` (those whose text is null or
     blank), `replaced` (documents of the index of another corpus in whose place it is; None: of none) and `done` (in words).
-    Raises RetrieverError if the corpus cannot be read, or an index cannot be built, or is of another corpus, and ConfigError if
-    no corpus is named, or one is for a union.
+
+    Raises:
+        RetrieverError: the corpus cannot be read, or an index cannot be built, or is of another corpus.
+        ConfigError: no corpus is named, or one is for a union.
     """
     every = all_indexed(config.retrieve.retrievers)
     if not every:  # of the web alone
@@ -185,8 +187,9 @@ def _done(summary: Built) -> dict[str, Any]:
 def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
     """Builds the local indexes that are missing, of the corpora that configs of a job name, and checks the others.
 
-    Raises RetrieverError if an index is of another corpus than the config names, or cannot be built; one that is not local is
-    not there, or its server is away.
+    Raises:
+        RetrieverError: An index is of another corpus than the config names, or cannot be built; one that is not local is not
+            there, or its server is away.
     """
     named = known_corpora(configs)
     check_indexes(named)

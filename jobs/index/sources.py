@@ -47,8 +47,11 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
     """Returns the Parquet files of a corpus; other tables, documents and rows to be split are written to `folder` as such.
 
     `corpus` has paths and URLs of tables (Parquet, lines of JSON, CSV), documents, and folders of either, or names of data
-    sets. `progress` hears "convert" or "split", rows or documents done, and all of them. Raises RetrieverError if a path leads
-    to no corpus, or a document cannot be read, and ConfigError if a data set cannot be had.
+    sets. `progress` hears "convert" or "split", rows or documents done, and all of them.
+
+    Raises:
+        RetrieverError: A path leads to no corpus, or a document cannot be read.
+        ConfigError: A data set cannot be had.
     """
     sources: list[str | Source] = []
     written: list[Passages] = []
@@ -166,8 +169,10 @@ def as_parquet(
     Of CSV every column is text. Of lines of JSON a column has the type that all its values have, whole numbers, fractions,
     truth values, text, or lists of one of them; of what is mixed or nested it has text, and JSON where a value is none. What
     looks like a date stays text: DuckDB's own reading would take an id 2024-01-31 for a day. `renamed` has column of the file
-    -> its name in the Parquet file. Raises RetrieverError if the file cannot be read, or one of the columns that are indexed
-    has an unsuitable type.
+    -> its name in the Parquet file.
+
+    Raises:
+        RetrieverError: The file cannot be read, or one of the columns that are indexed has an unsuitable type.
     """
     done = 0
     with reading(path), bounded_duckdb(_MEMORY, 1, ordered=True) as connection:

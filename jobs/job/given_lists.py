@@ -34,8 +34,9 @@ _NAMED = 3  # topics
 def with_given_lists(config: Config) -> Config:
     """Returns the config, whose retrievers of run files have the lists of the log's queries.
 
-    Raises RetrieverError if a run file cannot be read, or none of its topics is in the log, and ConfigError or LogError if the
-    log has no ids, or cannot be read.
+    Raises:
+        RetrieverError: a run file cannot be read, or none of its topics is in the log.
+        ConfigError, LogError: the log has no ids, or cannot be read.
     """
     of_files = {name: one for name, one in config.retrieve.retrievers.items() if isinstance(one, TrecSettings)}
     if not of_files:

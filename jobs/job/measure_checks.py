@@ -28,8 +28,9 @@ _REFUSED["Accuracy"] = "it has no value for a list without a relevant document, 
 def check_measures(names: Sequence[str]) -> tuple[str, ...]:
     """Returns measures, as the config has them, as ir_measures prints them: `MAP@100` is AP@100.
 
-    Raises ConfigError if ir_measures does not know one, cannot compute it with the installed packages, or one is listed twice;
-    or it has a wrong parameter, or no value for some queries.
+    Raises:
+        ConfigError: ir_measures does not know one, cannot compute it with the installed packages, or one is listed twice; or
+            it has a wrong parameter, or no value for some queries.
     """
     printed: dict[str, str] = {}
     for name in names:

@@ -85,7 +85,8 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
 def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
     """Returns the values of an index.json on S3 and its bytes, after checking that no file is missing or cut.
 
-    Raises RetrieverError if there is no index, or it is damaged.
+    Raises:
+        RetrieverError: there is no index, or it is damaged.
     """
     wrong: str | None = None
     for _ in range(TRIES):

@@ -107,9 +107,12 @@ def requested_pools(
 ) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
-    Each reranking worker has `rerankers`; each of a step's the engines that `asking` names; each rewriting worker opens
-    `engines`; `gating` are searched before rewriting. None: the config's own, engines as far as the files of strategies can
-    be read from here.
+    Args:
+        config: of a run, or that of an ablation's pools.
+        rerankers: that each reranking worker has; None, also below: the config's own.
+        asking: step -> the engines that each of its workers has.
+        engines: that each rewriting worker opens; None: as far as the files of strategies can be read from here.
+        gating: retrievers that are searched before rewriting.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     encodes = _encodes(config.retrieve.retrievers)
@@ -160,7 +163,10 @@ def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None 
     """Returns the config with every `dtype: auto` resolved, since the precision changes results.
 
     On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken.
-    `requested` are the pools of the job, of an ablation those of all arms; None: those of the config.
+
+    Args:
+        config: of a run, or of an arm.
+        requested: the pools of the job that does it: of an ablation those of all arms; None: those of the config.
     """
     requested = requested_pools(config) if requested is None else requested
     if config.cluster.joined is None:

@@ -77,7 +77,10 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
     """Returns a checked job with the run's name: inputs and output are checked, the cheapest first; no table is written.
 
     `ready` may build indexes that are missing. Of a job for single queries (`try`) `folder` replaces the output, and neither
-    log nor judgements are read. Raises the error of the part that does not allow the job.
+    log nor judgements are read.
+
+    Raises:
+        LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
     files, judgements = list[LogFile](), None
     if folder is None:

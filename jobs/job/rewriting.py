@@ -49,7 +49,9 @@ def config_error(error: RewriterError) -> ConfigError:
 def read_text(path: str) -> str:
     """Returns the text of a file, here or on S3.
 
-    Raises UnavailableError if the storage is away, and OSError or UnicodeDecodeError if the file cannot be read.
+    Raises:
+        UnavailableError: the storage is away.
+        OSError, UnicodeDecodeError: the file cannot be read.
     """
     with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
         return file.read()

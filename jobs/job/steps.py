@@ -86,7 +86,8 @@ class ReadySteps:
 def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps:
     """Returns the steps of a config that LLMs do after retrieval.
 
-    Raises ConfigError, RewriterError or RetrieverError if a prompt is wrong, or an engine cannot be had.
+    Raises:
+        ConfigError, RewriterError, RetrieverError: a prompt is wrong, or an engine cannot be had.
     """
     steps: dict[str, ReadyStep] = {}
     for key, settings in _all_steps(config).items():

@@ -85,8 +85,10 @@ def dedup(
 
     Works in this process, or if not `local` on the connected Ray, all of whose nodes must reach the log and `storage`; queries
     of data sets, which may be on this machine alone, are always read in this process.
-    Intermediate files are always removed, the tables after an error. Raises LogError if there are no
-    rows, no usable query, a damaged file, an invalid count, or a log_id with several queries.
+    Intermediate files are always removed, the tables after an error.
+
+    Raises:
+        LogError: no rows, no usable query, a damaged file, an invalid count, or a log_id with several queries.
     """
     worked: list[float] = []
     task = DedupTask(storage.root, uuid.uuid4().hex[:12], columns, shard_size)

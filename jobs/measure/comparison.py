@@ -216,7 +216,8 @@ def margin_of(settings: EvaluateSettings, kind: str) -> float:
 def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:
     """Returns the arm that the others are compared with, by the name that it has among the arms.
 
-    Raises ConfigError if the baseline is no arm.
+    Raises:
+        ConfigError: the baseline is no arm.
     """
     arms = arms_of(run)
     names = {arm["name"]: arm["name"] for arm in arms} | {also: arm["name"] for arm in arms for also in arm.get("also") or ()}

@@ -90,8 +90,10 @@ def wide_table(run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
     Of frames of lists and of answers, a row has the measures of all; null where its key does not count. Frames of log rows or
     texts of queries stand beside frames of query_ids, such as a judge's: a row has the values of its query there, and a query
     without such a row has one without a key.
-    A run whose queries have earlier turns has a column `context`. Raises ConfigError if judgements and gold answers name
-    different things.
+    A run whose queries have earlier turns has a column `context`.
+
+    Raises:
+        ConfigError: judgements and gold answers name different things.
     """
     kinds: list[Key] = [key for key in dict.fromkeys(frame.key for frame in frames) if key != "query_id"] or ["query_id"]
     if len(kinds) > 1:
@@ -148,8 +150,10 @@ def write_trec(path: str, run: RunFolder, frame: Frame) -> dict[str, str]:
     whole together. A topic is a counted judged key; of judgements by query text, the query_id. The score is 1 / rank, which
     falls strictly, so that no reader reorders ties. An arm that chooses among others by judgements has, for each key, the list
     of the arm that the comparison chose. What is not of A-Z a-z 0-9 . _ + = - in an arm's name is an underscore in its file's
-    name, and a hash tells such names apart. Raises ConfigError if a key or doc_id has white space, which parts the columns of
-    such a file; or files cannot be read.
+    name, and a hash tells such names apart.
+
+    Raises:
+        ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
     """
     tags, paths = {RUN: run.record["run_id"]}, {RUN: path}
     if run.is_ablation:

@@ -207,7 +207,8 @@ class Frame:
 def arms_of(run: RunFolder) -> list[dict[str, Any]]:
     """Returns the arms of an ablation that are compared, as `run.json` has them.
 
-    Raises ConfigError if the folder is that of a run.
+    Raises:
+        ConfigError: the folder is that of a run.
     """
     try:
         arms: list[dict[str, Any]] = run.record["ablation"]["arms"]

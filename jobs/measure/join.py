@@ -52,7 +52,8 @@ class Joined:
 def join(sets: Mapping[str, Sequence[Comparison]]) -> list[Joined]:
     """Joins the comparisons of each kind (lists, answers, ...) that every set has.
 
-    Raises ConfigError if the sets have no kind or no measure in common, other baselines, or judgements of other origins.
+    Raises:
+        ConfigError: the sets have no kind or no measure in common, other baselines, or judgements of other origins.
     """
     measured = {name: {one.frame.kind: one for one in every if one.differences} for name, every in sets.items()}
     for name in (name for name, kinds in measured.items() if not kinds):

@@ -55,7 +55,9 @@ class CountedKeys(NamedTuple):
 def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
     """Opens DuckDB in 256 MB for reading the tables of runs.
 
-    Raises ConfigError if files of the runs cannot be read, and LogError if memory or disk space ran out.
+    Raises:
+        ConfigError: files of the runs cannot be read.
+        LogError: memory or disk space ran out.
     """
     try:
         with bounded_duckdb(MEMORY, THREADS) as connection:

@@ -58,7 +58,8 @@ def find_output(path: str) -> tuple[Storage, str | None]:
 def prices_of(given: str | None, config_file: str | None) -> PricesOf:
     """Returns a finder of a run's prices: in the given file, else beside the config that is given or was recorded.
 
-    Raises ConfigError if there is no given file.
+    Raises:
+        ConfigError: there is no given file.
     """
     if given and not Path(given).exists():
         raise ConfigError("argument", f"prices {given}: no such file; give one like configs/prices.yaml")

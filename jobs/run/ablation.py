@@ -24,7 +24,13 @@ SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> Job:
     """Returns a checked ablation with the name of its folder; no table is written.
 
-    `ready` may build indexes that are missing, also those of arms alone.
+    Args:
+        config: of the ablation.
+        config_path: its file.
+        ready: may build indexes that are missing, also those of arms alone.
+
+    Raises:
+        LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
     """
     arms = arms_of(config)
     check_measures(config.evaluate.measures)

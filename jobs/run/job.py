@@ -112,7 +112,8 @@ class Job:
     def check_engines(self) -> None:
         """Checks the engines of all arms, which may send requests to their servers.
 
-        Raises RewriterError if an engine would rewrite no query.
+        Raises:
+            RewriterError: An engine would rewrite no query.
         """
         local = self.prepared.config.cluster.joined is None
         for opened in distinct(one for of in self.engines.values() for one in of).values():
@@ -124,7 +125,10 @@ class Job:
     def open_store(self, *, read_only: bool = False) -> StoreFiles:
         """Returns the store with the files that its spaces have now; `NO_STORE` where the config has none.
 
-        `read_only`: nothing is put there, not even that it is used. Raises ClusterError if it cannot be used.
+        `read_only`: nothing is put there, not even that it is used.
+
+        Raises:
+            ClusterError: It cannot be used.
         """
         folder = self.prepared.config.store_folder
         spaces = kept_spaces(self.prepared.config, self.compiled.work) if folder is not None else {}

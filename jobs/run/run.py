@@ -48,8 +48,15 @@ def run(
 ) -> tuple[Plan, Tally]:
     """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
 
-    `log` is stored in the run's folder, as soon as the lease is held. Raises Stopped if the run ended early; committed shards
-    stay. Other errors refuse the run before it begins.
+    Args:
+        job: The job.
+        progress: Shows the state of the run.
+        resume_command: The command that resumes the run, for messages.
+        log: Stored in the run's folder, as soon as the lease is held.
+
+    Raises:
+        Stopped: The run ended early; committed shards stay.
+        ClusterError, ConfigError, RewriterError, RetrieverError: The run was refused before it began.
     """
     prepared = job.prepared
     storage, where, driver_costs = prepared.storage, prepared.storage.root, DriverCosts()

@@ -25,8 +25,11 @@ def follow(
     """Passes on what a job prints, each text once and none of another job, and returns the job when it has ended.
 
     `write` takes pieces of the text, `note` a line that says that the server is away, for which it is asked for `patience`
-    seconds. Raises Stopped if the server is away, does not know the job any more, or knows another of its id; or the job's
-    machine gives no log. The job may work on.
+    seconds.
+
+    Raises:
+        Stopped: the server is away, does not know the job any more, or knows another of its id; or the job's machine gives
+            no log. The job may work on.
     """
     job: SubmittedJob | None = None
     shown = 0  # characters

@@ -84,8 +84,10 @@ def parsed_id(job_id: str) -> tuple[str, int]:
 def find_job(jobs: Sequence[SubmittedJob], *targets: str) -> SubmittedJob:
     """Returns the newest attempt of one of the server's jobs.
 
-    One of `targets` names it: an id, with or without the number of an attempt; a run's folder; `<output>/<name>`. Raises
-    ConfigError if there is no such job, or there are several.
+    One of `targets` names it: an id, with or without the number of an attempt; a run's folder; `<output>/<name>`.
+
+    Raises:
+        ConfigError: There is no such job, or there are several.
     """
     known, base_of = list(jobs), {job.id: parsed_id(job.id)[0] for job in jobs}
     for job in known:

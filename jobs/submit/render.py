@@ -36,7 +36,13 @@ _MARK = 6  # hexadecimal digits of a hash in a name
 
 
 def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
-    """Returns the manifests as YAML documents, the same for the same arguments; prices are read beside `config_path`."""
+    """Returns the manifests as YAML documents, the same for the same arguments.
+
+    Args:
+        config: The job.
+        config_path: Its file, for the name and the prices beside it.
+        verb: What the job does with the config.
+    """
     kubernetes = config.cluster.kubernetes
     pools = fixed_pools(pools_of_arms(config, arms_of(config)) if verb == "ablate" else requested_pools(config))
     sent = sent_config(config, FOLDER)

@@ -136,9 +136,11 @@ class Server:
 
         With a body of JSON values it is posted, else gotten. `read` raises ValueError, with the problem, for an invalid answer;
         None: the JSON itself. `stop` ends the wait for the next attempt; `sending` is called before each. `fatal=False` tries
-        whether the server knows such requests: a 401, 404 or invalid answer is a refusal then. Raises TextRefused if the server
-        refuses the request, or fails on it in all attempts, and RetrieverError if no request succeeds: the key, the address, or
-        no good answer to any request (`ServerAway`).
+        whether the server knows such requests: a 401, 404 or invalid answer is a refusal then.
+
+        Raises:
+            TextRefused: The server refuses the request, or fails on it in all attempts.
+            RetrieverError: No request succeeds: the key, the address, or no good answer to any request (`ServerAway`).
         """
         patience = self.patience if patience is None else patience
         first, sends, bad = 0.0, 0, 0  # first: when the first send failed, never before the outage began

@@ -62,7 +62,8 @@ class RecordedEngine:
     def __init__(self, path: str | PathLike[str]) -> None:
         """Reads and checks the whole recording.
 
-        Raises RewriterError if the file cannot be read, or a line (named in the message) is not a recording.
+        Raises:
+            RewriterError: The file cannot be read, or a line (named in the message) is not a recording.
         """
         self._path = fspath(path)
         self._lines: dict[bytes, tuple[_Line, ...]] = {}  # by the digest of the normalised query

@@ -108,7 +108,10 @@ def load_step(
 
     `source` is a name of a file here, or the path of a file of the user. The stage fills in the `known` variables; `parameters`
     replace values of those that the file declares. `where` is the key of the config that names it, for messages. The answer is
-    written in `language`; None: the query's. Raises RewriterError if it is unknown, or the file is wrong.
+    written in `language`; None: the query's.
+
+    Raises:
+        RewriterError: It is unknown, or the file is wrong.
     """
     if is_path(source):
         where, path = f"{where}: {source}", source

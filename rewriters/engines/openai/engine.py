@@ -96,7 +96,8 @@ class OpenaiEngine:
     def check(self) -> None:
         """Asks the server for its models, or for a completion if it does not list this one.
 
-        Raises RewriterError if the server, its TLS, the key, the address or the model is not usable.
+        Raises:
+            RewriterError: The server, its TLS, the key, the address or the model is not usable.
         """
         event_loop = EventLoopThread(1)
         try:
@@ -117,8 +118,10 @@ class OpenaiEngine:
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
         """Yields every request once with its completion, in the order of completion, but for those that the gate refuses.
 
-        Threads share the places. Raises RewriterError if no request can succeed, since the server refuses the key, the account
-        or the address.
+        Threads share the places.
+
+        Raises:
+            RewriterError: No request can succeed, since the server refuses the key, the account or the address.
         """
         self.start()
         assert self._event_loop is not None

@@ -31,7 +31,9 @@ class Chat:
         """Reads the special tokens of vLLM's tokenizer.
 
         `model` is its name, for a warning; `reasoning_parser` is a name of vLLM's; None: marks of reasoning stay in the text.
-        Raises RewriterError if vLLM has no such parser, or it does not fit the tokenizer.
+
+        Raises:
+            RewriterError: vLLM has no such parser, or it does not fit the tokenizer.
         """
         self._tokenizer, self.has_template = tokenizer, has_template(tokenizer)
         self._model, self._warned = model, False

@@ -60,7 +60,8 @@ class VllmEngine:
     def __init__(self, settings: VllmSettings) -> None:
         """Checks the settings, located or as the config has them; loads nothing.
 
-        Raises RewriterError if `args` names an argument that the engine sets itself.
+        Raises:
+            RewriterError: `args` names an argument that the engine sets itself.
         """
         located = LocatedVllmSettings(**{"weights": settings.model, "commit": settings.revision} | settings.model_dump())
         self._weights, self._revision, self._lora = located.weights, located.commit, located.lora
