@@ -1,4 +1,4 @@
-"""What a submitted driver knows of its own job, and what it does otherwise than one that was started by hand."""
+"""Drivers and their nodes: what a submitted driver does otherwise, and a local output that not all nodes see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cluster.errors import ClusterError
 from cluster.run.own_job import submission, submitting_command, working_folder_has
+from cluster.shared_folder import check_shared
+from cluster.storage.files import FileStorage
 from dmqr.command_line import CommandLine
 
 COMMAND = "dmqr submit night.yaml --address http://head:8265"
@@ -49,4 +52,17 @@ def test_another_submitter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text
     assert not working_folder_has([str(tmp_path / "jobs")])
 
 
-# ---------------------------------------------------------------- packages that a running cluster is sent
+def test_what_a_node_does_not_see_is_refused(tmp_path: Path) -> None:
+    storage = FileStorage(str(tmp_path / "runs"))
+    looked = []
+
+    def look(path: Path) -> dict[str, bool]:
+        looked.append(path.read_bytes())
+        return {"10.0.0.1": True, "10.0.0.3": False, "10.0.0.2": False}
+
+    with pytest.raises(ClusterError, match=r"^output: .*/runs is a folder .* and 2 nodes \(10\.0\.0\.2, \.\.\.\) do not see"):
+        check_shared(storage, "output", look)
+    check_shared(storage, "output", lambda _: {"10.0.0.1": True})
+    check_shared(storage, "output", lambda _: {})  # no other node answers
+    assert looked == [b"1"]
+    assert list(storage.list()) == []  # nothing is left there

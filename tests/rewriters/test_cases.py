@@ -1,13 +1,19 @@
-"""Functions of one text or two, each with a table of arguments and results: cases.yaml."""
+"""Functions of texts: tables of arguments and results (cases.yaml), and laws of checks and of the normal form."""
 
 from __future__ import annotations
 
+import os
+import re
+import unicodedata
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rewriters.adaptive import reason_in
 from rewriters.classifier import Rules, load_rules
@@ -18,13 +24,13 @@ from rewriters.guards.guards import compared, near_duplicates
 from rewriters.guards.mask import Mask, has_check_digit, unmasked
 from rewriters.guards.preserve import lost, parts
 from rewriters.guards.words import has_answer
-from rewriters.lengths import length
-from rewriters.normalise import normalise
+from rewriters.lengths import UNSPACED, length, longer_cores
+from rewriters.normalise import PLAIN, id_bytes, normalise, query_id
 from rewriters.pool import Entry, load, load_pool, named
 from rewriters.query import Query
-from rewriters.reading.checks import is_in_wrong_language
+from rewriters.reading.checks import is_in_wrong_language, is_repetitive
 from rewriters.reading.thinking import strip_thinking
-from rewriters.reading.words.languages import is_foreign, language_of, scripts
+from rewriters.reading.words.languages import folded, is_foreign, language_of, language_scripts, scripts
 from rewriters.reading.words.romanised import is_romanised
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.rewriter import Rewriter, Rewriting
@@ -36,7 +42,9 @@ from tests.support.rewriters.messages_server import message
 from tests.support.rewriters.pools import FOUR, TRAINED, a_file, answered, cut, rewriter, said, texts_of
 
 GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"relevant": 2, "ambiguous": 1, "irrelevant": 0})
+
 GRADES = LlmStep(name="rate", prompt="{query}", output="grades", keys=("a", "b"), grades={str(n): n for n in range(4)})
+
 OBJECT = LlmStep(name="parts", prompt="{query}", output="object", keys=("question", "why"))
 
 
@@ -141,6 +149,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "typed_by_llm": typed_by_llm,
     "ended_at_anthropic": ended_at_anthropic,
 }
+
 TABLES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
 
 
@@ -148,3 +157,178 @@ TABLES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encodin
 def test_a_function_returns_what_its_table_says(name: str, case: list[Any]) -> None:
     *arguments, result = case
     assert FUNCTIONS[name](*arguments) == result
+
+
+PASSAGE = (
+    "Row upon row of vines covers the hills between Lyon and Valence, where growers have kept terraces since Roman times. "
+    "The river brings cool nights, the granite holds the warmth of the day, and the wind that dries the grapes after rain "
+    "is the reason why so little has to be sprayed. Of the two grapes that are allowed, one gives the colour and the other "
+    "the scent; a cellar may mix them in the vat but not in the bottle, and says so on the label with a number."
+)
+
+LOOPS = [
+    "cheap parcel " * 12, "包裹价格" * 6, "shipping" * 5, "東京の天気は、" * 30, "abc" * 2000,
+    "".join(map(chr, range(1000, 1100))) * 5,
+    "a good beginning, then and then and then and then and then and then and then and then",
+    ", ".join(f"step {n}" for n in range(300)), PASSAGE + " the end." * 120,
+]  # fmt: skip
+
+NO_LOOPS = [
+    "", "bora bora bora bora bora", "hahahahahahahaha", "1000000000000", "New York, New York", PASSAGE,
+    PASSAGE + " No, no, no, no, no, no, no, no, no, no, it sings.",
+    "北京今天的天气怎么样，明天会不会下雨，需要带伞吗，周末适合去爬山吗",
+    "green tea, caffeine, green tea caffeine, caffeine in green tea, milligrams of caffeine in green tea",
+]  # fmt: skip
+
+
+def test_loops_are_told_from_other_texts() -> None:
+    assert [text for text in LOOPS if not is_repetitive(text)] == []
+    assert [text for text in NO_LOOPS if is_repetitive(text)] == []
+
+
+@given(st.text(min_size=8, max_size=60), st.integers(8, 30), st.text(max_size=10))
+def test_any_unit_often_enough_loops(unit: str, times: int, before: str) -> None:
+    unit = " ".join(unit.split())
+    if len(unit) >= 8:
+        assert is_repetitive(before + (unit + " ") * times)
+
+
+@given(st.text(), st.text())
+def test_a_text_is_never_a_translation_of_itself(text: str, other: str) -> None:
+    assert not is_in_wrong_language(text, text)
+    is_in_wrong_language(text, other)
+
+
+@given(st.text(), st.text(max_size=30))
+def test_what_is_left_of_a_cut_passage_is_its_beginning(text: str, more: str) -> None:
+    whole = whole_sentences(f"{text}. {more}")
+    assert f"{text}. {more}".startswith(whole)
+
+
+@given(st.text(alphabet=st.characters(codec=None)))
+def test_a_text_shares_its_scripts_with_itself(text: str) -> None:
+    assert not is_foreign(text, text)
+    assert "" not in scripts(text)
+
+
+ASCII = st.text(st.characters(max_codepoint=127), max_size=60)
+
+
+@given(ASCII)
+def test_ascii_has_no_script_but_latin(text: str) -> None:
+    # An ideograph beside it is looked at letter by letter.
+    assert scripts(text) == scripts(f"{text} 字") - {"han-kana"}
+    assert language_scripts(text) == scripts(text)
+    assert folded(text) == folded(f"{text} é")[:-2]
+
+
+@given(ASCII, ASCII)
+def test_ascii_is_never_in_another_script(query: str, rewrite: str) -> None:
+    assert not is_foreign(query, rewrite)
+    assert not is_foreign(f"{query} ½", rewrite)  # not ASCII, and no letter: by the whole comparison
+    assert language_of(query) == language_of(f"{query} ½")
+
+
+@given(st.lists(st.text("abcdé", min_size=1), max_size=6), st.text("東京宿", max_size=6))
+def test_words_and_characters_add_up(words: list[str], characters: str) -> None:
+    assert length(" ".join(words) + characters) == len(words) + len(characters)
+
+
+@given(st.text(st.sampled_from("ab5_-é ,;،、，；\u00a0\n東"), max_size=12) | st.text(max_size=12))
+def test_a_word_has_a_letter_or_digit_and_lies_between_separators(text: str) -> None:
+    parts = re.split(r"[\s,;،、，；]+", UNSPACED.sub(r" \g<0> ", text))
+    assert length(text) == sum(any(map(str.isalnum, part)) for part in parts)
+
+
+ROWS = [
+    ("a", "keyword", "tea, caffeine"),
+    ("a", "core_content", "caffeine of green tea"),  # longer
+    ("b", "keyword", "tea, caffeine"),
+    ("b", "core_content", "tea caffeine"),  # as long
+    ("c", "core_content", "no keyword to compare with"),
+    ("d", "keyword", "nothing to compare with"),
+    ("e", "core_content", "東京の宿"),  # longer
+    ("e", "keyword", "東京、宿"),
+    ("f", "keyword", "tea"),
+    ("f", "pseudo_answer", "It has thirty milligrams."),
+]
+
+
+def test_queries_whose_core_is_longer_are_counted_in_any_order() -> None:
+    for rows in (ROWS, ROWS[::-1]):
+        assert longer_cores(*zip(*rows, strict=True)) == 2
+    assert longer_cores([], [], []) == 0
+
+
+ANY_TEXT = st.text(alphabet=st.characters(codec=None))  # lone surrogates included
+
+SPACES = st.text(alphabet=" \t\n\r\u00a0\u2003\u3000\x1f\x85\u2028", min_size=1, max_size=4)
+
+CASED = st.text(alphabet="abcXYZ 0123äÖéØßñçŁ.,-'αβΓΔжШ你好キ")
+
+
+@given(ANY_TEXT | st.text(alphabet=st.sampled_from("ßŉǰΐΰևẖẗẘẙẚſıİKÅﬀﬃ\u0345\u0301\u0308\u0327aiI¨ˢ")))
+def test_it_is_idempotent_and_has_single_spaces_within(query: str) -> None:
+    assert normalise(normalise(query)) == normalise(query) == " ".join(normalise(query).split())
+
+
+@given(CASED)
+def test_case_does_not_count(query: str) -> None:
+    assert normalise(query.upper()) == normalise(query) == normalise(query.lower())
+
+
+@given(st.lists(st.text(alphabet="abC1é汉ع", min_size=1), max_size=5), st.data())
+def test_white_space_counts_only_as_a_border(words: list[str], data: st.DataObject) -> None:
+    query = "".join(data.draw(SPACES) + word for word in words) + data.draw(SPACES)
+    assert normalise(query) == normalise(" ".join(words))
+
+
+@given(ANY_TEXT)
+def test_nothing_but_nfkc_casefold_and_white_space_changes(query: str) -> None:
+    def fold(text: str) -> str:
+        return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+    assert "".join(normalise(query).split()) == "".join(fold(fold(query)).split())
+
+
+@given(st.from_regex(PLAIN, fullmatch=True))
+def test_plain_text_is_its_own_normal_form(query: str) -> None:
+    assert normalise(query) == query
+
+
+@given(st.text(alphabet=st.sampled_from("az AZ09~!\t\n\x0b\x1c\x1f\x00\x7fé\u00a0ſK")))
+def test_no_text_that_normalising_changes_is_plain(query: str) -> None:
+    assert normalise(query) == query or not re.fullmatch(PLAIN, query)
+
+
+@pytest.mark.parametrize(("log", "distinct"), [("terabyte05_50k", 42_169), ("bing_covid_jan2020", 6_256)])
+def test_distinct_queries_of_the_real_logs(log: str, distinct: int) -> None:
+    shared = os.environ.get("DMQR_SHARED")
+    if not shared:
+        pytest.skip("DMQR_SHARED is not set: the real logs are not here")
+    dataset = pytest.importorskip("pyarrow.dataset")
+    column = dataset.dataset(Path(shared) / "logs" / log, format="parquet").to_table(columns=["query"])["query"]
+    assert len({normalise(query) for query in column.to_pylist() if query and query.strip()}) == distinct
+
+
+pieces = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n", "\u2028", "\x1c", "\x00", "\u0301", ""]), max_size=6).map(
+    "".join
+)
+
+
+@given(pieces, pieces, pieces, pieces)
+def test_two_pairs_share_an_id_only_where_their_normal_forms_are_equal(a: str, after_a: str, b: str, after_b: str) -> None:
+    same = (normalise(a), normalise(after_a)) == (normalise(b), normalise(after_b))
+    assert (query_id(a, after_a) == query_id(b, after_b)) == same
+
+
+@given(pieces)
+def test_without_earlier_turns_the_id_is_that_of_the_words(query: str) -> None:
+    alone = sha256(normalise(query).encode()).hexdigest()[:32]
+    assert {query_id(query), query_id(query, None), query_id(query, ""), query_id(query, " \n\u3000")} == {alone}
+
+
+def test_how_words_and_turns_are_joined() -> None:
+    whole = b"and on sundays?\nany trains to the coast? every hour"
+    assert query_id("And on  Sundays?", "Any trains to the coast?\nEvery hour") == sha256(whole).hexdigest()[:32]
+    assert id_bytes("and on sundays?", "any trains to the coast? every hour").hex() == sha256(whole).hexdigest()[:32]

@@ -1,8 +1,10 @@
-"""Finding and checking a log: every wrong input is one line that says what, where, what was found, what to do."""
+"""Finding and checking logs and judgements: every wrong input is one line that says what, where and what to do."""
 
 from __future__ import annotations
 
+import gzip
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import LogError
+from cluster.errors import ConfigError, LogError
 from cluster.storage import open_storage
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
+from jobs.log.judgements import Key, read_answers, read_qrels
 
 COLUMNS = LogColumns("query")
+
 ROWS = {"query": ["a", "b"], "row": [1, 2], "user": ["u", "v"]}
 
 
@@ -42,9 +46,6 @@ def failure(path: str, out: Path, columns: LogColumns = COLUMNS) -> str:
     assert [path for path in out.rglob("*") if path.is_file()] == []
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-# ---------------------------------------------------------------- finding
 
 
 def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
@@ -98,9 +99,6 @@ def test_names_do_not_depend_on_where_the_log_lies(tmp_path: Path) -> None:
     assert names == [["a/x.parquet", "b/x.parquet"]] * 2
     assert [f.name for f in find_log_files(f"{tmp_path}/here/a/x.parquet")] == ["x.parquet"]
     assert [f.name for f in find_log_files(f"{tmp_path}/here/a/")] == ["x.parquet"]
-
-
-# ---------------------------------------------------------------- checking
 
 
 @pytest.mark.parametrize(
@@ -158,9 +156,6 @@ def test_a_log_without_rows(tmp_path: Path) -> None:
     assert [(group.number, group.rows) for group in check_log(find_log_files(str(tmp_path)), COLUMNS)] == [(0, 2)]
 
 
-# ---------------------------------------------------------------- found while reading
-
-
 def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
     log = write(tmp_path / "log.parquet", {"query": ["", None, "  ", "z" * 50]})
     assert failure(log, tmp_path / "out", LogColumns("query", max_chars=40)) == (
@@ -206,3 +201,109 @@ def test_a_file_replaced_by_one_of_the_same_size_is_noticed(tmp_path: Path, name
     os.utime(path, ns=(0, 0))
     with pytest.raises(LogError, match="was replaced since it was listed; start again"):
         dedup(files, LogColumns("query"), open_storage(str(tmp_path / "out")), 1000)
+
+
+Qrels = Callable[[str], str]
+
+
+@pytest.fixture
+def qrels(tmp_path: Path) -> Qrels:
+    def write(text: str) -> str:
+        (tmp_path / "qrels.tsv").write_bytes(text.encode())
+        return str(tmp_path / "qrels.tsv")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "l1\td1\t2\nl1\td2\t0\nl2\td1\t1\n",
+        "l1\t0\td1\t2\nl1\t0\td2\t0\nl2\t0\td1\t1\n",
+        "l1 0 d1 2\nl1 Q0 d2 0\n\n  \nl2 0 d1 1",
+        "l1 d1 2\r\nl1 d2 0\r\nl2\td1\t1\r\n",
+        "\ufeffl1\td1\t2\nl1\td2\t0\nl2\td1\t1\n",
+        "l1\td1\t2\nl1\td2\t0\nl2\td1\t1\nl1\td1\t2\n",
+        "\ufefflog_id\tdoc_id\tgrade\r\nl1\td1\t2\r\nl1\td2\t0\r\nl2\td1\t1\r\n",
+    ],
+    ids=["three tabs", "four tabs", "TREC, blank lines", "mixed, CRLF", "byte order mark", "one twice", "header"],
+)
+def test_three_columns_and_four_are_read(qrels: Qrels, text: str, tmp_path: Path) -> None:
+    assert read_qrels(qrels(text)).grades == {"l1": {"d1": 2, "d2": 0}, "l2": {"d1": 1}}
+    (tmp_path / "qrels.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    assert read_qrels(str(tmp_path / "qrels.tsv.gz")).grades == {"l1": {"d1": 2, "d2": 0}, "l2": {"d1": 1}}
+
+
+@pytest.mark.parametrize(("name", "doc_id"), [("log 1", "doc 1"), ("l\u2028\x0c\x851", "d\x1c1")])  # only \\n ends a line
+def test_tabs_alone_part_columns_where_there_are_some(qrels: Qrels, name: str, doc_id: str) -> None:
+    assert read_qrels(qrels(f"{name}\t{doc_id}\t1\n")).grades == {name: {doc_id: 1}}
+
+
+EARLIER = "an earlier line gives the same document grade 1"
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "words"),
+    [
+        *(("log_id", line, f"line 3 is neither 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns; correct it: {line!r}")
+          for line in ("l1\td1", "l1", "l1\td1\tgood", "l1\td1\t1.5", "l1 0 d1 1 more", "log_id\tdoc_id\trelevance")),
+        ("log_id", "l1\td1\t0", f"line 3: {EARLIER}; keep one: 'l1\\td1\\t0'"),
+        ("log_id", "l1\td1\t1001", "line 3: grade 1001 is above 1,000"),
+        ("query", "black tea d1 1", "is neither 'query<TAB>doc_id<TAB>grade' nor TREC's four columns, parted by tabs"),
+        ("query", " \td1\t1", "line 3: the query is empty; correct it"),
+        ("query", "L1\td1\t2", f"line 3: {EARLIER}"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_named(qrels: Qrels, key: Key, line: str, words: str) -> None:
+    path = qrels(f"l1\td1\t1\n\n{line}\nl2\td2\t1\n")
+    with pytest.raises(ConfigError) as refused:
+        read_qrels(path, key=key)
+    assert str(refused.value).startswith(f"evaluate.qrels: {path}: ")
+    assert words in str(refused.value)
+
+
+def test_queries_are_normalised_as_those_of_the_log_are(qrels: Qrels) -> None:
+    path = qrels("Why  is the SKY blue\td1\t1\nwhy is the sky blue\t0\td2\t2\n\u00c4pfel \td1\t1\n")
+    found = read_qrels(path, key="query")
+    assert found.grades == {"why is the sky blue": {"d1": 1, "d2": 2}, "\u00e4pfel": {"d1": 1}}
+    assert found.key == "query"
+    assert read_qrels(path).grades["Why  is the SKY blue"] == {"d1": 1}
+
+
+def test_a_file_that_holds_nothing_or_is_not_there(qrels: Qrels, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"qrels\.tsv: holds no judgement"):
+        read_qrels(qrels("\n\n"))
+    with pytest.raises(ConfigError, match=r"none\.tsv: no such file or folder; give"):
+        read_qrels(str(tmp_path / "none.tsv"))
+    (tmp_path / "bytes.tsv").write_bytes(b"l1\t\xff\t1\n")
+    with pytest.raises(ConfigError, match=r"bytes\.tsv, line 1: is not UTF-8 text \(invalid start byte\); convert it"):
+        read_qrels(str(tmp_path / "bytes.tsv"))
+
+
+def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
+    for name, text, words in (
+        ("q.jsonl", "[1]\n", "q.jsonl, line 1: a JSON array, wanted an object"),
+        ("q.parquet", "text", "q.parquet: cannot be read as Parquet: "),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_qrels(str(tmp_path / name))
+    wrong = {
+        "a,b\nx,y\n": "has a, b; name its columns log_id, doc_id, grade",
+        "q,d,g\nx,y,z\n": "row 1 is neither",
+        "l1,d1,2\nl2,d1,1\n": "has l1, d1, 2; name its columns log_id, doc_id, grade",  # else the first row would be lost
+        "q,d,g\nx,,1\n": "row 1: the doc_id is empty",
+        'q,d,g\n"x,y,1\n': "line 2: a quote",
+    }
+    for text, words in wrong.items():
+        (tmp_path / "q.csv").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_qrels(str(tmp_path / "q.csv"))
+    (tmp_path / "q.csv").write_text("l1\td1\t1\n")
+    assert read_qrels(str(tmp_path / "q.csv")).grades == {"l1": {"d1": 1}}  # lines parted by tabs, whatever the name
+    for text, words in (("l1,Oslo\n", "has l1, Oslo; name its columns log_id, answer"), ("id,answer\n", "holds no answer")):
+        (tmp_path / "q.csv").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_answers(str(tmp_path / "q.csv"), "log_id")
+    (tmp_path / "q.tsv").write_text('log_id\tanswer\nl1\tthe "North\n')
+    assert read_answers(str(tmp_path / "q.tsv"), "log_id") == {"l1": ['the "North']}

@@ -1,4 +1,4 @@
-"""What an operator sees: exact words and numbers, at most as wide and as high as the terminal."""
+"""What an operator sees: exact words and numbers within the terminal, and servers that are away."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import pty
 import struct
 import termios
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -15,9 +16,12 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from cluster import outages
+from cluster.outages import Outage, answered, failed
+from cluster.run.pulse import outages_reported
 from jobs.terminal.formats import clock, duration, listed, money, percent, plain, short, shown
 from jobs.terminal.live_display import LOGGED_SECONDS, LiveDisplay, display
-from jobs.terminal.state import StageState, State
+from jobs.terminal.state import OutageLog, StageState, State
 from tests.support.jobs.terminals import read_terminal
 
 STAGES = (
@@ -28,6 +32,7 @@ STAGES = (
     StageState("rerank", 12_000, 500, 400, 1234.5, 0.81, 2, 1),
     StageState("write", 12_000, 0, 0, 40.0, 0.02),
 )
+
 WORKING = State(
     "working", done=12_000, total=50_000, before=2_000, errors=12, usd=0.52, began=100.0, stages=STAGES,
     reasons={"truncated": 7, "not_recorded": 5},
@@ -201,9 +206,6 @@ def test_lines_are_not_wrapped_coloured_or_read_as_markup() -> None:
     assert stream.getvalue() == words + "\n"
 
 
-# ---------------------------------------------------------------- a terminal
-
-
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], tuple[io.TextIOWrapper, Callable[[], str]]]]:
     """Opens a terminal of columns x lines: a stream on it, and what was written to it since it was asked last."""
@@ -260,3 +262,87 @@ def test_a_terminal_that_cannot_move_its_cursor_is_not_renewed(
     display.close()
     assert not display.renews
     assert written() == "reading the log\r\n"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No outage is left of other tests, and none is too short."""
+    monkeypatch.setattr(outages, "_failing", {})
+    monkeypatch.setattr(outages, "SHORTEST", 0.0)
+    monkeypatch.setattr("cluster.run.pulse.OUTAGE_SECONDS", 0.01)
+
+
+def test_an_outage_lasts_from_the_first_failure_to_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    failed("S3 at host", "503 SlowDown", 120)
+    now[0] = 110.0
+    failed("S3 at host", "no answer\nfrom host", 120)
+    assert outages.outages() == [Outage("S3 at host", "no answer from host", 100.0, 120)]
+    answered("another")
+    answered("S3 at host")
+    assert outages.outages() == []
+
+
+def test_a_failure_that_passes_at_once_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outages, "SHORTEST", 60.0)
+    failed("S3 at host", "503 SlowDown", 120)
+    assert outages.outages() == []
+
+
+def test_a_process_reports_changes_alone_and_at_its_end_what_has_not_answered() -> None:
+    told: list[list[str]] = []
+    with outages_reported(lambda found: told.append([one.service for one in found])):
+        failed("S3", "away", 120)
+        while not told:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert told == [["S3"]]
+    time.sleep(0.1)
+    assert told == [["S3"]]  # it was given up
+    with outages_reported(lambda found: told.append([one.service for one in found])):
+        failed("S3", "away", 120)
+        while len(told) < 2:
+            time.sleep(0.01)
+        answered("S3")
+    while len(told) < 3:
+        time.sleep(0.01)
+    assert told == [["S3"], ["S3"], []]
+
+
+def test_a_service_that_never_answered_has_no_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dmqr")
+    state = State("working", total=10)
+    log, away = OutageLog(state), Outage("LLM server", "HTTP 500", time.time() - 90, 600.0)
+    log.update("workers", [away])
+    log.end()
+    log.update("driver", [away])  # the process still knows of it
+    assert [record.event for record in caplog.records] == ["outage"]  # type: ignore[attr-defined]
+    assert (state.outages, [service for service, _ in state.given_up], log.past[0]["service"]) == (
+        [],
+        ["LLM server"],
+        "LLM server",
+    )
+
+
+def test_an_outage_is_shown_logged_and_kept(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dmqr")
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    state = State("working", total=10)
+    log = OutageLog(state)
+    away = Outage("LLM server http://host/v1", "connection refused", 955.0, 600.0)
+    log.update("workers", [away])
+    log.update("driver", [])
+    assert state.facts(1000.0)[:-1] == [("waiting", "for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused")]
+    assert "waiting for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused" in state.words(0.0)
+    now[0] = 1015.0
+    log.update("workers", [])
+    assert state.facts(1015.0) == [("errors", "none")]
+    assert [(record.event, record.getMessage()) for record in caplog.records] == [  # type: ignore[attr-defined]
+        ("outage", "waiting for LLM server http://host/v1: connection refused; gives up after 10 min 00 s"),
+        ("recovery", "LLM server http://host/v1 answers again, after 1 min 00 s"),
+    ]
+    assert log.past == [
+        {"service": "LLM server http://host/v1", "reason": "connection refused", "began": 955.0, "seconds": 60.0}
+    ]
