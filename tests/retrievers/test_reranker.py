@@ -1,4 +1,4 @@
-"""Rerankers: one contract, FlagReranker as the oracle, and what is refused."""
+"""Rerankers: one contract, FlagEmbedding as the oracle, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dmqr.testing import RerankerContract
 from retrievers.encoder import Encoder
 from retrievers.reranker import OfPlugin, Reranker, open_reranker, reranker_identity
 from retrievers.rerankers.cross_encoder import CrossEncoder
+from retrievers.rerankers.llm import GemmaReranker
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
@@ -29,6 +30,7 @@ PASSAGES = [
     "Telescopes. A mirror gathers the light of faint galaxies.",
     "",
 ]
+
 QUERIES = ["why does sour dough rise slowly", "what makes the tides", ""]
 
 
@@ -228,3 +230,59 @@ def test_a_plug_in_gives_a_score_for_each_pair() -> None:
 
     with pytest.raises(ValueError, match=r"Short\.score gives scores of the shape \(3,\) for 2 pairs"):
         OfPlugin(Short(kind="own:Short")).score(QUERIES[:2], PASSAGES[:2])
+
+
+LLM_PASSAGES = [
+    "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
+    "Tides. The moon pulls the sea twice a day, and harbours fill.",
+    "",
+    "Telescopes. A mirror gathers the light of faint galaxies. " * 12,
+]
+
+LLM_QUERIES = ["why does sour dough rise slowly", "what makes the tides", "moon", "faint galaxies " * 20]
+
+PAIRS = [(query, passage) for query in LLM_QUERIES for passage in LLM_PASSAGES]
+
+QUESTION = "Does passage B answer query A? Yes or No"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_gemma(tmp_path_factory.mktemp("gemma"), [*LLM_PASSAGES, *LLM_QUERIES]))
+
+
+def opened(model: str, **settings: Any) -> GemmaReranker:
+    reranker = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": 64, **settings}))
+    assert isinstance(reranker, GemmaReranker)
+    return reranker
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        ({}, {}),
+        ({"dtype": "bfloat16"}, {"use_bf16": True}),
+        ({"prompt": QUESTION}, {"prompt": QUESTION}),
+    ],
+    ids=["plain", "bfloat16", "asked"],
+)
+def test_equals_flagllmreranker(model: str, settings: dict[str, Any], arguments: dict[str, Any]) -> None:
+    import FlagEmbedding
+
+    oracle = FlagEmbedding.FlagLLMReranker(model, devices="cpu", max_length=64, **arguments)
+    expected = np.array(oracle.compute_score(PAIRS))
+    own = opened(model, **settings).score(*zip(*PAIRS, strict=True))
+    assert expected.std() > 0.01
+    np.testing.assert_allclose(own, expected, atol=0.1 if "dtype" in settings else 1e-4)  # padded otherwise
+
+
+@pytest.mark.slow
+def test_identity(model: str) -> None:
+    block = {"kind": "cross_encoder", "model": model, "max_length": 64}
+    plain = reranker_identity(RerankSettings(**block))
+    assert set(plain) == {"kind", "model", "max_length", "dtype"}
+    assert plain == json.loads(json.dumps(plain))
+    assert reranker_identity(RerankSettings(**block), "cuda:0") == plain | {"dtype": "float16"}
+    for change in ({"prompt": QUESTION}, {"dtype": "bfloat16"}):
+        assert reranker_identity(RerankSettings(**(block | change))) == plain | change

@@ -1,4 +1,4 @@
-"""The measures key by key, and TREC run files, that `evaluate` writes of a run and of arms."""
+"""The frame of query x arm x measure and what is exported of it, against ir_measures."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.log.judgements import Judgements, read_qrels
+from jobs.measure import judged_rows
+from jobs.measure.comparison import compare
 from jobs.measure.evaluate import evaluate
 from jobs.measure.exports import LONG, run_tags, write_tables, write_trec
 from jobs.measure.frame import measure
@@ -30,7 +32,7 @@ from jobs.pages.ablation import PER_QUERY, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.run_folders import Query, RunMaker, query_id
+from tests.support.jobs.run_folders import Query, RunMaker, ablation, arm, ask, query_id
 
 QUERIES = [
     Query("alpha \"one\", two", hits={("original", "bm25"): ["d1", "d2"], ("general", "bm25"): ["d3"]},
@@ -38,6 +40,7 @@ QUERIES = [
     Query("bravo", hits={("original", "bm25"): [f"d{n}" for n in range(30, 0, -1)]}),
     Query("charlie"),
 ]  # fmt: skip
+
 QRELS = f"{query_id(0)}\td3\t2\n{query_id(0)}\td1\t1\n{query_id(1)}\td25\t1\n{query_id(2)}\td1\t1\nunknown\td1\t1\n"
 
 
@@ -93,9 +96,6 @@ def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "qrels.tsv", "small-0123456789ab"]
 
 
-# ---------------------------------------------------------------- arms
-
-
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither Parquet nor CSV"):
         write_tables(str(tmp_path / "a.txt"), LONG, [])
@@ -121,6 +121,7 @@ ASKED = {
     "alone": "rye in a linen bag",  # has no recorded answer
     "long": "x" * 50,  # the log rejects it
 }
+
 GRADES = {
     "bread": {"d03": 3, "d05": 1, "d04": 0},
     "again": {"d05": 2},
@@ -133,7 +134,9 @@ GRADES = {
     "long": {"d01": 1},
     "elsewhere": {"d01": 1},  # not in the log
 }
+
 MEASURED = ["nDCG@10", "R@10", "P@5", "Success@1", "RR@10", "AP", "Rprec", "Judged@5"]
+
 ABLATE = {
     "subsets": "all",
     "arms": {"best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}},
@@ -187,3 +190,96 @@ def test_values_of_an_ablation_are_those_of_ir_measures_on_the_exported_files(
     assert {place: value for place, value in found.items() if value != pytest.approx(wanted[place], rel=0, abs=1e-12)} == {}
     assert {value for (_, key, _), value in found.items() if key in ("none", "long")} == {0}
     assert len({tuple(sorted(v for (a, _, _), v in found.items() if a == arm)) for arm in paths}) > 3  # arms differ
+
+
+FRAME_QUERIES = [ask(f"q{n}", f"query number{n}", log_count=n + 1) for n in range(5)]
+
+FRAME_GRADES = {f"Q{n}": {"a": 2, "b": 1, "c": 0} for n in range(5)}
+
+ARMS = [arm("full"), arm("original"), arm("general")]
+
+LISTS = {
+    "full": {f"q{n}": ["a", "x", "b"] for n in range(5)},
+    "original": {"q0": ["x", "a"], "q1": ["b"], "q2": ["x", "y"], "q3": ["c", "a", "b"]},
+    "general": {"q0": ["b"], "q1": ["a", "b"], "q4": ["a"]},
+    "not an arm": {"q0": ["a"]},
+}
+
+MORE = ["nDCG@10", "RR(rel=2)@3", "AP", "P@5", "Judged@2", "nDCG(dcg='exp-log2')@5"]
+
+
+def test_condensed_lists_have_no_unjudged_documents(tmp_path: Path) -> None:
+    lists = {"full": {"q0": ["x", "y", "a", "b", "x2", "c"]}, "original": {"q0": ["a", "b"]}}
+    frame = measure(ablation(tmp_path, ARMS, lists, FRAME_QUERIES), Judgements("", {"Q0": FRAME_GRADES["Q0"]}), ["RR@2", "P@2"])
+    assert frame.values[0, :, 0].tolist() == [0, 0]
+    assert frame.condensed[0, :, 0].tolist() == [1, 1]  # from below the deepest rank, too
+    assert (frame.condensed[1] == frame.values[1]).all()
+    assert frame.unjudged[:2].tolist() == [1, 0]
+    assert np.isnan(frame.unjudged[2])
+
+
+def test_an_oracle_arm_is_its_best_member_query_by_query(tmp_path: Path) -> None:
+    arms = [*ARMS, arm("oracle", "arms", k=1, members=["original", "general"])]
+    frame = measure(
+        ablation(tmp_path, arms, LISTS, FRAME_QUERIES), Judgements("", FRAME_GRADES), ["nDCG@10", "P@5", "Judged@2"]
+    )
+    members, oracle = frame.values[1:3], frame.values[3]
+    best = members[:, 0].argmax(axis=0)
+    assert best.tolist() == [0, 1, 0, 0, 1]
+    assert (oracle == np.array([members[place, :, key] for key, place in enumerate(best)]).T).all()
+    assert (oracle[1] < members[:, 1].max(axis=0)).sum() == 0
+    assert (frame.condensed[3, 0] >= 0).all()
+    assert frame.failed[3] == 0  # q2 is the original's, q4 general's
+    assert frame.unjudged[3] == pytest.approx(3 / (2 + 2 + 2 + 3 + 1))
+
+
+def test_keys_of_one_query_have_its_lists_and_share_its_traffic(tmp_path: Path) -> None:
+    log = [("l1", "q1"), ("l2", "q1"), ("l3", "q3")]
+    grades = {"l1": {"b": 1}, "l2": {"x": 1}, "l3": {"a": 1}}
+    frame = measure(ablation(tmp_path, ARMS, LISTS, FRAME_QUERIES, log), Judgements("", grades), ["RR"])
+    assert frame.values[1, 0].tolist() == [1, 0, 0.5]
+    assert frame.counts.tolist() == [2, 2, 4]
+    assert frame.weights.tolist() == pytest.approx([1 / 6, 1 / 6, 4 / 6])
+    assert frame.clusters.tolist() == [0, 0, 1]
+
+
+def test_earlier_turns_are_words_of_a_query(tmp_path: Path) -> None:
+    queries = [
+        ask("q0", "and there", context="rain in rome"),
+        ask("q1", "and there", context="trains to oslo"),
+        ask("q2", "rome"),
+    ]
+    log = {"path": "none", "query_column": "query", "context_column": "turns"}
+    run = ablation(tmp_path, ARMS, LISTS, queries, None, log=log)
+    grades = {f"Q{n}": {"a": 1} for n in range(3)}
+    assert measure(run, Judgements("", grades), ["RR"]).clusters.tolist() == [0, 1, 2]
+
+
+def test_rows_come_by_query_arm_and_rank_however_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = measure(ablation(tmp_path / "a", ARMS, LISTS, FRAME_QUERIES), Judgements("", FRAME_GRADES), MORE)
+    monkeypatch.setattr(judged_rows, "BATCH_ROWS", 1)
+    turned = {name: dict(reversed(of.items())) for name, of in reversed(LISTS.items())}
+    again = measure(ablation(tmp_path / "b", ARMS, turned, FRAME_QUERIES, shard_size=1), Judgements("", FRAME_GRADES), MORE)
+    assert (again.values == whole.values).all()
+    assert (again.condensed == whole.condensed).all()
+
+
+def test_hostile_document_ids(tmp_path: Path) -> None:
+    lists = {"full": {"q0": ["d\0b", "", "d 1"]}}
+    grades = {"Q0": {"d\0a": 1, "": 1, "d 1": -3}}
+    frame = measure(ablation(tmp_path, ARMS, lists, FRAME_QUERIES), Judgements("", grades), ["RR", "P@3", "Judged@3"])
+    assert frame.values[0, :, 0].tolist() == pytest.approx([1 / 2, 1 / 3, 2 / 3])
+
+
+def test_a_run_is_no_ablation(tmp_path: Path) -> None:
+    run = ablation(tmp_path, ARMS, LISTS, FRAME_QUERIES)
+    del run.record["ablation"]
+    with pytest.raises(ConfigError, match="is a run, which has no arms; give an ablation's folder"):
+        compare(run, Judgements("", FRAME_GRADES), run.config.evaluate)
+
+
+def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
+    run = ablation(tmp_path, ARMS, LISTS, FRAME_QUERIES)
+    run.storage.delete(run.manifests[0].files["results"][0].key)
+    with pytest.raises(ConfigError, match="the run's tables cannot be read"):
+        measure(run, Judgements("", FRAME_GRADES), MEASURES)

@@ -1,4 +1,4 @@
-"""Forgotten means forgotten: in the files, for jobs that work meanwhile, and until the query is asked again."""
+"""Forgotten means forgotten: in files, for jobs meanwhile, in runs on S3, and in whatever form words stand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.errors import ClusterError, ConfigError, Stopped
 from cluster.storage import open_storage
@@ -19,13 +22,16 @@ from jobs.chain.store.files import Space, open_store
 from jobs.store import forget as forgetting
 from jobs.store.compact import GRACE_SECONDS, compact
 from jobs.store.forget import Forgotten, forget
+from jobs.store.words import QueryWords
 from rewriters.normalise import normalise, query_id
+from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.nights import QUERIES, Nights
+from tests.support.jobs.nights import QUERIES, Nights, log
 from tests.support.jobs.stored import SPACE, all_rows, found, names, opened, put, put_into, texts
 from tests.support.jobs.whole_runs import rows
 
 BEGAN = 1_790_000_000.0
+
 SECRET = "Zwergohreule  im Garten"  # words that stand nowhere else
 
 
@@ -204,3 +210,77 @@ def test_a_night_that_is_resumed_does_not_bring_it_back(nights: Nights, monkeypa
     assert len(rows(folder, "queries")) == len(QUERIES)
     assert held_words(store, QUERIES[0]) == []
     assert pa.concat_tables([pq.read_table(path) for path in store.glob("v1/scores/*/*.parquet")]).num_rows > 0
+
+
+SECRET_QUERY = "Zwergohreule  and the moon"  # words that stand nowhere else; the last finds documents
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "folder":
+        return str(tmp_path / "facts")
+    s3: S3Server = request.getfixturevalue("s3")
+    return s3.fresh("facts")
+
+
+def test_runs_on_s3_that_hold_it_are_named(nights: Nights, s3: S3Server) -> None:
+    """By their queries; those after it was forgotten, and without it, are not."""
+    address = s3.fresh("runs")
+    output = open_storage(address)
+    log([*QUERIES, SECRET_QUERY])
+    nights.run("one", f"output={address}")
+    log(QUERIES)
+    nights.run("two", f"output={address}")
+    store = open_storage(output.url("store"))
+    (held_by,) = forget(store, SECRET_QUERY, output).runs or []
+    assert held_by.startswith(f"{address}/small-one-")
+    assert forget(store, "Uhu and the moon", output).runs == []
+    assert forget(store, SECRET_QUERY, None).runs is None
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "held"),
+    [
+        ("spring tide", "Rewrite this query: Spring  TIDE", True),
+        ("Spring Tide", "about\nspring\ttide?", True),
+        ("spring tide", "springtide", False),
+        ("tide", "tides", False),
+        ("tide", "(tide)", True),
+        ("tide", "ebb-tide,", True),
+        ("tide", "riptide and tide", True),
+        ("Straße", "STRASSE", True),
+        ("tide", "\uff54\uff49\uff44\uff45", True),  # full width
+        ("東京", "は東京の", True),
+        ("café", json.dumps({"general": "the café"}), True),
+        ("red fox", json.dumps({"prompt": "a\nred\nfox"}), True),
+        ('say "no"', json.dumps({"text": 'they say "no" again'}), True),
+        ("😀 faces", json.dumps({"text": "😀 faces"}), True),
+        ("tide", None, False),
+    ],
+)
+def test_texts_with_the_words(query: str, text: str | None, held: bool) -> None:
+    rows = pa.table({"text": pa.array([text, "nothing of it"], pa.string())})
+    assert QueryWords(query).held_by(rows, ["text"]).tolist() == [held, False]
+
+
+def test_nested_texts() -> None:
+    hits = [
+        [{"title": "a", "text": "spring tide"}],
+        [],
+        [{"title": "b", "text": None}, {"title": "Spring tide", "text": "c"}],
+        None,
+    ]
+    rows = pa.table({"query_id": ["1", "2", "3", "4"], "hits": hits})
+    assert QueryWords("spring tide").held_by(rows, ["hits", "missing"]).tolist() == [True, False, True, False]
+
+
+def test_no_words_are_in_no_text() -> None:
+    assert not QueryWords("  ").held_by(pa.table({"text": ["a", " "]}), ["text"]).any()
+
+
+@given(st.lists(st.text("aB\u00e9ß \\u0\n", max_size=12), max_size=6), st.text("aB\u00e9ß ", min_size=1, max_size=4))
+def test_the_quick_look_leaves_nothing_out(texts: list[str], query: str) -> None:
+    """By columns, where most texts are never normalised, as text by text."""
+    words = QueryWords(query)
+    held = words.held_by(pa.table({"text": pa.array(texts, pa.string())}), ["text"])
+    assert np.array_equal(held, [bool(normalise(query)) and words.in_text(text) for text in texts])
