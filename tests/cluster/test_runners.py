@@ -51,39 +51,6 @@ def wait_for(runner: Runner, true_of: Callable[[dict[str, StageProgress]], bool]
 
 
 @pytest.mark.slow
-def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, tmp_path: Path) -> None:
-    runner = RayRunner(stages(tmp_path, POOL, deaths=1, blocks=2), start=1)
-    reader, found = begin(runner, SHARDS)
-    # three shards are admitted: the worker died with one or two of them, which it is now given one at a time
-    pages = wait_for(runner, lambda pages: pages["slow"].done > 0 and pages["slow"].waiting == 2 * EACH)
-    assert list(tmp_path.glob("died-*"))
-    assert pages["grow"][:3] == (3 * EACH, 0, 0)
-    assert sum(pages["slow"][:3]) == 3 * EACH  # the death counted nothing twice
-    assert pages["slow"].done in (EACH // 4, EACH // 2)  # the heartbeat from elsewhere was not heard
-    assert pages["slow"].ready_workers == pages["slow"].workers == 1
-    assert pages["slow"].spent == {}
-    assert runner.tracker.in_flight() == 3
-
-    (tmp_path / "gate").touch()
-    # no fourth shard before a commit
-    pages = wait_for(runner, lambda pages: pages["fold"].done == 3 * EACH and len(found) == 3)
-    first = list(found)
-    assert pages["slow"][:3] == (3 * EACH, 0, 0)
-    assert pages["slow"].counts == {"odd": EACH * sum(shard % 2 for shard in first)}  # 2 and 3 wait for admission together
-    assert pages["slow"].spent["slow"]["s@"]["requests"] == 2 * 3 * EACH
-    assert pages["slow"].busy_seconds > 0
-    for shard in first:
-        runner.tracker.mark_committed(shard)
-    wait_for(runner, lambda pages: pages["fold"].done == EACH and len(found) == SHARDS)
-    runner.tracker.mark_committed(found[3])
-    reader.join(400)
-    assert sorted(found) == list(range(SHARDS))
-    pages = wait_for(runner, lambda pages: not pages["fold"].done)
-    assert [page[:3] for page in pages.values()] == [(0, 0, 0)] * 3
-    assert all(page.counts == {} and page.spent == {} for page in pages.values())
-
-
-@pytest.mark.slow
 def test_actors_get_each_table_once_no_more_ahead_than_they_take_and_errors_are_as_they_are(ray_session: None) -> None:
     made: list[int] = []
 

@@ -246,22 +246,6 @@ def small_pages(params: dict[str, Any], **_: object) -> dict[str, Any]:
     return params | {"MaxKeys": 10}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["slow_down", "reset", "lost"])
-def test_a_large_file_goes_in_parts_and_arrives_whole(store: S3Storage, proxy: Proxy, tmp_path: Path, kind: str) -> None:
-    source, back = tmp_path / "source", tmp_path / "back"
-    source.write_bytes(os.urandom(2 * PART + 12_345))
-    proxy.faults = [Fault(kind, path="partNumber=2", times=2), Fault(kind, method="POST", path="uploadId=", times=1)]
-    store.upload(source, "t/large")
-    assert len(proxy.did) == 3
-    assert len({path for method, path in proxy.requests if method == "PUT"}) == 3, "three parts, none of them the whole"
-    entry = store.stat("t/large")
-    assert entry is not None
-    store.download(entry, back)
-    assert back.read_bytes() == source.read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "source"]
-
-
 def test_one_part_that_fails_is_sent_again_and_not_the_file(
     store: S3Storage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,15 +341,6 @@ def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
         text = refusal(action, open_storage("s3://no-such-bucket-here/runs"))
         assert "there is no bucket s3://no-such-bucket-here at 127.0.0.1" in text
         assert "create it" in text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("variable", "value"), [("AWS_SECRET_ACCESS_KEY", "wrong-secret"), ("AWS_ACCESS_KEY_ID", "nobody")])
-def test_wrong_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
-    monkeypatch.setenv(variable, value)
-    text = refusal(check_writable, open_storage(s3.fresh()), "output")
-    assert "does not take these credentials" in text
-    assert "AWS_ACCESS_KEY_ID" in text
 
 
 @pytest.mark.usefixtures("impatient")

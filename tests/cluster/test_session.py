@@ -220,16 +220,6 @@ def test_in_one_process_every_stage_has_one_worker_and_all_cores(monkeypatch: py
     session.close()
 
 
-def test_in_one_process_each_stage_may_have_the_accelerator_as_one_works_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 1.0)
-    assert [pool.gpus for pool in InProcessSession(REQUESTS).pools.values()] == [0.0, 1.0, 1.0]
-
-
-def test_in_one_process_accelerators_are_looked_for_only_where_a_stage_can_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: pytest.fail("asked"))
-    assert InProcessSession({"rewrite": PoolRequest()}).pools == {"rewrite": Pool(1, 1, 0.0)}
-
-
 # ---------------------------------------------------------------- where a job works that names no place
 
 

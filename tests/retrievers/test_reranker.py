@@ -173,27 +173,6 @@ def test_refused(encoder_block: dict[str, Any], tiny_xlmr: str, tmp_path: Path) 
         assert said in refusal(kind="cross_encoder", model=str(broken), max_length=64)
 
 
-@pytest.mark.slow
-def test_precision(tiny_xlmr: str) -> None:
-    """float32 on a CPU whatever the file has; what is computed in is what the identity says."""
-    import torch
-
-    block = {"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}
-    assert reranker_identity(RerankSettings(**block)) == reranker_identity(RerankSettings(**(block | {"dtype": "auto"})))
-    assert reranker_identity(RerankSettings(**block))["dtype"] == "float32"
-    assert reranker_identity(RerankSettings(**block), "cuda:0")["dtype"] == "float16"
-    assert reranker_identity(RerankSettings(**(block | {"dtype": "bfloat16"})), "cuda:0")["dtype"] == "bfloat16"
-    scores = {}
-    for dtype in ("auto", "bfloat16", "float16"):
-        own = open_reranker(RerankSettings(**(block | {"dtype": dtype})))
-        assert isinstance(own, CrossEncoder)
-        assert own._opened.model.dtype == {"auto": torch.float32}.get(dtype, getattr(torch, dtype, None))
-        scores[dtype] = own.score([QUERIES[0]] * 3, PASSAGES[:3])
-    # bfloat16 has 8 bits, and other numbers of threads take other kernels
-    assert 1e-4 < np.abs(scores["auto"] - scores["bfloat16"]).max() < 0.5
-    assert np.abs(scores["auto"] - scores["float16"]).max() < 0.02
-
-
 def test_scores_that_a_precision_cannot_hold_are_refused(tiny_xlmr: str) -> None:
     """float16 ends at 65,504: the same weights give finite scores in bfloat16."""
     import torch

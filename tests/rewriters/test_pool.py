@@ -18,7 +18,7 @@ from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
 from rewriters.strategy import variables
 from tests.support.plugins import installed
-from tests.support.rewriters.pools import FOUR, PRESETS, TRAINED, a_file, answered, asked, rewriter, said
+from tests.support.rewriters.pools import FOUR, PRESETS, TRAINED, a_file, answered, asked, rewriter
 
 JOINT = {"joint": True, "definition": "the first question", "example": "which licence is accepted in Iceland"}
 ENGLISH: Entry = {"general": {"language": "English"}}
@@ -163,18 +163,6 @@ def test_a_prompt_of_one_s_own_that_no_request_sends_is_told() -> None:
     assert Rewriter(Rewriting((general, a_file()))).unsent_prompts() == []
     assert Rewriter(Rewriting((general, joint), select=SelectAdaptive(kind="adaptive"))).unsent_prompts() == ["sub_query"]
     assert rewriter(["general", "keyword"]).unsent_prompts() == []
-
-
-def test_adding_a_strategy_is_one_file() -> None:
-    one = Rewriter(Rewriting((load("general"), a_file(**JOINT))))
-    query, (request,) = asked(one, "who wrote it")
-    assert "- sub_query (Sub-Query Rewriting): the first question." in request.prompt
-    assert request.schema is not None
-    assert list(request.schema["properties"]) == ["general", "sub_query"]
-    as_json, as_lines = '{"general": "a b", "sub_query": "c d"}', "General Search Rewriting: a b\nSub Query Rewriting: c d"
-    for answer in (as_json, as_lines):
-        found = one.read(query, [(request, said(answer))])
-        assert {rewrite.strategy: rewrite.text for rewrite in found.rewrites} == {"general": "a b", "sub_query": "c d"}
 
 
 def test_a_strategy_of_an_installed_package_is_found_by_its_entry_point(tmp_path: Path) -> None:

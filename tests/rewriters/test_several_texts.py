@@ -125,23 +125,6 @@ def test_so_many_requests_differ_in_number_and_seed_alone() -> None:
     assert requests[0].name == "rewrite(n=3,temperature=0.7)"
 
 
-def test_so_many_completions_are_so_many_positions() -> None:
-    made = answered(three(), TOWER, "height of the eiffel tower", "eiffel tower metres", "eiffel tower size")
-    assert [(one.position, one.text, one.parsed_as) for one in made.rewrites] == [
-        (1, "height of the eiffel tower", "salvage"),
-        (2, "eiffel tower metres", "salvage"),
-        (3, "eiffel tower size", "salvage"),
-    ]
-    assert made.failures == []
-
-
-def test_they_are_read_in_the_order_of_their_numbers() -> None:
-    one = three()
-    query, requests = asked(one, TOWER)
-    answers = list(zip(requests, map(said, ("tower a", "tower b", "tower c")), strict=True))
-    assert one.read(query, answers[::-1]) == one.read(query, answers)
-
-
 def test_one_that_fails_is_a_note_and_the_others_count() -> None:
     for broken, why in ((BROKEN, "timed_out"), (said(""), "empty")):
         made = answered(three(), TOWER, "height of the eiffel tower", broken, "eiffel tower size")

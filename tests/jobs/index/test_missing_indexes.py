@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import ConfigError, RetrieverError
+from cluster.errors import RetrieverError
 from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.index import compare
 from jobs.index import index as indexing
-from jobs.index.index import index, ready_indexes
+from jobs.index.index import ready_indexes
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.index import read_index
 from tests.support.cluster.s3_server import S3Server
@@ -164,22 +164,6 @@ def test_the_indexes_of_arms_are_built_and_one_of_two_corpora_is_refused(config:
     assert not (tmp_path / "new").exists()
 
 
-def test_indexes_of_a_union_have_a_corpus_each(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
-    other = write(tmp_path / "other.csv", OTHER)
-    of = {name: {"kind": "local", "index": str(tmp_path / name), "analyzer": "english"} for name in ("law", "med", "old")}
-    union = f"retrieve={json.dumps({'retrievers': {'all': {'kind': 'union', 'of': of}}})}"
-    columns = {"path": [other], "text_column": "text"}
-    ready(config(union, f"corpus={json.dumps({'law': {'path': corpus}, 'med': columns})}"))
-    assert [read_index(tmp_path / name)["documents"] for name in ("law", "med")] == [2, 3]
-    assert not (tmp_path / "old").exists()
-    with pytest.raises(ConfigError, match=r"each index of a union has its own corpus; name it in corpus\.law\.path"):
-        config(union)
-    with pytest.raises(ConfigError, match=r"corpus\.odl: no union has an index of that name; did you mean 'old'"):
-        config(union, f"corpus={json.dumps({'law': {'path': corpus}, 'med': columns, 'odl': columns})}")
-    with pytest.raises(ConfigError, match=r"name them in corpus\.law\.path and corpus\.med\.path and corpus\.old\.path"):
-        index(config(union, "corpus={}"), [corpus], LiveDisplay(io.StringIO()))
-
-
 def test_two_jobs_at_a_time_build_it_once(config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(indexing, "WAIT_SECONDS", 0.01)
     both, built, loaded = threading.Barrier(2, timeout=PATIENCE), [], config()
@@ -212,22 +196,6 @@ def test_two_jobs_at_a_time_build_it_once(config: Callable[..., Any], monkeypatc
     assert sorted(path.name.partition("-")[0] for path in (tmp_path / "index").iterdir()) == WHOLE
 
 
-def test_of_two_corpora_at_a_time_the_second_is_refused(
-    config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = config(f"corpus.path={write(tmp_path / 'other.parquet', OTHER)}")
-
-    def first_another(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(indexing, "built_of", build)
-        ready(config())  # another job, just before
-        return build(*arguments, **options)
-
-    build = indexing.built_of
-    monkeypatch.setattr(indexing, "built_of", first_another)
-    assert "was built from another corpus (2 documents)" in refusal(other)
-    assert read_index(tmp_path / "index")["documents"] == 2
-
-
 KILLED = """
 import os, signal, sys
 import retrievers.local.build as build
@@ -257,18 +225,6 @@ def test_a_kill_in_the_middle_leaves_no_index(
     assert len(list((tmp_path / "index").iterdir())) > 1
     ready(config())
     assert sorted(path.name.partition("-")[0] for path in (tmp_path / "index").iterdir()) == WHOLE
-
-
-def test_a_build_that_fails_leaves_nothing(config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("retrievers.local.build.build_bm25", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ready(config())
-    assert not (tmp_path / "index").exists()
-    ready(config())
 
 
 def test_an_index_on_s3(

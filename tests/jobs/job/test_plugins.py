@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +19,11 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.keys import fingerprint
 from jobs.job.prepare import prepare
-from jobs.submit.ids import VERBS, submission_id
+from jobs.submit.ids import submission_id
 from jobs.submit.sent_config import sent_config, write_package
 from jobs.submit.submit import submission
 from retrievers.retriever import retriever_identity
-from tests.support.jobs.whole_runs import ROOT
-from tests.support.plugins import forget, installed, page_file
+from tests.support.plugins import forget, page_file
 
 Values = dict[str, Any]
 Load = Callable[..., Config]
@@ -86,20 +84,6 @@ def test_its_code_is_in_the_fingerprint_and_in_the_identity_of_its_index(load: L
     assert {key: before[key] for key in ("kind", "corpus")} == {"kind": "overlap", "corpus": "sha256:c"}
     assert before["code"]["class"] == "OverlapSettings"
     assert before["code"] != after["code"]
-
-
-@pytest.mark.slow
-def test_an_entry_point_is_a_kind_and_misspellings_are_answered_with_it(load: Load, job: Values, tmp_path: Path) -> None:
-    files = {"own_search/__init__.py": "", "own_search/overlap.py": page_file("overlap.py")}
-    own = job["retrieve"]["retrievers"]["own"]
-    with installed(tmp_path / "site", "own-search", files, "[dmqr.retrievers]\noverlap = own_search.overlap:OverlapSettings\n"):
-        own["kind"] = "overlap"
-        by_name = made(load())
-        own["kind"] = "own_search.overlap:OverlapSettings"
-        assert made(load()) == by_name
-        own["kind"] = "overlaps"
-        with pytest.raises(ConfigError, match=r"no kind 'overlaps'; did you mean 'overlap'\? \(known: .*web, overlap\)"):
-            load()
 
 
 def test_a_hybrid_may_have_it_as_a_part(load: Load) -> None:
@@ -183,30 +167,6 @@ def there(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Conf
     return load_config(place)
 
 
-def test_another_text_of_an_arm_s_file_and_another_run_file_are_another_job(load: Load, tmp_path: Path) -> None:
-    """Submitted again as it was, it is the job that works."""
-    shutil.copy(ROOT / "rewriters" / "strategies" / "general.yaml", tmp_path / "mine.yaml")
-    (tmp_path / "other.run").write_text("q1 Q0 d1 1 1.0 other\n")
-    ablate = {"arms": {"b": {"rewrite.strategies": ["mine.yaml"]}}, "runs": {"other": "other.run"}}
-    engine = {"kind": "recorded", "path": str(tmp_path / "recorded.jsonl")}
-
-    def ids() -> tuple[str, str]:
-        config = load(ablate=ablate, rewrite={"engine": engine, "strategies": []})
-        ablation, run = (submission(config, "job.yaml", verb, "dmqr submit", {}).base for verb in VERBS[::-1])
-        return ablation, run
-
-    ablations, runs = {ids()[0], ids()[0]}, {ids()[1]}
-    assert len(ablations) == 1
-    for count, name in enumerate(("mine.yaml", "other.run"), start=2):
-        with (tmp_path / name).open("a") as file:
-            file.write("# changed\n")
-        ablation, run = ids()
-        ablations.add(ablation)
-        runs.add(run)
-        assert len(ablations) == count
-    assert len(runs) == 1
-
-
 @pytest.mark.parametrize("kind", ["overlap:OverlapSettings", "packed.overlap:OverlapSettings"])
 def test_it_is_the_same_job_when_it_is_sent(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     (tmp_path / "packed").mkdir()
@@ -221,16 +181,3 @@ def test_a_module_that_an_arm_alone_names_is_sent(load: Load, tmp_path: Path) ->
     arms = {"b": {"retrieve.retrievers.own.kind": "armed:OverlapSettings"}}
     submission(load(ablate={"arms": arms}), "job.yaml", "ablate", "dmqr submit", {})
     assert tmp_path / "armed.py" in sent_modules()
-
-
-def test_an_engine_that_the_file_of_a_strategy_names(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "echo.py").write_text(page_file("echo.py"))
-    fields = {"label": "Mine", "prompt": "Say it again: {query}", "engine": {"kind": "echo:Echo", "model": "echo-3"}}
-    (tmp_path / "conf" / "mine.yaml").write_text(yaml.safe_dump(fields))
-    engine = {"kind": "echo:Echo"}
-    config = load(rewrite={"engine": engine, "strategies": ["./conf/mine.yaml"]})
-    known = made(config)
-    config = there(config, tmp_path / "there", monkeypatch)
-    assert config.rewrite.planned == ["mine"]
-    assert made(config) == known

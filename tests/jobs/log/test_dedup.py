@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -115,17 +114,6 @@ def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatc
         "failed to offload a block. This limit was set by the 'max_temp_directory_size' setting."
     )
     assert str(no_room("it failed", full, "1MB", "-")).endswith("; free space there")
-
-
-def test_the_same_log_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.log.dedup.PART_ROWS", 7000)
-    rng = np.random.default_rng(7)
-    rows = [f"Query {i}" if i % 3 else f"query  {i}" for i in rng.integers(0, 4000, 20000).tolist()]
-    log = write(tmp_path / "log.parquet", {"query": rows}, row_group_size=3000)
-    one, two = ([(tmp_path / out / file.key).read_bytes() for files in run(log, tmp_path / out)[0].tables.values()
-                 for file in files] for out in ("one", "two"))  # fmt: skip
-    assert len(one) == 2 + 4  # queries of both tiers
-    assert one == two
 
 
 # ---------------------------------------------------------------- what a row is

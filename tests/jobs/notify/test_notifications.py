@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,8 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import dmqr
@@ -33,8 +29,6 @@ from jobs.config.load import load_config
 from jobs.config.settings import NotifySettings
 from jobs.terminal.state import State
 from tests.support.jobs.in_process_runs import QUERIES, prepared_job
-from tests.support.jobs.whole_runs import ROOT, wait_until
-from tests.support.rewriters.fake_server import FAULTS, FakeServer
 
 
 class Webhook:
@@ -186,25 +180,6 @@ def test_services_that_fail_or_hang_fail_and_delay_no_run(
     assert "service 2 of HOOKS (JSON), end: no answer within 0.5 s" in log
     assert "service 3" not in log
     assert Webhook.SECRET not in "".join([log, *capfd.readouterr()])
-
-
-@pytest.mark.parametrize(("number", "code", "seconds"), [(signal.SIGTERM, 143, 0.0), (signal.SIGINT, 130, 60.0)])
-@pytest.mark.parametrize("at_work", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_an_interrupted_run(job: str, number: signal.Signals, code: int, seconds: float, at_work: bool) -> None:
-    pq.write_table(pa.table({"query": [f"tide {row}" for row in range(120)]}), "log.parquet")
-    models = None if at_work else FAULTS["hang"]
-    with FakeServer(seconds=0.5, models=models, text=lambda _: '{"general": "it"}') as llm, Webhook(seconds=seconds) as hook:
-        engine = f"rewrite.engine={{kind: openai, model: tiny, base_url: '{llm.address}'}}"
-        command = [sys.executable, "-m", "jobs", "run", job, "--set", engine, "--set", "cluster.grace_seconds=0.2"]
-        environment = os.environ | {"HOOKS": hook.url, "PYTHONPATH": str(ROOT)}
-        run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        wait_until(run, lambda: llm.bodies if at_work else llm.listings)
-        run.send_signal(number)
-        err = run.communicate(timeout=25)[1]  # less than the service takes
-        assert (run.returncode, hook.titles) == (code, ["interrupted"]), err
-    line = hook.bodies[0]["message"].splitlines()[0] if at_work else "interrupted; start it again"
-    assert err.splitlines()[-1] == f"dmqr run: {line}"
-    assert ("no answer within 3 s" in err) == (seconds > 0)
 
 
 def test_a_call_from_python_sends_and_leaves_signals_alone(job: str, hook: Webhook) -> None:

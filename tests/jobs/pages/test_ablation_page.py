@@ -18,7 +18,7 @@ from jobs.counts import QUANTITIES
 from jobs.measure.comparison import Comparison, differences
 from jobs.measure.costs import ArmCost
 from jobs.measure.strategies import Funnel, Worth
-from jobs.pages.ablation import MOST_ARMS, ComparedArms, ablation_report, pareto_front
+from jobs.pages.ablation import ComparedArms, ablation_report, pareto_front
 from jobs.pages.comparison import BEST, SECOND, Comparisons, marks
 from jobs.runs.saving import saved
 from jobs.terminal.formats import figure
@@ -177,22 +177,6 @@ def test_best_and_second_best_are_marked_as_printed() -> None:
     assert SECOND not in marks(same, "P@5").values()
 
 
-@pytest.mark.parametrize(
-    ("p_holm", "q", "p_equivalent", "moved", "said"),
-    [
-        (0.001, None, 0.04, 0.001, "better, by less than 0.01"),
-        (None, 0.02, 0.5, 0.1, "better"),
-        (None, None, 0.5, 0.1, "not tested"),
-    ],
-)
-def test_verdicts_are_by_corrected_p(
-    p_holm: float | None, q: float | None, p_equivalent: float, moved: float, said: str
-) -> None:
-    one = replace(compared().differences[0], p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
-    assert one.verdict_within(0.01) == said
-    assert one.corrected == (q if p_holm is None else p_holm)
-
-
 def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
     comparison = compared()
     rows, frame = comparison.left_out(), comparison.frame
@@ -238,16 +222,6 @@ def test_the_front_is_what_nothing_is_cheaper_and_better_than(points: list[tuple
 
     assert {(spent[arm], quality[arm]) for arm in spent if not beaten(arm)} == {(spent[arm], quality[arm]) for arm in front}
     assert [spent[arm] for arm in front] == sorted({spent[arm] for arm in front})
-
-
-@pytest.mark.slow
-def test_of_many_arms_the_best_have_rows(tmp_path: Path) -> None:
-    arms = [*ARMS, *(made(f"grid {n}", "grid", effect=n / 3000) for n in range(200))]
-    page = Page(html(tmp_path, compared(arms, 20), arms))
-    names = {row[0].strip() for row in page.rows["arms"]}
-    assert {"original", "full"} <= names
-    assert len(names - {"arm"}) == MOST_ARMS
-    assert f"The best {MOST_ARMS} are shown" in page.sections["arms"]
 
 
 # ---------------------------------------------------------------- the page as such

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,12 @@ from jobs.pages.contributions import comparable, contributions
 from jobs.pages.run import cost_section, report, verdict
 from jobs.pages.sections import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import portions, spread
 from jobs.terminal.formats import masked
 from tests.support.jobs.run_folders import (
     PRICES,
     QUERIES,
     Make,
     Page,
-    Query,
     Row,
     RunMaker,
     frame_of,
@@ -124,13 +121,6 @@ def test_what_a_list_of_no_weight_found_is_known_from_the_kept_lists_alone(make:
     text = page(run).sections
     assert ("not by the original" in text["strategies"]) == keep_runs
     assert ("were found by rewrites only" in text["verdict"]) == keep_runs
-
-
-def test_spreading_and_portions() -> None:
-    assert spread(range(10), 10) == list(range(10))
-    assert spread(range(10), 2) == [2, 7]
-    assert spread(range(1000), 3) == [166, 500, 833]
-    assert list(portions([], "runs", 10)) == []
 
 
 # ---------------------------------------------------------------- the verdict
@@ -295,13 +285,3 @@ def test_a_file_that_is_gone_is_one_line(make: Make) -> None:
     with pytest.raises(ConfigError, match="the run's tables cannot be read") as refused:
         report(run, None)
     assert "\n" not in str(refused.value)
-
-
-def test_a_strategy_that_was_not_selected_is_said(make: Make) -> None:
-    chosen = [
-        Query("alpha", {"keyword": "a"}, selected=("simple", ["keyword"], None)),
-        Query("bravo", selected=(None, [], None)),
-    ]
-    text = page(make(chosen, ("keyword", "general"), select="adaptive")).sections["verdict"]
-    assert "Selected were 0.50 strategies per query: keyword 50.0 %, general 0.0 %." in text
-    assert json.dumps(text).count("Selected were") == 1

@@ -98,15 +98,6 @@ def test_samples_show_rewrites_requests_ranks_and_results(make: Make, bm25: Row,
     assert text == "prompt alpha lighthouse\n\n— answer of writer —\n\nanswer to alpha lighthouse"
 
 
-def test_a_long_request_is_shown_by_its_ends(make: Make) -> None:
-    run = make([Query("begin" + "x" * 9_000 + "end", {"general": "g"}, finish_reason="length")], ("general",))
-    ((words, text),) = found_in(run)[0].requests
-    assert words.endswith("cut by the token limit")
-    assert "characters …]" in text
-    assert text.startswith("prompt begin")
-    assert len(text) < 13_000
-
-
 def test_what_a_floor_keeps_out_is_not_among_the_documents_of_the_original_alone(make: Make) -> None:
     """Scores fall by one a rank: only the first of each list of the original is above its floor."""
     first = max(row["score"] for row in stored(make(), "runs") if row["strategy"] == "original")
@@ -137,18 +128,3 @@ def test_where_the_original_alone_is_not_known_nothing_is_said_of_it(make: Make,
     one = alpha(make([replace(QUERIES[0], hits=hits)], keep_runs=together, retrieve=retrieve))
     assert (one.alone, one.alone_title) == ([], "")
     assert {hit.doc_id for hit in one.hits if hit.is_new} == (set() if together else {"d04", "d05"})
-
-
-def test_an_answer_that_fails_for_several_strategies_counts_once(make: Make) -> None:
-    raw = "beginword " + "x" * 5_000 + " endword"
-    failed = {"general": ("cut off", raw), "keyword": ("cut off", raw)}
-    run = make([Query("one", {}, failed), Query("two", {"general": "g"}, {"keyword": ("cut off", "short")}), QUERIES[0]])
-    found = page(run)
-    assert len([row for row in stored(run, "errors") if row["reason"] == "truncated"]) == 3
-    assert found.row("errors", "truncated") == ["rewrite", "2", "66.7 %", "general 1, keyword 2"]
-    text = found.sections["errors"]
-    assert (text.count("endword"), text.count("beginword")) == (1, 0)  # the answer was cut: its end is shown
-    assert "strategies: general, keyword" in text
-    sample = next(one for one in found_in(run) if one.title == "one")
-    assert ("rewrite, general, keyword", "truncated: cut off") in sample.lines
-    assert sample.reasons.startswith("truncated")

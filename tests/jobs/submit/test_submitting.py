@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from cluster.run import job_server
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
 from jobs.submit import follow as following
@@ -131,19 +130,6 @@ def test_the_exit_code_of_the_job_is_handed_on(
     seen = capsys.readouterr()
     assert seen.out == ""
     assert f"dmqr run: why with code {code}\n" in seen.err
-
-
-@pytest.mark.parametrize(
-    ("status", "told", "message", "code"),
-    [
-        ("SUCCEEDED", 0, "", 0), ("FAILED", 2, "", 2), ("FAILED", None, "... failed with exit code 2, last ...", 2),
-        ("FAILED", -9, "", 137), ("FAILED", None, "the machine is gone", 1), ("STOPPED", None, "", 143),
-        ("UNKNOWN", None, "", 1),
-    ],
-)  # fmt: skip
-def test_the_code_of_an_end(status: str, told: int | None, message: str, code: int) -> None:
-    job = job_server.SubmittedJob("a", status, {}, message, told, 0)
-    assert (job.ended, job.code) == (True, code)
 
 
 def test_nothing_is_shown_twice_though_the_log_is_away_for_a_while(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 
-from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import config_of, load_config
 from jobs.pages.tune import tuning_page
@@ -143,27 +141,3 @@ def test_where_no_weights_win_the_page_says_so_and_none_are_written(tmp_path: Pa
     assert "does not beat equal weights" in text
     assert "no query's value is by a setting that it had a part in" in " ".join(text.split())
     assert "its row is too good by being chosen: chosen without each fold, it has a mean of " in " ".join(text.split())
-
-
-@pytest.mark.slow
-def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    judged = judged_run(tmp_path, only_bm25, names_of(120))
-    command = ["tune", judged.run.storage.root, qrels(judged, tmp_path), "--key", "query_id"]
-    assert main(command) == 0
-    lines = capfd.readouterr().out.splitlines()
-    assert lines[0] == f"{judged.run.storage.root} (finished)"
-    assert lines[-1] == "small-tuned.yaml"
-    assert load_config("small-tuned.yaml").fuse.retriever_weights
-    assert main([*command, "--json", "--folds", "3", "--seed", "2", "--out", "other.yaml"]) == 0
-    values = json.loads(capfd.readouterr().out)
-    assert values["files"] == ["other.yaml"]
-    assert values["folds"] == 3
-    by_name = {step["name"]: step for step in values["steps"]}
-    assert by_name["retriever weights"]["to_equal_weights"]["p"] < 0.05
-    assert by_name["equal weights"]["to_equal_weights"] is None
-    assert len(by_name["strategy weights"]["of_folds"]) == 3
-    Path("small-tuned.yaml").write_text(edited := Path("small-tuned.yaml").read_text() + "# edited\n")
-    assert main(command) == 2
-    assert "small-tuned.yaml is there, and is not overwritten" in capfd.readouterr().err
-    assert Path("small-tuned.yaml").read_text() == edited
