@@ -67,6 +67,9 @@ DOCUMENTS: list[Row] = [("007", "Tides", "The moon pulls the sea."), ("7", None,
 ENDINGS = [ending for endings in FORMS.values() for ending in endings]
 
 
+ALL_COLUMNS = LogColumns("query", "id", context_column="turns", values=("market",))
+
+
 def tables(path: str, out: Path, columns: LogColumns = COLUMNS) -> dict[str, list[dict[str, Any]]]:
     """The rows of queries, query_map and errors that dedup makes of a log."""
     summary = dedup(find_log_files(path), columns, open_storage(str(out)), 100)
@@ -96,13 +99,22 @@ def refusal(path: str | list[str], out: Path, columns: LogColumns = QUERY) -> Lo
 # ---------------------------------------------------------------- any form
 
 
+@pytest.fixture(scope="module")
+def of_parquet(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[dict[str, Any]]], tuple[int, str]]:
+    """The tables of a log and the rows of a corpus in Parquet."""
+    folder = tmp_path_factory.mktemp("parquet")
+    log = tables(write_form(folder / "log.parquet", NAMES, ROWS), folder / "tables", ALL_COLUMNS)
+    corpus = write_form(folder / "c.parquet", ("doc_id", "title", "text"), DOCUMENTS)
+    return log, content(corpus, folder / "made")
+
+
 @pytest.mark.parametrize("ending", [*ENDINGS, ".CSV"])
-def test_every_input_is_read_in_every_form(ending: str, tmp_path: Path) -> None:
-    columns = LogColumns("query", "id", context_column="turns", values=("market",))
-    log = write_form(tmp_path / "log" / f"a{ending}", NAMES, ROWS)
-    expected = tables(write_form(tmp_path / "expected" / "log.parquet", NAMES, ROWS), tmp_path / "of-parquet", columns)
-    assert tables(log, tmp_path / "of-file", columns) == expected
-    assert tables(str(tmp_path / "log"), tmp_path / "of-folder", columns) == expected
+def test_every_input_is_read_in_every_form(
+    ending: str, tmp_path: Path, of_parquet: tuple[dict[str, list[dict[str, Any]]], tuple[int, str]]
+) -> None:
+    expected, documents = of_parquet
+    write_form(tmp_path / "log" / f"a{ending}", NAMES, ROWS)
+    assert tables(str(tmp_path / "log"), tmp_path / "of-folder", ALL_COLUMNS) == expected
     assert [row["log_id"] for row in expected["query_map"]] == ["007", "008", "9"]
     rows: list[Row] = [("l1", "d1", "2"), ("l1", "d2", "0.0"), ("tea", "d1", "-1")]
     for names in (("log_id", "doc_id", "grade"), ("query-id", "corpus-id", "score")):
@@ -110,11 +122,8 @@ def test_every_input_is_read_in_every_form(ending: str, tmp_path: Path) -> None:
         assert read_qrels(qrels).grades == {"l1": {"d1": 2, "d2": 0}, "tea": {"d1": -1}}
     answers = write_form(tmp_path / f"answers{ending}", ("log_id", "answer"), [("l1", 'the "North"'), ("l1", "a, b")])
     assert read_answers(answers, "log_id") == {"l1": ['the "North"', "a, b"]}
-    names = ("doc_id", "title", "text")
-    documents = content(write_form(tmp_path / "expected" / "c.parquet", names, DOCUMENTS), tmp_path / "made")
-    corpus = write_form(tmp_path / "corpus" / f"c{ending}", names, DOCUMENTS)
+    corpus = write_form(tmp_path / f"c{ending}", ("doc_id", "title", "text"), DOCUMENTS)
     assert content(corpus, tmp_path / "made") == documents
-    assert content(str(tmp_path / "corpus"), tmp_path / "made") == documents
 
 
 @pytest.mark.parametrize("ending", FORMS["json"])
