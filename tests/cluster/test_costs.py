@@ -13,16 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import costs
 from cluster.costs import (
     COST,
     COSTS,
     QUANTITIES,
-    START_UP,
     BusyTime,
     Totals,
     add_totals,
-    by_start,
     entry,
     settle,
     stage_sums,
@@ -188,10 +185,6 @@ def test_prices_that_are_not_understood_are_refused_in_one_line(tmp_path: Path, 
     assert "\n" not in str(refused.value)
 
 
-def test_an_entry_has_every_column_and_no_other() -> None:
-    assert set(costs.entry("s", "c")) == {field.name for field in COST}
-
-
 # ---------------------------------------------------------------- tokens, by the tiers of their provider
 
 OF = {
@@ -280,8 +273,3 @@ def test_the_shares_add_up_to_the_time_in_which_there_was_a_call(events: list[tu
         shares += share()
         stack.close()
     assert shares == pytest.approx(total)
-
-
-def test_every_part_of_a_start_up_is_start_up() -> None:
-    rows = [entry("rewrite", name, 1.0, start=2) for name in ("dmqr", START_UP, f"{START_UP}.load", f"{START_UP}.warm_up")]
-    assert by_start(pa.array(rows, COST)) == {"2": {"rewrite": {"attributed": 1.0, "start_up": 3.0}}}

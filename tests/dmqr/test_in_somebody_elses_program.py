@@ -63,20 +63,6 @@ def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_
     assert [type(one) for one in tree.handlers] == [logging.NullHandler]
 
 
-@pytest.mark.slow
-def test_what_the_function_raises_ends_the_run_which_goes_on_afterwards(here: Path) -> None:
-    def stop(progress: dict[str, Any]) -> None:
-        if progress["phase"] == "checking and closing":
-            raise ZeroDivisionError("enough")
-
-    with pytest.raises(dmqr.Stopped) as stopped:
-        dmqr.run("job.yaml", **IN_PROCESS, progress=stop)
-    assert stopped.value.code == "stopped-failure"
-    assert isinstance(stopped.value.__cause__, ZeroDivisionError)
-    assert stopped.value.remedy == "go on with: the same call"
-    assert dmqr.run("job.yaml", **IN_PROCESS).finished
-
-
 def test_an_interrupt_is_a_keyboard_interrupt_and_the_run_goes_on(here: Path) -> None:
     def interrupt(progress: dict[str, Any]) -> None:
         if progress["phase"] == "starting the workers":

@@ -80,20 +80,6 @@ def test_what_an_index_is_made_of(alias: str, corpus: Path, encoder_block: dict[
     assert found["mappings"]["dynamic"] == "false"
 
 
-def test_replicas_come_after_loading(alias: str, corpus: Path, elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, Any]] = []
-
-    def look(request: Request) -> None:
-        if request.kind == "_bulk":
-            seen.append(next(iter(ask("GET", f"/{alias}-*").values()))["settings"]["index"])
-
-    with Proxy(elasticsearch, look) as proxy:
-        monkeypatch.setenv("PROXY_URL", proxy.url)
-        build(corpus, block(alias, url_env="PROXY_URL"))
-    assert [(one["number_of_replicas"], one["refresh_interval"]) for one in seen] == [("0", "-1")]
-    assert next(iter(ask("GET", f"/{alias}").values()))["settings"]["index"]["number_of_replicas"] == "1"
-
-
 def served(name: str) -> tuple[str, str | None, str | None]:
     """Replicas, refresh and write block of an index."""
     found = ask("GET", f"/{name}")[name]["settings"]["index"]
@@ -234,18 +220,6 @@ def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, mo
     ):
         build(corpus, block(alias))
     assert ask("GET", f"/{alias}") is None
-
-
-def test_other_columns_are_kept_and_not_indexed(alias: str, write_corpus: Write) -> None:
-    import datetime
-
-    rows = {"doc_id": [1, 2], "text": ["a sea", "a lake"], "vector": [[1, 2], None], "day": [datetime.date(2026, 1, 2), None]}
-    build(write_corpus(rows | {"source": ["a.pdf", None], "page": [4, None]}), block(alias))
-    assert open_documents("under_test", typed(block(alias))).places(["2", "1"]) == ["", "a.pdf, page 4"]
-    assert ask("GET", f"/{alias}/_doc/1")["_source"]["columns"] == {
-        "vector": [1, 2], "day": "2026-01-02", "source": "a.pdf", "page": 4
-    }  # fmt: skip
-    assert set(next(iter(ask("GET", f"/{alias}").values()))["mappings"]["properties"]) == {"columns", "doc_id", "text", "title"}
 
 
 @pytest.mark.parametrize("only", [None, {"match_all": {}}])

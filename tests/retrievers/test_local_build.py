@@ -54,13 +54,6 @@ def test_the_same_corpus_gives_the_same_bytes(corpus: Path, tmp_path: Path) -> N
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(one, two, strict=True))
 
 
-def test_progress_reaches_the_end(corpus: Path, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    build_local_index(tmp_path / "index", corpus, index_fields("english"), progress=lambda *step: told.append(step))
-    assert ("read", 13, 13) in told
-    assert told[-1] == ("bm25", 13, 13)
-
-
 def test_an_open_reader_keeps_what_it_has(corpus: Path, write_corpus: Callable[..., Path], tmp_path: Path) -> None:
     build_local_index(tmp_path / "index", corpus, index_fields("english"))
     old, documents = open_retriever("bm25", typed(block(tmp_path / "index"))), LocalDocuments(tmp_path / "index")
@@ -220,11 +213,6 @@ def test_indexes_of_a_config() -> None:
         with pytest.raises(RetrieverError, match=f"wants index idx otherwise: .* share it, but not {key}; give") as refused:
             local_indexes({name: typed(one) for name, one in retrievers.items()})
         assert refused.value.code == "index-other"
-
-
-def test_an_index_elsewhere() -> None:
-    with pytest.raises(RetrieverError, match="is no folder of this machine"):
-        open_retriever("bm25", typed({"kind": "local", "index": "s3://bucket/index/"}))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -18,7 +18,7 @@ from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
 from rewriters.strategy import variables
 from tests.support.plugins import installed
-from tests.support.rewriters.pools import FOUR, PRESETS, TRAINED, a_file, answered, asked, rewriter
+from tests.support.rewriters.pools import FOUR, TRAINED, a_file, answered, asked, rewriter
 
 JOINT = {"joint": True, "definition": "the first question", "example": "which licence is accepted in Iceland"}
 ENGLISH: Entry = {"general": {"language": "English"}}
@@ -83,13 +83,6 @@ def test_only_its_texts_may_be_in_another_script() -> None:
     assert {(one.strategy, one.reason) for one in found.failures} == {
         ("keyword", "wrong_language"), ("core_content", "wrong_language")
     }  # fmt: skip
-
-
-def test_it_wins_over_the_common_language_and_may_be_it() -> None:
-    of_all, own, same = (load(entry, "German") for entry in ("general", ENGLISH, {"general": {"language": "German"}}))
-    assert ["English" in one.prompt for one in (of_all, own, same)] == [False, True, False]
-    assert ["German" in one.prompt for one in (of_all, own, same)] == [True, False, True]
-    assert [one.is_joint for one in (of_all, own, same)] == [True, False, True]
 
 
 # ---------------------------------------------------------------- context
@@ -230,11 +223,6 @@ def test_the_texts_are_those_behind_marks_of_texts_whatever_stands_around(
 
 
 # ---------------------------------------------------------------- files of trained rewriters
-
-
-def test_every_file_with_an_engine_is_here() -> None:
-    with_engine = {one.stem for one in PRESETS.glob("*.yaml") if load(str(one)).engine is not None}
-    assert with_engine == {load(entry).base for entry in TRAINED.values()}
 
 
 @pytest.mark.parametrize("name", TRAINED)

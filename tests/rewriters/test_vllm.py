@@ -119,20 +119,6 @@ def test_a_schema_is_kept_without_free_white_space(engine: VllmEngine) -> None:
     assert completion.text.endswith('"}')
 
 
-def test_truncation_stop_words_and_the_end_are_told_apart(engine: VllmEngine) -> None:
-    whole = one(engine, request("stop here"))
-    assert whole.finish_reason == "length"
-    assert whole.text is not None
-    word = whole.text[5:8]
-    cut = one(engine, request("stop here", stop=[word]))
-    assert (cut.finish_reason, cut.text) == ("stop", whole.text[: whole.text.index(word)])
-
-
-def test_a_seed_makes_sampling_repeatable(engine: VllmEngine) -> None:
-    hot = [one(engine, request("dice", temperature=1.5, seed=seed)).text for seed in (1, 1, 2)]
-    assert hot[0] == hot[1] != hot[2]
-
-
 def test_seeded_requests_with_more_tokens_than_a_step_takes_kill_no_engine(engine: VllmEngine) -> None:
     long = [request(f"{number} " + "words of a long query " * 100, temperature=0.9, max_tokens=4) for number in range(24)]
     answered = [completion for _, completion in engine.complete(long)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.pages.try_one import page
@@ -17,7 +15,6 @@ from jobs.try_one.outcome import trial_values
 from jobs.try_one.trial import LoadedConfig
 from retrievers.corpora.corpus import open_arrow
 from retrievers.local.index import LocalDocuments, read_index
-from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.terminals import printed
 from tests.support.retrievers.small_pdf import small_pdf
 
@@ -85,23 +82,6 @@ def test_a_result_says_its_source_and_page(folder: Path, config: Callable[..., s
     assert (first["doc_id"], first["place"], first["url"]) == ("pumps/manual.pdf#2", "pumps/manual.pdf, page 3", None)
     for trials in ([trial], [trial, trial]):
         assert "pumps/manual.pdf, page 3" in printed(page(trials))
-
-
-def test_the_same_folder_on_s3_is_the_same_index(
-    s3: S3Server, folder: Path, config: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    there = open_storage(s3.fresh("handbook"))
-    for file in folder.rglob("*.*"):
-        there.upload(file, file.relative_to(folder).as_posix())
-    path = config()
-    assert main(["index", path, "--corpus", there.root, "--json"]) == 0
-    (first,) = json.loads(capsys.readouterr().out)
-    assert [row["doc_id"] for row in rows(tmp_path / "index")] == [
-        "notes.txt#1", "pumps/manual.pdf#1", "pumps/manual.pdf#2", "tides.md#1",
-    ]  # fmt: skip
-    assert main(["index", path, "--corpus", str(folder), "--json"]) == 0
-    (second,) = json.loads(capsys.readouterr().out)
-    assert second["done"] == first["done"].replace("built", "exists already, nothing to do")
 
 
 @pytest.mark.parametrize(

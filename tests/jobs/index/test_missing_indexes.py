@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import RetrieverError
-from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.config.load import load_config
@@ -243,21 +242,6 @@ def test_an_index_on_s3(
     there.upload(Path(write(tmp_path / "other.parquet", OTHER)), "corpus/0.parquet")
     assert f"index {there.url('index')}: was built from another corpus (2 documents)" in refusal(loaded)
     assert there.get("index/index.json") == index
-
-
-def test_a_build_on_s3_is_waited_for(s3: S3Server, config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    there = open_storage(s3.fresh("waited-for"))
-    loaded = config(f"retrieve.retrievers.bm25.index={there.url('index')}")
-    held, said = Lease.acquire(open_storage(there.url("index"))), []
-
-    def waits(seconds: float) -> None:
-        said.append(seconds)
-        held.release()
-
-    monkeypatch.setattr(indexing.time, "sleep", waits)
-    ready(loaded)
-    assert said == [indexing.WAIT_SECONDS]
-    assert json.loads(there.get("index/index.json") or b"")["documents"] == 2
 
 
 def test_the_verb_index_replaces_another_corpus_only_if_it_is_told_to(

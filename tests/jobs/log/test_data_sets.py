@@ -25,7 +25,7 @@ from jobs.log.sets.queries import set_queries
 from jobs.log.settings import LogSettings
 from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import COLUMNS, corpus_files, corpus_schema
-from tests.support.jobs.field_sets import QRELS, QUERIES, registered, write_beir, write_tables
+from tests.support.jobs.field_sets import QRELS, QUERIES, registered, write_beir
 
 COLUMNS_OF_SETS = LogColumns("text", "query_id")
 
@@ -80,14 +80,6 @@ def test_of_a_folder_of_beir_the_judged_queries_are_the_log(split: str, beir: Pa
     assert read_qrels(f"beir:{beir}/{split}").grades == QRELS[split] == read_qrels(f"{beir}/qrels/{split}.tsv").grades
 
 
-@pytest.mark.slow
-def test_a_folder_alone_is_its_split_test_or_the_only_one(beir: Path, tmp_path: Path) -> None:
-    assert read(f"beir:{beir}", tmp_path / "a")[1].keys() == QRELS["test"].keys()
-    other = write_beir(tmp_path / "other", ("train",))
-    assert read(f"beir:{other}/", tmp_path / "b")[1].keys() == QRELS["train"].keys()
-    assert read([f"beir:{beir}/train", f"beir:{beir}/test"], tmp_path / "c")[1] == QUERIES
-
-
 def test_metadata_of_queries_are_columns(beir: Path) -> None:
     name = set_name(f"beir:{beir}/train")
     assert name is not None
@@ -124,16 +116,6 @@ def contents(path: str, folder: Path) -> str:
     folder.mkdir()
     files = corpus_files(passages([path], COLUMNS, folder, lambda *_: None).sources)
     return content_of(files, corpus_schema(files), lambda *_: None).hash
-
-
-@pytest.mark.slow
-def test_the_corpus_of_a_set_is_that_of_the_same_rows_in_a_table(beir: Path, tmp_path: Path) -> None:
-    registered("ours/corpus")
-    expected = contents(write_tables(tmp_path / "tables")["corpus"]["path"], tmp_path / "a")
-    assert contents(f"beir:{beir}", tmp_path / "b") == expected
-    assert contents(f"beir:{beir}/train", tmp_path / "c") == expected
-    assert contents("irds:ours/corpus", tmp_path / "d") == expected
-    assert contents("irds:ours/corpus/train", tmp_path / "e") == expected
 
 
 def test_a_set_of_ir_datasets_is_a_log_and_its_judgements(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from cluster.errors import LogError
 from cluster.storage import open_storage
 from cluster.storage.s3_duckdb import no_room
 from jobs.log.check import LogColumns, check_log
-from jobs.log.dedup import LogSummary, _parts, dedup
+from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
 from jobs.log.rows import contexts, values
 from jobs.tables import STORED
@@ -50,20 +50,6 @@ def run(
 
 
 # ---------------------------------------------------------------- files
-
-
-def test_parts_have_few_files_and_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(11):
-        write(tmp_path / "log" / f"{number:02d}.parquet", {"query": [f"q{number % 4}", "x", None]}, row_group_size=2)
-    groups = check_log(find_log_files(str(tmp_path / "log")), COLUMNS)
-    assert len(_parts(groups)) == 1
-    _, whole = run(tmp_path / "log", tmp_path / "whole")
-    monkeypatch.setattr("jobs.log.dedup.PART_FILES", 4)
-    parts = _parts(groups)
-    assert [len({group.file.path for group in part}) for part in parts] == [4, 4, 3]
-    assert [group for part in parts for group in part] == groups
-    _, divided = run(tmp_path / "log", tmp_path / "divided")
-    assert divided == whole
 
 
 def test_columns_and_compression_are_exact(tmp_path: Path) -> None:

@@ -152,27 +152,6 @@ def test_rows_of_sets_are_those_of_the_ablations_and_the_test_is_welchs(folders:
     assert rows[None, "full", "P@5"]["p"] == pytest.approx(welch.pvalue)
 
 
-def test_the_command_line_prints_the_same(folders: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", *folders, "--json"]) == 0
-    printed = json.loads(capfd.readouterr().out)
-    assert printed == json.loads(json.dumps(dmqr.evaluate(*folders).values, allow_nan=False))
-    assert list(printed["ablations"]) == list(SETS)
-    assert main(["evaluate", *folders, "--measures", "P@5", "--baseline", "full"]) == 0
-    table = capfd.readouterr().out
-    assert " ".join(table.splitlines()[0].split()) == "P@5 birds tools mean difference 95 % interval p or q"
-    assert "average loss" in table
-    assert "difference to full" in table
-
-
-def test_a_measure_that_reads_deeper_than_lists_is_left_out_by_set_with_the_depth(
-    folders: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", *folders, "--measures", "P@5,R@1000"]) == 0
-    said = " ".join(capfd.readouterr().out.split())
-    for name in SETS:
-        assert f"{name}: R@1000: left out: reads 1,000 documents, lists end at" in said
-
-
 def test_what_cannot_be_joined_is_refused(folders: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert "has the name birds" in refusal(capfd, folders[0], folders[0])
     assert "--arm: is of one run or ablation" in refusal(capfd, *folders, "--arm", "full")

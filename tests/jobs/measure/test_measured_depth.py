@@ -16,7 +16,6 @@ from jobs.pages.ablation import ComparedArms, compared
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.summary import closing_table
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, run_in_process
 from tests.support.jobs.run_folders import Query, RunMaker, query_id
@@ -107,17 +106,6 @@ def test_lists_that_are_whole_have_every_measure_and_ends_of_all_lists_leave_dee
     assert kept.frame.measures == (f"nDCG@{RESULTS}",)
     assert any(f"R@{READS}: left out: reads {READS} documents, lists end at 3 (every arm" in note for note in kept.notes)
     assert any(note.endswith(f"; raise ablate.keep (3) to {READS}, or measure R@3") for note in kept.notes)
-
-
-@pytest.mark.usefixtures("done")
-def test_measures_that_read_deeper_than_lists_may_reach_are_warned_of_before(tmp_path: Path) -> None:
-    path, settings = str(tmp_path / "config.yaml"), ["ablate.keep=3", 'evaluate.measures=["P@5", "AP", "P@2"]']
-    own = run_of(prepare(load_config(path, settings), path)).shallow
-    assert own[0].startswith(f"evaluate.measures: P@5: reads 5 documents, lists may end at {CANDIDATES} (run)")
-    assert own[0].endswith(f"; raise fuse.keep ({CANDIDATES}) to 5, or measure P@{CANDIDATES}")
-    assert own[1].endswith(f" to 1,000, or measure AP@{CANDIDATES}")
-    told = [one for one in prepare_ablation(load_config(path, settings), path).prepared.warnings if "P@5" in one]
-    assert [one.partition("; ")[2] for one in told] == ["raise ablate.keep (3) to 5, or measure P@3"]
 
 
 # ---------------------------------------------------------------- runs

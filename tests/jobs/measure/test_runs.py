@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
+from cluster.run.shards import SUCCESS, Plan, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.measure.evaluate import EVALUATION, Evaluation, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs, measured
-from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.run_folders import PRICES, RunMaker, frame_of
 
 FINGERPRINT = "0123456789ab"
@@ -93,18 +91,6 @@ def test_what_is_said_of_a_finished_run(nights: Nights) -> None:
     assert (run["usd"], run["usd_per_1000_queries"]) == (usd, 10 * usd)
 
 
-def test_a_run_that_was_killed_counts_what_is_committed(nights: Nights) -> None:
-    storage = nights("2026-01-31", status="running")
-    commit(storage, Manifest(0, 1, {}, {"queries": 40}, COSTS))
-    (run,) = nights.listed()  # without a lease: its record says how it is
-    assert (run["state"], run["queries"]) == ("running", 40)
-    body = {"host": "far", "machine": "other", "pid": 1, "pid_began": "1", "began": 1.0, "beat": 2.0, "released": False}
-    storage.put("lease/000001.json", json.dumps(body).encode())
-    assert nights.listed()[0]["state"] == "stale"
-    storage.put("lease/000001.json", json.dumps(body | {"beat": time.time()}).encode())
-    assert nights.listed()[0]["state"] == "running"
-
-
 def test_a_run_of_which_nothing_is_there_but_its_record(nights: Nights) -> None:
     nights.output.put(f"night-{FINGERPRINT}/run.json", b'{"starts": [{"start": 1, "began": "2026-01-31T00:00:00Z"}]}')
     nights.output.put(f"night-x-{FINGERPRINT}/run.json", b"cut o")
@@ -162,12 +148,3 @@ def test_the_page(nights: Nights, tmp_path: Path, runs: Callable[..., list[list[
     assert "2 of 2 runs are finished" in html
     assert html.index(f"night-2026-01-30-{FINGERPRINT}") < html.index(f"night-2026-01-31-{FINGERPRINT}")
     assert "0.7000" in html
-
-
-def test_on_s3(s3: S3Server, values: Values, runs: Callable[..., list[list[str]]]) -> None:
-    output = f"{s3.fresh('out')}/runs"
-    made = Nights(output, values)
-    made("2026-01-31", results=0.75)
-    made("2026-01-30")
-    assert [row[0] for row in runs(output)[1:]] == [f"night-2026-01-{day}-{FINGERPRINT}" for day in (30, 31)]
-    assert [row[6] for row in runs(f"{output}/night")[1:]] == ["-", "0.7500"]

@@ -12,7 +12,7 @@ from scipy import stats
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.comparison import Comparison, compare
-from jobs.measure.slices import MOST_VALUES, NONE, OTHERS, script, thirds
+from jobs.measure.slices import MOST_VALUES, NONE, OTHERS, thirds
 from jobs.pages.comparison import comparison_values
 from tests.support.jobs.run_folders import Row, ablation, arm, ask
 
@@ -69,14 +69,6 @@ def test_words_and_scripts(tmp_path: Path) -> None:
     scripts = {one.value: one.keys for one in found.slices if one.name == "script"}
     assert scripts == {"Latin": 3, "Cyrillic": 1, "none": 1}
     assert any(note.startswith("script: of most of a query's letters") for note in found.notes)
-
-
-def test_the_script_is_that_of_most_letters() -> None:
-    expected = {
-        "straße": "Latin", "iphone чехол красный": "Cyrillic", "天气": "Han", "東京の天気": "Kana", "날씨": "Hangul",
-        "الطقس": "Arabic", "καιρός": "Greek", "2 + 2": "none", "🙂": "none", "": "none",
-    }  # fmt: skip
-    assert {text: script(text) for text in expected} == expected
 
 
 def test_frequency_is_by_thirds_of_the_whole_logs_traffic(tmp_path: Path) -> None:

@@ -98,19 +98,6 @@ def test_models_indexes_versions_and_log(side: Side) -> None:
     assert sorted(found["log"]) == [Change("rows.log_rows", 5, 6), Change("rows.queries", 3, 4)]
 
 
-def test_which_strategies_changed(side: Side) -> None:
-    a = recorded(side("a"), identity=asks("old {query}", "general", "keyword"))
-    b = recorded(side("b"), identity=asks("new {query}", "general", "core_content", "pseudo_answer", weight=0.5))
-    hashes = template_hash("old {query}"), template_hash("new {query}")
-    assert changes(a, b)["prompts"] == [
-        Change("keyword", "asked for", None),
-        Change("core_content", None, "asked for"),
-        Change("pseudo_answer", None, "asked for"),
-        Change("general.weight", 1.0, 0.5),
-        Change("general.prompt", *hashes),
-    ]
-
-
 STEPS = list(VARIABLES)
 
 
@@ -159,20 +146,6 @@ def test_what_later_steps_are_asked_is_compared(side: Side) -> None:
         for section in found:
             expected = {f"{key}.{PLANTED[of][2]}" for key, of in planted.items() if PLANTED[of][0] == section}
             assert {one.path for one in found[section]} == expected
-
-
-def test_gold_answers_the_search_engine_and_engines_of_strategies(side: Side) -> None:
-    run, steps = side("a"), {"judge.accuracy": of_step(), "web": of_step()}
-    rewrite = asks("p")["rewrite"]
-    a, b = (
-        with_steps(run, steps, gold_answers=gold, web_search={"kind": "web", "engine": engine},
-                   rewrite=rewrite | {"engines": {"keyword": {"weights": weights}}})
-        for gold, engine, weights in (("aaa", "one", "w1"), ("bbb", "two", "w2"))
-    )  # fmt: skip
-    found = changes(a, b)
-    assert found["prompts"] == [Change("judge.accuracy.gold_answers", "aaa", "bbb")]
-    assert found["indexes"] == [Change("web.search.engine", "one", "two")]
-    assert found["models"] == [Change("rewrite.engines.keyword.weights", "w1", "w2")]
 
 
 def test_a_judge_is_known_by_what_it_was_asked(side: Side) -> None:
