@@ -38,8 +38,8 @@ settings.register_profile("thorough", max_examples=200, **_BUSY)
 settings.load_profile("quick")
 _ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_languages")
 _WEIGHTS = re.compile(
-    r"test_(encoder|reranker|llm_rerank|score_worker|retrieve_worker|search_together)|test_(models|passages|hybrid)\.py"
-    r"|test_(prepare|indexes|local_build|field_weights|rounds|vllm_chat|token_count)\.py"
+    r"test_(encoder|reranker|score_worker|retrieve_worker|search_together)|test_(models|passages|hybrid)\.py"
+    r"|test_(prepare|indexes|local_build|rounds|vllm_chat|token_count)\.py"
 )
 _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
 """Files whose tests run in one process, which starts Elasticsearch, or imports PyTorch and what opens weights, once: half a

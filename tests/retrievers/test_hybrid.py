@@ -1,7 +1,8 @@
-"""A hybrid: the lists of several retrievers become one list per text, computed here again from their plain lists."""
+"""Retrievers of retrievers: hybrids, unions, and texts of a query searched as one."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,17 +15,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
-from retrievers.hybrid.retriever import fused_lists
+from dmqr.testing import hits_of
+from retrievers.analyzer import words
+from retrievers.elastic.query import MOST_CLAUSES, bm25_query
+from retrievers.elastic.settings import QuerySettings
+from retrievers.hybrid.retriever import Hybrid, fused_lists
 from retrievers.hybrid.settings import HybridSettings
+from retrievers.joined import joined_text, repetitions, search_vectors
 from retrievers.kinds import all_indexed
-from retrievers.retriever import Embedder, RankedLists, SearchText, open_retriever, retriever_identity
+from retrievers.retriever import (
+    Alive,
+    Embedder,
+    JoinedText,
+    RankedLists,
+    SearchText,
+    lists_of,
+    no_heartbeat,
+    open_retriever,
+    retriever_identity,
+)
+from retrievers.union.documents import UnionDocuments, all_documents
+from retrievers.union.settings import UnionSettings
 from tests.support.retrievers.blocks import typed
 
 Ranking = list[tuple[str, float]]
+
 TEXTS = [SearchText("light of a lamp at sea"), SearchText("bread and yeast", "passage"), SearchText("xyzzy")]
 
 
-def lists_of(found: RankedLists) -> list[Ranking]:
+def rankings_of(found: RankedLists) -> list[Ranking]:
     ids = found.doc_ids.to_pylist()
     return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
 
@@ -60,7 +79,7 @@ def test_the_lists_of_a_text_are_fused_as_by_hand(data: st.DataObject) -> None:
     deep, depth = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 9))
     lists = [[ranking(data.draw) for _ in range(texts)] for _ in range(retrievers)]
     settings = HybridSettings.model_construct(of={}, method=method, k=k, depth=deep)  # type: ignore[arg-type]
-    found = lists_of(fused_lists([flat(one) for one in lists], settings.fusion(depth)))
+    found = rankings_of(fused_lists([flat(one) for one in lists], settings.fusion(depth)))
     wanted = [by_hand([one[text] for one in lists], method, k, deep, depth) for text in range(texts)]
     for hits, expected in zip(found, wanted, strict=True):
         assert [doc_id for doc_id, _ in hits] == [doc_id for doc_id, _ in expected]
@@ -107,3 +126,158 @@ def test_the_retrievers_of_a_config_are_named_one_by_one(blocks: dict[str, Any])
     assert list(all_indexed({"both": both, "bm25": bm25})) == ["both.of.bm25", "both.of.dense", "bm25"]
     changed = both.with_indexed("both", lambda key, one: one.model_copy(update={"index": key}))
     assert [one.index for one in all_indexed({"both": changed}).values()] == ["both.of.bm25", "both.of.dense"]
+
+
+IDS = ["d1", "d2", "d10", "é", "", "law:d1"]  # of every index
+
+
+class Listed:
+    """A retriever with the same lists for any texts."""
+
+    def __init__(self, lists: Sequence[Ranking]) -> None:
+        self._lists = lists
+
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        return lists_of(self._lists, depth)
+
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+
+def rankings(texts: int) -> st.SearchStrategy[list[Ranking]]:
+    hits = st.dictionaries(st.sampled_from(IDS), st.integers(-5, 9).map(float)).map(lambda found: list(found.items()))
+    return st.lists(hits, min_size=texts, max_size=texts)
+
+
+@given(st.data(), st.sampled_from(["rrf", "score"]), st.integers(1, 8), st.integers(0, 3))
+def test_lists_are_merged_as_by_hand(data: st.DataObject, merge: str, depth: int, texts: int) -> None:
+    lists = {name: data.draw(rankings(texts)) for name in ("med", "law", "notes")}
+    settings = UnionSettings.model_validate(
+        {"kind": "union", "of": {name: {"kind": "local", "index": name} for name in lists}, "merge": merge}
+    )
+    opened = Hybrid(settings, {name: Listed(one) for name, one in lists.items()}, {})
+    for place, found in enumerate(hits_of(opened.search([SearchText("any")] * texts, depth))):
+        wanted = [
+            (-score if merge == "score" else -1 / (60 + rank), f"{name}:{doc_id}")
+            for name, of_texts in lists.items()
+            for rank, (doc_id, score) in enumerate(sorted(of_texts[place], key=lambda hit: (-hit[1], hit[0])), start=1)
+        ]
+        wanted = sorted(wanted)[:depth]
+        assert [doc_id for doc_id, _ in found] == [doc_id for _, doc_id in wanted]
+        np.testing.assert_allclose([score for _, score in found], [-value for value, _ in wanted], atol=1e-9)
+
+
+class Documents:
+    """Documents of one index, which remembers what it was asked."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self.asked, self.entry = name, list[list[str]](), {"corpus": name}
+
+    def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
+        self.asked.append(list(doc_ids))
+        return [f"{self._name} has {doc_id}" for doc_id in doc_ids]
+
+    def places(self, doc_ids: Sequence[str]) -> list[str]:
+        return [f"{self._name}.pdf" for _ in doc_ids]
+
+    def known(self, doc_ids: Sequence[str]) -> list[bool]:
+        return [doc_id == "d1" for doc_id in doc_ids]
+
+    def some(self, count: int) -> list[str]:
+        return [self._name] * count
+
+
+def test_documents_are_read_from_their_index() -> None:
+    law, med = Documents("law"), Documents("med")
+    both = all_documents({"law": law, "med": med})
+    assert isinstance(both, UnionDocuments)
+    assert both.texts(["med:d1", "law:d1", "law:a:b"]) == ["med has d1", "law has d1", "law has a:b"]
+    assert (law.asked, med.asked) == ([["d1", "a:b"]], [["d1"]])
+    assert both.places(["med:x", "law:y"]) == ["med.pdf", "law.pdf"]
+    assert both.known(["law:d1", "d1", "med:d2", "old:d1"]) == [True, False, False, False]
+    assert both.some(2) == ["law", "law", "med", "med"]
+    assert both.entry == {"corpus": {"law": "law", "med": "med"}}
+    with pytest.raises(RetrieverError, match="no document 'd1': ids of this union begin with law: or med:"):
+        both.texts(["law:d1", "d1"])
+    assert all_documents({"": law}) is law
+
+
+def joined(original: str | None, *rewrites: str) -> JoinedText:
+    return JoinedText(None if original is None else SearchText(original), tuple(SearchText(text) for text in rewrites))
+
+
+@pytest.mark.parametrize(
+    ("original", "rewrites", "times"),
+    [
+        ("sea lamp", ["sea lamp"], 1),
+        ("sea lamp", ["word " * 19], 1),
+        ("sea lamp", ["word " * 10, "word " * 10], 2),
+        ("sea lamp", ["word " * 59], 5),
+        ("C", ["word " * 50], 10),  # no word of two letters: counts as one
+        ("東京タワー", ["東京タワーは夜に光る"], 1),
+        (None, ["word"], 0),
+    ],
+)
+def test_the_original_is_repeated_so_that_long_rewrites_do_not_drown_it(
+    original: str | None, rewrites: list[str], times: int
+) -> None:
+    text = joined(original, *rewrites)
+    assert repetitions(text) == times
+    assert joined_text(text) == " ".join([original or ""] * times + rewrites)
+
+
+VECTORS = {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 0.0], "not a": [-1.0, 0.0, 0.0], "c": [0.6, 0.8, 0.0]}
+
+
+def encode(texts: object) -> np.ndarray:
+    return np.array([VECTORS[text.text] for text in texts], dtype=np.float32)  # type: ignore[attr-defined]
+
+
+def test_a_joined_vector_is_the_mean_scaled_to_length_1() -> None:
+    found = search_vectors([SearchText("c"), joined("a", "b"), joined(None, "b", "c", "b")], encode)
+    assert found.dtype == np.float32
+    mean = np.array([0.2, 2.8 / 3, 0.0])
+    np.testing.assert_allclose(found, [VECTORS["c"], [0.5**0.5, 0.5**0.5, 0], mean / np.linalg.norm(mean)], atol=1e-6)
+
+
+def test_vectors_that_cancel_out_are_that_of_the_first() -> None:
+    np.testing.assert_array_equal(search_vectors([joined("a", "not a")], encode), [VECTORS["a"]])
+
+
+def clauses(query: dict[str, object]) -> Counter[str]:
+    """Word -> boost, of a query of single words."""
+    should = query["bool"]["should"]  # type: ignore[index]
+    return Counter({one["match"]["text"]["query"]: one["match"]["text"]["boost"] for one in should})
+
+
+@given(st.lists(st.text("abc 東é,", min_size=1, max_size=20), min_size=2, max_size=4))
+def test_each_word_is_boosted_by_how_often_it_occurs(texts: list[str]) -> None:
+    text = joined(*texts)
+    assert clauses(bm25_query(text, "text", QuerySettings())) == Counter(joined_text(text).split())
+
+
+def test_fields_have_their_boosts_and_are_searched_one_by_one() -> None:
+    query = bm25_query(joined("sea", "sea lamp"), "text", QuerySettings(fields={"text": 1, "title": 2.5}))
+    one, two = query["dis_max"]["queries"]
+    assert clauses(one) == {"sea": 2, "lamp": 1}
+    assert [each["match"]["title"]["boost"] for each in two["bool"]["should"]] == [5.0, 2.5]
+
+
+def test_texts_with_too_many_words_keep_the_weight_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrites = [" ".join(f"w{number}x{place}" for place in range(40)) for number in range(3)]
+    text = joined("sea lamp", *rewrites)
+    monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 31)
+    assert "should" in bm25_query(text, "text", QuerySettings())["bool"]
+    monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 30)
+    original, others = bm25_query(text, "text", QuerySettings())["bool"]["should"]
+    assert original["bool"] == {"must": bm25_query("sea lamp", "text", QuerySettings()), "boost": 12}
+    assert others["more_like_this"]["max_query_terms"] == 30
+
+
+@pytest.mark.parametrize("long", [" ".join(f"w{n}" for n in range(1100)), "東" * 1100, "a-" * 1100 + "b"])
+def test_no_query_has_more_clauses_than_a_server_allows(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 1024)
+    query = bm25_query(joined("sea", long, "lamp"), "text", QuerySettings())
+    assert len(words(long)) > MOST_CLAUSES or "-" in long
+    assert [list(one) for one in query["bool"]["should"]] == [["bool"], list(bm25_query(f"{long} lamp", "text",
+        QuerySettings()))]  # fmt: skip

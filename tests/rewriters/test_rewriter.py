@@ -1,11 +1,14 @@
-"""From a query to requests, and from completions to rewrites: the four strategies of DMQR-RAG, joint and separate."""
+"""From a query to requests, from completions to rewrites, and another try for answers that do not serve."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rewriters.engines import Completion, Request, open_engine
 from rewriters.engines.settings import RecordedSettings
@@ -22,7 +25,9 @@ TEXTS = {
     "pseudo_answer": "It has 30 mg.",
     "core_content": "tea",
 }
+
 QUERY = "how much caffeine has green tea"
+
 TEA = Query("a", "tea")
 
 
@@ -151,17 +156,18 @@ def test_an_answer_is_read_alike_whatever_else_is_in_the_pool(strategy: str, oth
     assert read[0] == read[1] == read[2]
 
 
-# ---------------------------------------------------------------- what determines the rewrites, a part of a run's fingerprint
-
 # Since the first release; a change of one renames every run of the four and asks the LLM for all its completions again.
 JOINT_HASH = "3be4032057d0db4e"
+
 SCHEMA_HASH = "2b1d354debcb152d"
+
 OWN_HASHES = {
     "general": "f3d7a2aa638b2d46",
     "keyword": "bffbefffda9b2524",
     "pseudo_answer": "e8023ebfd851a976",
     "core_content": "f284664236da62df",
 }
+
 STRATEGIES = [
     {"name": "general", "search_as": "query", "weight": 1.0, "max_chars": 2000, "list_separator": None},
     {"name": "keyword", "search_as": "query", "weight": 1.0, "max_chars": 1000, "list_separator": ", "},
@@ -226,3 +232,126 @@ def test_whatever_decides_the_rewrites_changes_it() -> None:
         ),
     ]
     assert len({json.dumps(variant.identity(), sort_keys=True) for variant in variants}) == len(variants)
+
+
+RENTAL = Query("q1", "how to rent a car in iceland")
+
+GOOD = json.dumps({"general": "car rental in iceland", "keyword": "iceland, car, rental"})
+
+HALF = json.dumps({"general": "car rental in iceland"})
+
+REFUSED = "I'm sorry, but I can't help with that request."
+
+SAMPLED: dict[str, Any] = {"temperature": 0.0, "max_tokens": 200, "seed": 7}
+
+
+def retrying(*strategies: str, retries: int = 1) -> Rewriter:
+    return rewriter([*strategies] or ["general", "keyword"], decoding=SAMPLED, retries=retries)
+
+
+def ended(text: str, end: str = "stop") -> Completion:
+    return Completion(text, end, "m")
+
+
+def after(one: Rewriter, *answers: Completion) -> tuple[list[tuple[Request, Completion]], list[Request]]:
+    """Gives one answer after the other; returns what was asked and answered, and what would be asked next."""
+    (request,) = one.requests(RENTAL)
+    answered = [(request, answers[0])]
+    for answer in answers[1:]:
+        (more,) = one.again(RENTAL, answered)
+        answered.append((more, answer))
+    return answered, one.again(RENTAL, answered)
+
+
+@pytest.mark.parametrize(
+    ("answer", "decoding"),
+    [
+        (ended(REFUSED), {"temperature": 0.7, "max_tokens": 200}),
+        (ended("refused", "refusal"), {"temperature": 0.7, "max_tokens": 200}),
+        (ended("A car can be had in Reykjavik."), {"temperature": 0.7, "max_tokens": 200}),
+        (ended(""), {"temperature": 0.7, "max_tokens": 200}),
+        (ended(HALF), {"temperature": 0.7, "max_tokens": 200}),
+        (ended("", "length"), {"temperature": 0.0, "max_tokens": 400}),
+        (ended('{"general": "car rental in ice', "length"), {"temperature": 0.0, "max_tokens": 400}),
+    ],
+)
+def test_an_answer_that_does_not_serve_is_asked_for_again(answer: Completion, decoding: dict[str, Any]) -> None:
+    one = retrying()
+    (first,) = one.requests(RENTAL)
+    _, (more,) = after(one, answer)
+    assert (more.name, more.prompt, more.schema, more.query_id) == (first.name, first.prompt, first.schema, first.query_id)
+    assert more.decoding == SAMPLED | decoding | {"seed": 1_000_007}
+    assert more.sample == 1_000_000
+    assert retrying(retries=0).again(RENTAL, [(first, answer)]) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ended(GOOD),
+        ended("To rent", "content_filter"),
+        Completion(None, None, "m", error_reason="timeout", error_message="slow"),
+        ended(json.dumps({"general": "car rental in iceland", "keyword": ", ".join(f"word{n}" for n in range(400))})),
+    ],
+)
+def test_other_answers_are_not(answer: Completion) -> None:
+    assert after(retrying(), answer)[1] == []
+
+
+def test_the_answer_with_more_texts_is_read_and_the_try_is_noted() -> None:
+    one = retrying()
+    answered, then = after(one, ended(HALF), ended(GOOD))
+    assert then == []
+    found = one.read(RENTAL, answered)
+    assert {each.strategy for each in found.rewrites} == {"general", "keyword"}
+    notes = [(each.reason, each.message) for each in found.failures]
+    assert notes == [("tried_again", "requests made again, as an answer did not serve: 1; of these read: 1")]
+    answered, _ = after(one, ended(HALF), ended(REFUSED))
+    found = one.read(RENTAL, answered)
+    assert [each.strategy for each in found.rewrites] == ["general"]
+    assert [(each.strategy, each.reason) for each in found.failures] == [("keyword", "missing"), ("", "tried_again")]
+    assert found.failures[-1].message.endswith("of these read: 0")
+
+
+def test_each_try_follows_the_one_before_up_to_the_limit() -> None:
+    one = retrying(retries=2)
+    answered, then = after(one, ended("", "length"), ended("", "length"), ended(GOOD))
+    assert [request.decoding["max_tokens"] for request, _ in answered] == [200, 400, 800]
+    assert [request.sample for request, _ in answered] == [0, 1_000_000, 2_000_000]
+    assert then == []
+    assert len(one.read(RENTAL, answered).rewrites) == 2
+    assert after(one, ended(""), ended(""), ended(""))[1] == []
+    assert after(one, ended(""), Completion(None, None, "m", error_reason="timeout"))[1] == []
+
+
+def test_each_sample_has_tries_of_its_own() -> None:
+    one = retrying("hyde")
+    many = rewriter([{"hyde": {"n": 3, "temperature": 0.7}}], decoding=SAMPLED, retries=1)
+    requests = many.requests(RENTAL)
+    passage = "You can rent a car at the airport in Keflavik. Take your licence and a credit card with you."
+    answered = [(requests[0], ended(passage)), (requests[1], ended(REFUSED)), (requests[2], ended(passage + " Drive slowly."))]
+    (more,) = many.again(RENTAL, answered)
+    assert (more.sample, more.decoding["seed"]) == (1_000_001, requests[1].decoding["seed"] + 1_000_000)
+    found = many.read(RENTAL, [*answered, (more, ended("Cars are rented out in Reykjavik, too, near the harbour."))])
+    assert [each.position for each in found.rewrites] == [1, 2, 3]
+    assert "harbour" in found.rewrites[1].text
+    assert len(one.requests(RENTAL)) == 1
+
+
+def test_tries_are_part_of_the_identity_only_where_there_are_some() -> None:
+    assert "retries" not in retrying(retries=0).identity()
+    assert retrying(retries=1).identity() != retrying(retries=2).identity()
+
+
+@given(st.lists(st.sampled_from([GOOD, HALF, REFUSED, "", "prose about cars"]), min_size=4, max_size=4), st.integers(0, 3))
+def test_no_try_makes_it_worse_and_none_is_made_twice(texts: list[str], retries: int) -> None:
+    one = retrying(retries=retries)
+    answered = [(request, ended(texts[0])) for request in one.requests(RENTAL)]
+    made = len(one.read(RENTAL, answered).rewrites)
+    while more := one.again(RENTAL, answered):
+        answered += [(request, ended(texts[len(answered)])) for request in more]
+        now = len(one.read(RENTAL, answered).rewrites)
+        assert now >= made
+        made = now
+    assert len(answered) <= 1 + retries
+    assert len({request.sample for request, _ in answered}) == len(answered)

@@ -1,20 +1,38 @@
-"""The closing table, as a person reads it."""
+"""Tables as data, printed into a terminal and on a page: charts, the closing table, the examples of the docs."""
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.prices import Prices
+from jobs.__main__ import main
+from jobs.chain.drift import DRIFT
 from jobs.measure.evaluate import Evaluation
+from jobs.pages.charts import Point, axis, gains, scatter
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
+from jobs.pages.render import Head, Interval, Marked, Section, Table, difference, interval, render
 from jobs.pages.summary import _shown, closing_table
-from jobs.runs.folder import RunFolder
+from jobs.runs.folder import RunFolder, open_run
+from jobs.terminal.formats import count, percent
 from jobs.terminal.tables import page_text
-from tests.support.jobs.run_folders import Make, Query, RunMaker, frame_of
-from tests.support.jobs.terminals import printed
+from rewriters.guards import preserve
+from rewriters.guards.guards import NEAR_DUPLICATE, REPAIRED
+from rewriters.normalise import query_id
+from rewriters.reasons import CUT, FLAGS, MASKED, OTHER_SCRIPT
+from tests.support.jobs.run_folders import Make, Page, Query, RunMaker, frame_of
+from tests.support.jobs.tables_page import PAGE, cells, example
+from tests.support.jobs.terminals import lines, printed
+from tests.support.jobs.whole_runs import ROOT, rows
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
 
@@ -24,17 +42,17 @@ def make(tmp_path: Path) -> Make:
     return RunMaker(tmp_path)
 
 
-def lines(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[str]:
+def printed_lines(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[str]:
     return [" ".join(line.split()) for line in printed(closing_table(run, None, measured), 120).splitlines()]
 
 
 def test_cores_longer_than_the_keywords_are_counted_where_both_were_asked_for(make: Make, tmp_path: Path) -> None:
-    shown = lines(make(CORES, ("keyword", "core_content")))
+    shown = printed_lines(make(CORES, ("keyword", "core_content")))
     assert "core_content json 2; longer than keyword for 1 query" in shown
     assert "keyword json 2" in shown
     assert any(line.startswith("cost: not in money: there is no prices.yaml beside ") for line in shown)
     alone = [Query("one", {"core_content": "a b c"})]
-    assert "core_content json 1" in lines(RunMaker(tmp_path / "alone")(alone, ("core_content",)))
+    assert "core_content json 1" in printed_lines(RunMaker(tmp_path / "alone")(alone, ("core_content",)))
 
 
 @pytest.mark.parametrize(("reranked", "alone"), [(True, "original alone, fused, not reranked"), (False, "original alone")])
@@ -42,14 +60,14 @@ def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: s
     run = make()
     rerank = run.config.rerank.model_copy(update={"kind": "bi_encoder" if reranked else "none"})
     evaluation = Evaluation(frame_of([[0.5] * 5, [0.4] * 5]), run.config.model_copy(update={"rerank": rerank}))
-    shown = lines(run, MeasuredRun(evaluation))
+    shown = printed_lines(run, MeasuredRun(evaluation))
     assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
     assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown
 
 
 def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Make) -> None:
     run, nothing = make(), frame_of([[], []], judged=7, missing=7, unmatched=("q1", "log.parquet#0"))
-    shown = lines(run, MeasuredRun(Evaluation(nothing, run.config)))
+    shown = printed_lines(run, MeasuredRun(Evaluation(nothing, run.config)))
     assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
     assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
 
@@ -84,3 +102,115 @@ def test_a_terminal_warns_where_no_answer_is_measured() -> None:
     answers = SimpleNamespace(kind="answers", warning="none is in the log")
     shown = page_text(MeasuredRun(None, [answers]).page(), 80)  # type: ignore[list-item]
     assert shown.strip() == "warning: answers, against gold answers: none is in the log"
+
+
+TEXTS = st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs", "Cc"]), max_size=20)
+
+COLUMNS = [Head("arm"), Head("queries", count), Head("moved", difference)]
+
+COLUMNS += [Head("95 % interval", interval), Head("share", percent)]
+
+TABLE = Table(
+    COLUMNS,
+    [
+        ["one", 1234, Marked(0.25, "+", "best"), Interval(0.1, 0.4, 0.25), 0.5],
+        ["  part of it", None, math.nan, Interval(math.nan, math.nan, 0.0), ""],
+    ],
+    note="a note",
+)
+
+
+def test_one_table_is_printed_and_on_a_page() -> None:
+    assert lines(TABLE.terminal()) == [
+        "arm queries moved 95 % interval share",
+        "one 1,234 +0.2500+ +0.1000 to +0.4000 50.0 %",
+        "part of it - - -",
+        "a note",
+    ]
+    page = Page(render("Kind", "Title", [], "", [Section("s", "S", parts=[TABLE])], texts=True))
+    assert page.row("s", "one") == ["1,234", "+0.2500+", "+0.1000 to +0.4000", "50.0 %"]
+    assert page.row("s", "part of it") == ["–", "–", "–", ""]
+    kinds = [attributes.get("class") for tag, attributes in page.tags if tag in {"tr", "td"}]
+    assert {"part", "best", "none"} <= set(kinds)
+    assert {attributes["data-label"] for _, attributes in page.tags if "data-label" in attributes} == {
+        column.label for column in COLUMNS[1:]
+    }
+
+
+def test_a_column_of_which_nothing_is_known_is_left_out() -> None:
+    table = Table([Head("a"), Head("b", count), Head("c", count)], [["x", None, 1], ["y", None, 2]])
+    assert [column.label for column in table.known().columns] == ["a", "c"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(-1, 1), TEXTS, TEXTS), min_size=1, max_size=12))
+def test_charts_are_well_formed_and_their_texts_stay_texts(points: list[tuple[float, float, str, str]]) -> None:
+    drawn = [Point(x, y, words, "arms", label) for x, y, words, label in points]
+    read = ElementTree.fromstring(scatter(drawn, "USD", "nDCG@10", "{:.0f}".format, drawn[:2]))
+    assert sorted(one.findtext("title") or "" for one in read.iter("circle")) == sorted(words for *_, words, _ in points)
+    for one in read.iter("circle"):
+        assert 0 <= float(one.attrib["cx"].rstrip("%")) <= 100
+    bars = ElementTree.fromstring(gains([y for _, y, *_ in points], "difference")).iter("rect")
+    assert len(list(bars)) == sum(y != 0 for _, y, *_ in points)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.booleans(), st.booleans())
+def test_an_axis_holds_its_values_in_order(values: list[float], falling: bool, zero: bool) -> None:
+    start, end = (100.0, 0.0) if falling else (0.0, 100.0)
+    found = axis(values, start, end, zero=zero)
+    places = [found.place(value) for value in sorted([*values, *([0.0] if zero else [])])]
+    assert places == sorted(places, reverse=falling)
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
+    assert 1 <= len(list(found.ticks())) <= 12
+
+
+ONLY_BM25 = "retrieve.retrievers={bm25: {kind: local, index: index/sample}}"
+
+
+def test_the_pages_name_every_flag_of_a_text() -> None:
+    (row,) = re.findall(r"^\| `guards` \|.*$", PAGE, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", row)) == {"guards", *FLAGS}
+    strategies = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
+    table = strategies[strategies.index("| guard | in `rewrites.guards` |") :].partition("\n\n")[0]
+    assert set(FLAGS) <= {*re.findall(r"`(\w+)`", table)}
+    assert {
+        *(preserve.NUMBER, preserve.NAME, preserve.PHRASE),
+        REPAIRED,
+        NEAR_DUPLICATE,
+        MASKED,
+        CUT,
+        OTHER_SCRIPT,
+        DRIFT,
+    } < set(FLAGS)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "configs").symlink_to(ROOT / "configs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        config = ["configs/quickstart.yaml", "--set", ONLY_BM25, "--set", "cluster.address=none"]
+        assert main(["index", *config, "--corpus", "configs/sample/corpus.parquet"]) == 0
+        assert main(["run", *config]) == 0
+    return folder
+
+
+def test_every_example_runs_and_finds_its_rows(place: Path) -> None:
+    printed = cells(example(place))
+    assert ["bee42934aeb07bcbc440f344827289a3"] in printed
+    assert ["log", "NULL", "empty", "9"] in printed
+    assert ["keyword", "143", "23", "7", "2"] in printed  # of rewrites by the way in which they were read
+    assert any(row[1:] == ["176"] for row in printed)  # results, queries
+
+
+def test_the_public_function_gives_the_ids_of_the_tables(place: Path) -> None:
+    run = Path(open_run(str(place / "runs" / "quickstart")).storage.root)
+    queries = rows(run, "queries")
+    assert [query_id(row["query"]) for row in queries] == [row["query_id"] for row in queries]
+    log = pq.read_table(place / "configs/sample/log.parquet").to_pylist()
+    of_log = {row["log_id"]: row["query_id"] for row in rows(run, "query_map")}
+    known = {row["id"]: row["query"] for row in log if of_log[row["id"]] is not None}
+    assert {log_id: query_id(text) for log_id, text in known.items()} == {log_id: of_log[log_id] for log_id in known}
+    wrong = f"SELECT count(*) FROM '{run}/queries/*.parquet' WHERE left(sha256(normalised), 32) != query_id"
+    with duckdb.connect() as connection:  # of its own: what another test has left unread does not matter
+        assert connection.sql(wrong).fetchall() == [(0,)]

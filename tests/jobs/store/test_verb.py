@@ -1,16 +1,30 @@
-"""The verb `store`, as it is typed."""
+"""The verb store, as it is typed; rows by age, on S3, and of two jobs at once."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster.errors import ConfigError
+from cluster.storage import open_storage
+from cluster.storage.traffic import take_traffic
 from jobs.__main__ import main
-from tests.support.jobs.nights import QUERIES, Nights
-from tests.support.jobs.stored import put, texts
+from jobs.config.load import load_config
+from jobs.store.collect import collect
+from jobs.store.compact import compact
+from jobs.store.forget import forget
+from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.nights import NEW, QUERIES, Nights, log, results, totals
+from tests.support.jobs.stored import found, opened, put, texts
+from tests.support.jobs.whole_runs import ROOT, finish, rows
+from tests.support.rewriters.fake_server import FakeServer
 
 BEGAN = 1_790_000_000.0
 
@@ -86,3 +100,94 @@ def test_an_output_has_its_store(nights: Nights, capsys: pytest.CaptureFixture[s
 def test_what_is_refused(store: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
     assert main(["store", *words]) == 2
     assert line in capsys.readouterr().err
+
+
+DAY = 86_400.0
+
+
+def test_rows_that_are_too_old_do_not_count(tmp_path: Path) -> None:
+    now = time.time()
+    put(tmp_path, {"moon": "old", "yeast": "old"}, now - 31 * DAY)
+    put(tmp_path, {"moon": "new"}, now - 29 * DAY)
+    assert texts(tmp_path, ["moon", "yeast"]) == {"moon": "old", "yeast": "old"}
+    assert found(opened(tmp_path, lifetime=30 * DAY), ["moon", "yeast"]) == {"moon": "new"}
+    assert found(opened(tmp_path, lifetime=10 * DAY), ["moon", "yeast"]) == {}
+
+
+@pytest.mark.parametrize("value", ["30", "0d", "1y", "-1d"])
+def test_it_is_a_duration(nights: Nights, value: str) -> None:
+    with pytest.raises(ConfigError, match="store_ttl"):
+        load_config(nights.path, [f'store_ttl="{value}"'])
+
+
+NUMBERED = [f"query {number}" for number in range(20)]
+
+
+def test_a_store_on_s3(s3: S3Server) -> None:
+    store = s3.fresh()
+    storage = open_storage(store)
+    for night in range(6):
+        put(store, dict.fromkeys(NUMBERED[night:], f"night {night}"), BEGAN + night)
+    early = opened(store)
+    take_traffic()
+    before = texts(store, NUMBERED)
+    apart = take_traffic()
+    assert before == dict.fromkeys(NUMBERED, "night 0")
+    (done,) = compact(storage, grace=0.0)
+    assert done.files == (6, 1)
+    take_traffic()
+    assert texts(store, NUMBERED) == before
+    together = take_traffic()
+    assert apart["get"] - together["get"] == 5  # of six files one is left
+    assert {name: apart[name] for name in ("list", "put")} == {name: together[name] for name in ("list", "put")}
+    assert found(early, NUMBERED) == before
+    forget(storage, "query 3", None, others="none")
+    assert sorted(texts(store, NUMBERED)) == sorted({*NUMBERED} - {"query 3"})
+    assert collect(storage, 86_400.0) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", ["nothing", "all but one query"])
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_two_jobs_at_once(
+    nights: Nights, llm: FakeServer, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, known: str, place: str
+) -> None:
+    s3: S3Server | None = request.getfixturevalue("s3") if place == "s3" else None
+    address = str(Path("facts").absolute()) if s3 is None else s3.fresh("facts")
+    store, settings = open_storage(address), [f"store={address}"]
+    if known != "nothing":
+        nights.run("one", *settings)
+    missing = [NEW] if known != "nothing" else [*QUERIES, NEW]
+    log([*QUERIES, NEW])
+    alone = nights.run("alone", "store=null")[0]
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    before = len(llm.bodies)
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "jobs", "run", nights.path, "--label", label, "--set", settings[0]],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for label in ("two", "three")
+    ]  # fmt: skip
+    while any(process.poll() is None for process in started):
+        if list(store.list()):
+            compact(store, grace=0.0)
+    ended = [finish(process) for process in started]
+    assert [done.code for done in ended] == [0, 0], [done.err for done in ended]
+    folders = [Path(done.out.splitlines()[-1]) for done in ended]
+    for folder in folders:
+        assert results(folder) == results(alone)
+        assert sorted(map(repr, rows(folder, "rewrites"))) == sorted(map(repr, rows(alone, "rewrites")))
+        # each has an answer to each query, from the store or paid for, and pays for no query twice nor for a known one
+        paid = Counter(one["query_id"] for one in rows(folder, "costs") if one["stage"] == "rewrite" and one["requests"])
+        assert max(paid.values(), default=0) <= 1
+        assert len(paid) <= len(missing)
+        assert totals(folder, "requests")["rewrite"] + totals(folder, "reused")["rewrite"] == len(QUERIES) + 1
+        assert totals(folder, "pairs")["rerank"] <= totals(alone, "pairs")["rerank"]
+    asked = Counter(str(body["messages"]) for body in llm.bodies[before:])
+    assert len(asked) == len(missing)
+    assert max(asked.values()) <= 2
+    assert sum(asked.values()) == sum(totals(folder, "requests")["rewrite"] for folder in folders)
+    third = nights.run("four", *settings)
+    assert third[1:] == (0, 0)
+    assert results(third[0]) == results(alone)
