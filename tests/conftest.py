@@ -1,4 +1,4 @@
-"""What tests of several packages share: the shared data, a real Elasticsearch, a real S3 server."""
+"""Fixtures of several packages: the shared data, a real Elasticsearch, a real S3 server."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def own_modules() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported and collected stays to the end: the garbage collector need not look through it."""
+    """Keeps what is imported and collected to the end: the garbage collector need not look through it."""
     gc.disable()
     try:
         return (yield)

@@ -114,7 +114,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 def at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs when the module is imported: everything outside functions and `if TYPE_CHECKING`."""
+    """Code that runs when the module is imported: everything outside functions and `if TYPE_CHECKING`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue

@@ -60,7 +60,7 @@ def test_what_duckdb_and_pyarrow_read_is_counted(store: S3Storage, proxy: Proxy)
     pq.write_table(pa.table({"n": list(range(200_000))}), sink, row_group_size=10_000, compression="none", use_dictionary=False)
     store.put("t.parquet", sink.getvalue().to_pybytes())
     with open_duckdb() as connection:
-        (found,) = connection.execute(f"SELECT sum(n) FROM read_parquet('{stored_rows.url('t.parquet')}')").fetchone() or (None,)
+        (found,) = connection.execute(f"SELECT sum(n) FROM read_parquet('{store.url('t.parquet')}')").fetchone() or (None,)
     with store.open("t.parquet") as file:
         assert found == pq.ParquetFile(file).read().column("n").to_numpy().sum()
     taken = take_traffic()

@@ -74,7 +74,7 @@ class Webhook:
 
     @property
     def titles(self) -> list[str]:
-        """What each says of the job: `failed`, `waits for a server`, ..."""
+        """States of the job that were sent: `failed`, `waits for a server`, ..."""
         return [body["title"].rpartition(": ")[2] for body in self.bodies]
 
     def wait_for(self, count: int, seconds: float = 30) -> None:

@@ -31,7 +31,7 @@ HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
 
 
 def stop(done: int, failed: int, shards: int = 2, committed: int = 1, halted: bool = False, **limits: Any) -> str | None:
-    """What the driver would say."""
+    """Message of the driver."""
     config = SimpleNamespace(limits=LimitSettings(**limits))
     prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
     plan: Any = SimpleNamespace(shards=list(range(shards)), counts={"queries": done if committed == shards else 200 * shards})

@@ -1,4 +1,4 @@
-"""What is sent of a config: the same job with its small files; and the manifests of a job."""
+"""Configs as they are sent: the same job with its small files; and the manifests of a job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BASE = "night-2026-01-31-0123456789ab"
 
 
 def known(config: Config) -> dict[str, Any]:
-    """What counts for the fingerprint, but for where the log lies."""
+    """Content of the fingerprint, but for where the log lies."""
     fields = identity_fields(config)
     return fields | {"log": {key: value for key, value in fields["log"].items() if key != "path"}}
 

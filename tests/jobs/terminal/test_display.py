@@ -1,4 +1,4 @@
-"""What an operator sees: exact words and numbers within the terminal, and servers that are away."""
+"""Display of an operator: exact words and numbers within the terminal, and servers that are away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tune` writes and prints: a config that loads, with what was chosen and no more, the page, the verb."""
+"""Output of `tune`: a config that loads, with what was chosen and no more, and the page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_never_rewriting_is_a_selection(tmp_path: Path) -> None:
 
 
 def nightly(draw: Random, day: str) -> dict[str, Any]:
-    """What a config's file holds, in which texts have `{date}`, a day of their own or the log's, or none."""
+    """Content of a config's file, in which texts have `{date}`, a day of their own or the log's, or none."""
 
     def text(form: str) -> str:
         return form.format(draw.choice(["{date}", "{date}", day, "2025-12-01", "all"]))
