@@ -1,7 +1,5 @@
 """Fixtures of several packages: the shared data, a real Elasticsearch, a real S3 server."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

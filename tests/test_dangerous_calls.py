@@ -1,7 +1,5 @@
 """No call in the four packages runs what it reads: no pickle of a file, no shell, no `eval`, no unsafe YAML."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every error is one line with a code and a remedy; every code is raised, tried here, and explained in docs/errors.md."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

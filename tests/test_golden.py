@@ -1,7 +1,5 @@
 """The presets of the docs give the tables, counts of costs and fingerprints that are frozen in tests/golden."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The pictures of the documentation: there, small, made by docs/pictures.py, shown in the README."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

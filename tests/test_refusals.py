@@ -4,8 +4,6 @@ A case changes the smallest config: `set` (dotted key: value), `unset`, `args` (
 as YAML), or `text` in place of it. `says` is a part of the line. Nothing but the config and its files is read.
 """
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The documentation as a site: every page once and in the navigation, built without a warning, its links lead somewhere."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

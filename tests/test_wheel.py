@@ -1,7 +1,5 @@
 """What a wheel has, and that it works outside a clone: in an environment of its own, with the other packages of this one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

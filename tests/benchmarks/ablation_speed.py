@@ -16,8 +16,6 @@ queries are drawn at random, so that statistics have something to do. Each measu
 folder; CPU is that of the process and its threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -9,8 +9,6 @@ reason. A whole run writes its section of RESULTS.md; `--quick` (small sizes, wh
 alone. Ends with exit code 1 where a goal is missed or something was not measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -8,8 +8,6 @@ The log is made of the terabyte log's words: query n of the ranks comes in propo
 without dedup's other work (Unicode, texts too long or not UTF-8, `errors`, limits of memory).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ length with as many tokens as ours, a forward pass each. `FlagReranker.compute_s
 call; they try the longest batch once before they begin, so their first batch counts twice.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -8,8 +8,6 @@ matrices of 8,192 x 8,192 in float16; a model's share of it is by the operations
 machine without the data, `--pairs` reads what `--write-pairs` wrote on another one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

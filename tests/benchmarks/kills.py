@@ -11,8 +11,6 @@ round: what was killed when, whether the rows of queries, rewrites, runs, scores
 that are there twice, and how many completions were made again although they had been stored.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

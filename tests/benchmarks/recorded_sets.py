@@ -1,7 +1,5 @@
 """The three sets with recorded completions, and their local indexes: what benchmarks share."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

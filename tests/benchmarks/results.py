@@ -1,7 +1,5 @@
 """RESULTS.md: a section per benchmark, which its own command replaces; the others stay as they are."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Iterable

@@ -10,8 +10,6 @@ Peak is VmHWM of the process, CPU its seconds of a processor; `none` runs the st
 `cluster` on three simulated nodes of 8 logical CPUs.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -11,8 +11,6 @@ worker or a daemon). With `--log-rows` each log has so many rows: each query onc
 defaults it writes its section of RESULTS.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

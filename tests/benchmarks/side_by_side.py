@@ -11,8 +11,6 @@ Completions are made here from the queries' own words, so nothing waits for a mo
 Prints each pair as it ends, then medians of new / old. CPU seconds are sampled twice a second from the driver's descendants.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -13,8 +13,6 @@ divided by those of each; "steady" is of the queries which the largest size has 
 places / 200 ms. With the sizes and sides of its defaults it writes its section of RESULTS.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

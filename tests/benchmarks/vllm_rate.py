@@ -16,8 +16,6 @@ storage and its rewrites parsed; `ray.data.llm` from the first request's arrival
 is its faster way).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A storage in a temporary folder, and one on S3."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

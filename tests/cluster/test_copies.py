@@ -1,7 +1,5 @@
 """Copies of objects on this machine: one per version, whoever and however many ask, and after a kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Costs: the seconds of a call are shared out whole, nothing is counted twice, and prices do plain arithmetic."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack

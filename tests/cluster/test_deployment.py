@@ -1,7 +1,5 @@
 """Files of deployment: images and their pins, ray-cluster.yaml, compose.yaml, the Grafana dashboard and alert rules."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A row that kills its worker is found, and nothing else is blamed: by the tracker alone, and by workers of a Ray that die."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

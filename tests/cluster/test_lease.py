@@ -1,7 +1,5 @@
 """The lease: one driver per run, told who holds it, and taken over from the dead."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

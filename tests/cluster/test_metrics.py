@@ -1,7 +1,5 @@
 """Metrics: the table, what the tracker counts of blocks however often they are done, and a recorded scrape."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

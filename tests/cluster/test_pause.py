@@ -1,7 +1,5 @@
 """Pauses between the sends of a request, and what a server says without its secrets."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Classes that a config names: modules of the current folder and of installed packages, entry points, what is refused."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

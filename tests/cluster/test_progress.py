@@ -1,7 +1,5 @@
 """The tracker: how many shards are under way, and where each is; workers that compute are heard of, those that hang are not."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The stages in threads of one process: rows as of one shard after the other, whatever is slow or fails; and its ends."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

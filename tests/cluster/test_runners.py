@@ -1,7 +1,5 @@
 """Both runners: blocks under way, deaths of workers and of nodes, a closed gate; and the same in one process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """S3 that misbehaves: nothing is lost, nothing is done twice, and what no waiting mends is one line."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Pools fitted to what is there: pure arithmetic, refusals that name both sides."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

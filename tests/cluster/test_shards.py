@@ -1,7 +1,5 @@
 """The plan and the commits: put once, read by manifest, cleaned of what no manifest names."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A stage's borders and its meter, with workers that are a few lines."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

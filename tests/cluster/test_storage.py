@@ -1,7 +1,5 @@
 """Storage: what a key holds is whole, and put-if-absent has one winner, whatever is killed when."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Drivers and their nodes: what a submitted driver does otherwise, and a local output that not all nodes see."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

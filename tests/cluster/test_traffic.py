@@ -1,7 +1,5 @@
 """S3 beneath DuckDB and pyarrow: the same rows as from files, and every request counted once, by kind, with its bytes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

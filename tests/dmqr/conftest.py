@@ -1,7 +1,5 @@
 """A small job in the current folder, to be run in this process from Python."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line: verbs, exit codes, and one line on standard error instead of a trace."""
 
-from __future__ import annotations
-
 import errno
 import inspect
 import io

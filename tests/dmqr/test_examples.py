@@ -1,7 +1,5 @@
 """Every example of --help, of docs/python.md and of the notebook works as it is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

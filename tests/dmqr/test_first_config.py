@@ -1,7 +1,5 @@
 """`dmqr init`: the columns that it guesses, and that its config and the command that it prints work as they stand."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """A job inside a program leaves its streams, signals and loggers as they are, also on a Ray of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Results of the functions hold what lies in the run's folder; the command line prints the same values."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A small config as a person would write it, and a small corpus with its indexes."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json

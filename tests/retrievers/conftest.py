@@ -1,7 +1,5 @@
 """Small corpora and indexes. The tests that need weights skip where these are not installed."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Terms of analyzers; local BM25, with weights of title and text (BM25F), against the formula."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

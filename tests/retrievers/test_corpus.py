@@ -1,7 +1,5 @@
 """What a corpus may look like, and what is refused with which words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Documents with one text under several ids are one candidate."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

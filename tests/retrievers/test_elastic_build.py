@@ -1,7 +1,5 @@
 """Building an index in Elasticsearch: alias, resuming, what is never made twice, what is turned away."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bulk loading over HTTP: what is sent again, what is refused, how many requests are in flight."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

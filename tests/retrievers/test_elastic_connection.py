@@ -1,7 +1,5 @@
 """Who is let in, which server is taken, and what a person is told: one line, without a secret."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

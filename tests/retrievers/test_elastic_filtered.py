@@ -1,7 +1,5 @@
 """An alias with a filter keeps it; and the state of an index that changes in place, or whose synonym sets do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MultiSearch over the wire: what the server has no room for is sent again, what is missing is never passed over."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Encoders as they were made: vectors are those of sentence-transformers over the same folder, for each architecture."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Forward passes: logits and vectors are transformers', without padding nearly so, on a CPU with attention of its own."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

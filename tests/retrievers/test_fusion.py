@@ -1,7 +1,5 @@
 """Fusion on lists small enough to add up by hand; and whole blocks against plain loops over each query, to the last bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

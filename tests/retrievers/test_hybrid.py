@@ -1,7 +1,5 @@
 """Retrievers of retrievers: hybrids, unions, and texts of a query searched as one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """BM25 of other languages than English: our samples, beside Elasticsearch with its analyzer of the language."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

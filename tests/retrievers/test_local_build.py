@@ -1,7 +1,5 @@
 """Building, replacing, killing, and opening what is not there."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

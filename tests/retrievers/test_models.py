@@ -1,7 +1,5 @@
 """Models: what identifies them, what is fetched of a hub, and that code planted beside data and weights does not run."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

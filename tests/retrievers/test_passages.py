@@ -1,7 +1,5 @@
 """Documents of text, Markdown, HTML and PDF, and the passages that they are split into."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The arithmetic that fusion and the final order share; and the best rows, exactly, with many equal scores."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

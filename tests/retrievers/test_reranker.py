@@ -1,7 +1,5 @@
 """Rerankers: one contract, FlagEmbedding as the oracle, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Sequence

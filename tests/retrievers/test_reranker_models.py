@@ -1,7 +1,5 @@
 """Rerankers as they were made: scores are those of transformers' own classes, with the template of the model's card."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What holds for every retriever: the contract that a plug-in's author runs, and more. A new kind joins by a line in KINDS."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

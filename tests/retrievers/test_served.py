@@ -1,7 +1,5 @@
 """Encoders and rerankers at servers: what is sent, retried, given up and refused, against fakes of TEI and vLLM at the wire."""
 
-from __future__ import annotations
-
 import base64
 import threading
 import time

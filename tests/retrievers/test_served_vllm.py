@@ -1,7 +1,5 @@
 """vLLM's own server with small real weights: the same vectors and scores as with the weights opened here."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Search engines of the web at the wire: what is sent to each provider, how answers are read, what is retried and given up."""
 
-from __future__ import annotations
-
 import json
 import string
 from collections.abc import Iterator

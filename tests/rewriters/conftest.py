@@ -1,7 +1,5 @@
 """Servers at the wire, and engines for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The engine of Anthropic's Messages API, against a server at the wire."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Functions of texts: tables of arguments and results (cases.yaml), and laws of checks and of the normal form."""
 
-from __future__ import annotations
-
 import os
 import re
 import unicodedata

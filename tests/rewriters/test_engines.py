@@ -1,7 +1,5 @@
 """The contract of every engine, the door to them, and the event loop that they share."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

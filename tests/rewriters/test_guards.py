@@ -1,7 +1,5 @@
 """Guards around a query: what is sent, searched, lost and masked, and their laws."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

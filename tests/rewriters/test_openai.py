@@ -1,7 +1,5 @@
 """The engine of Chat Completions servers, against a real one with real faults."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

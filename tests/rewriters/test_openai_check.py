@@ -1,7 +1,5 @@
 """What the engine of Chat Completions servers refuses before a job begins, and in which words."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Servers that refuse fields as hosted models do, and what is sent to them in the end."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Laws of reading answers, for any text that a model may return."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -1,7 +1,5 @@
 """Malformed answers (answers.yaml), and answers of today's model families (answers/README.md): the outcome of each."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Strategies by their names, with parameters, beside each other. Files that are refused are in tests/refusals.yaml."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Processes below a worker: children that end with it, and cores that threads keep off."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

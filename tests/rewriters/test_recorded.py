@@ -1,7 +1,5 @@
 """The recorded engine: what its file may hold, and what it says of one that is no recording."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a query to requests, from completions to rewrites, and another try for answers that do not serve."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

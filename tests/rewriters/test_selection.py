@@ -1,7 +1,5 @@
 """Selection of strategies: by chance, by a column, by type, and by the LLM that writes the rewrites."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Reading of an answer with several texts of one strategy: lines, arrays and objects, in whatever form they come."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

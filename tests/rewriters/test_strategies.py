@@ -1,7 +1,5 @@
 """The contract of every file in rewriters/strategies/, and the worked example of the four."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

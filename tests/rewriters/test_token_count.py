@@ -1,7 +1,5 @@
 """Counting tokens where a server does not."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The engine `vllm`, for real: vLLM's CPU build and a model of 3 MB that is made here."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import os

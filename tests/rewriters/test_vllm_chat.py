@@ -1,7 +1,5 @@
 """How models are spoken to and read, with real tokenizers and parsers; with engines in the slow tests at the end."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

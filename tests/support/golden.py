@@ -6,8 +6,6 @@ A preset keeps its settings, apart from addresses, weights and its cluster, and 
 answers by a hash of what it is asked, the reranker by one of query and document, so changed prompts and texts show as well.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Parameters of which a few are tested at each commit."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Any
 

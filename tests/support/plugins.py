@@ -1,7 +1,5 @@
 """Plug-ins of tests: the files of a page or of a test, and packages with entry points."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """Errors of servers whose HTTP status is not what they mean, as OpenRouter, OpenAI, Anthropic, Tavily and others send them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -5,8 +5,6 @@ is once the search alone (which sums in float64 and keeps the order of equal sco
 a run: from the blocks that rewriting hands on to those that fusion takes, with costs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import bm25s

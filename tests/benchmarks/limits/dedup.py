@@ -4,8 +4,6 @@ Each time a process of its own. The script hashes, groups, sorts and compresses 
 white space alone, and has no rejected rows and no limit of memory.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from functools import partial

@@ -5,8 +5,6 @@ scores the best again in float64, so that a score depends on neither batch nor B
 (384 numbers, length 1), so that the encoder, which has a row of its own, does not count.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ Vectors are random, so that the encoder does not count. The server is the one th
 the shared folder. It works on this machine's cores, too; CPU seconds are those of the client.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

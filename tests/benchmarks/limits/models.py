@@ -1,7 +1,5 @@
 """Encoding and reranking beside a bare length-sorted forward pass, and beside FlagEmbedding's own calls."""
 
-from __future__ import annotations
-
 import torch
 from flagembedding_speed import BARE, RERANKER, Contestants, encoders, pairs, rerankers
 from recorded_sets import shared

@@ -1,7 +1,5 @@
 """Blocks of the recorded queries with their rewrites, as the rewriting stage hands them on, and all their documents."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Mapping

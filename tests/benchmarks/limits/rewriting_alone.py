@@ -3,8 +3,6 @@
 python rewriting_alone.py LOG ADDRESS IN_FLIGHT SHARD_SIZE
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Interleaved rounds of ours and of what ours is held against, and the rows of the table that they give."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Each time a process of its own; timed from a warm engine on, so that CPU seconds, which have its start in them, are not told.
 """
 
-from __future__ import annotations
-
 import importlib.util
 
 from vllm_rate import TINY, Task, in_turns

@@ -4,8 +4,6 @@ Both are processes, timed from their start to their end: the whole plans, reads,
 beside its rewriting. CPU seconds are not compared, since the whole does more.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -6,8 +6,6 @@ counts, and commits the shard by a manifest; once the lists of the retrieving st
 which are made from arrays.
 """
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Export of a finished run: its rows, versions in a folder and on S3, checks before a version is made current."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`dmqr index` over folders of documents, here and on S3: what it says, what it keeps, what it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

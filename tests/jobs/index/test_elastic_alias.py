@@ -1,7 +1,5 @@
 """Indexes in Elasticsearch: an alias that moves while a job works, notes of their corpora, builds by actors."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """A config that names its corpus: a missing index is built of it, one of another corpus is refused, none is replaced."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

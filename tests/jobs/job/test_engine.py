@@ -1,7 +1,5 @@
 """From the config's words to an engine, and to a pool of strategies with rules and demonstrations from files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

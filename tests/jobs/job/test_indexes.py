@@ -1,7 +1,5 @@
 """Indexes, corpora and recordings on S3: what is found is what a folder gives, and nothing is copied that need not be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A retriever of the user's own in the current folder: what the config says of it, how the job is known, what is sent."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pools of a job: accelerators of engines, precisions, and shares of requests in flight."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

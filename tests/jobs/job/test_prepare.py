@@ -1,7 +1,5 @@
 """The fingerprint moves with what decides the output alone; and what is checked before a run."""
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

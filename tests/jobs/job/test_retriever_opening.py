@@ -1,7 +1,5 @@
 """From the config's words to retrievers: openings of workers, limits of Elasticsearch, indexes told apart."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Data sets by name: queries, judgements and documents of BEIR's folders, ir_datasets and TREC topics, and what is refused."""
 
-from __future__ import annotations
-
 import builtins
 import gzip
 import os

@@ -1,7 +1,5 @@
 """The files of dedup, the fate of a row, and the real logs."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """One table of formats for all inputs: what the same rows give in any form, and what is refused, with its line."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

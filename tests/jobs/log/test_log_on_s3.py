@@ -1,7 +1,5 @@
 """The log on S3: the same files, rows and refusals as in a folder; read in pieces, and known again by its version."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Both phases on a Ray of two nodes: the same tables as in one process, also where a worker dies, and refusals as they are."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Dedup equals a plain-Python oracle on random logs, whatever the files, columns and internal limits."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path

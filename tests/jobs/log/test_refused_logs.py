@@ -1,7 +1,5 @@
 """Finding and checking logs and judgements: every wrong input is one line that says what, where and what to do."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The comparison of arms with their baseline: each figure from the frame's values, and what arms cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Quality of a run, joined through query_map: what counts, what is left out and said, and what a person is shown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The frame of query x arm x measure and what is exported of it, against ir_measures."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Joined ablations: means over sets, one test over all, and what cannot be joined."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Arms and runs are measured as deep as the measures read; where lists are cut above that, it is said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Measures: which can be compared by, how deep they read, and judged documents that the index does not have."""
 
-from __future__ import annotations
-
 import io
 import re
 import string

@@ -1,7 +1,5 @@
 """`dmqr runs`: what a list says of each run, in which order, and what it costs to ask."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

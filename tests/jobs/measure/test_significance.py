@@ -1,7 +1,5 @@
 """Tests and intervals against scipy and statsmodels, and clusters of near-duplicate queries."""
 
-from __future__ import annotations
-
 import itertools
 import time
 

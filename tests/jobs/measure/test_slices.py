@@ -1,7 +1,5 @@
 """Slices of the counted keys: which key is in which, and the means there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The funnel of each strategy, by hand and against plain loops over made-up lists, and its worth without judgements."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The page of an ablation: its figures against those handed in, what it leaves out, what strangers' texts do to it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The page of a run: its figures against the tables, what it leaves out, and what strangers' texts do to it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The sample queries of a page: which, in which order, and what of them is shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables as data, printed into a terminal and on a page: charts, the closing table, the examples of the docs."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A storage that is full, broken or refuses is no query's fault: the run waits, or ends and goes on, and loses nothing."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

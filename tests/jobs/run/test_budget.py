@@ -1,7 +1,5 @@
 """Money is counted when it is spent, and no request is sent that the budget does not pay for, also of tries and with faults."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Closing a run: every balance that does not hold is named, and what stays is exactly what counts."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ends of runs: the share of failed queries, money, signals, and what a stop leaves undone."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

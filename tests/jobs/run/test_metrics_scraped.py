@@ -1,7 +1,5 @@
 """A run on a Ray cluster is scraped when it has ended: its metrics are the sums of its tables, to the unit."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Whole runs with `cluster.address: none`, in this process: to the end, stopped, failed in the middle, and gone on with."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """From the ledger to the display: rates, what is busy and what is slowest, and sums in which nothing is counted twice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The bill: it is what prices.yaml says of run.json and the manifests, and its lines add up to it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator

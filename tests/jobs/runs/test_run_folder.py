@@ -1,7 +1,5 @@
 """Finding runs by folder and name; the tally of their manifests; counts of kinds, of each arm its own."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """`progress.json` and `dmqr runs RUN`: what another process learns of a run, in every state."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Many files of one range become one, and what no job has used for long goes: what jobs find stays the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Forgotten means forgotten: in files, for jobs meanwhile, in runs on S3, and in whatever form words stand."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The verb store, as it is typed; rows by age, on S3, and of two jobs at once."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Followers of jobs that are lost with their machine or their head; at the wire."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 Each test prints its times; the run that nothing disturbs, and the cluster, are made once for all.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Code of users on Ray: of the current folder, on three raylets that have neither it nor the project, and of a package."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

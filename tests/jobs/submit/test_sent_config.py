@@ -1,7 +1,5 @@
 """Configs as they are sent: the same job with its small files; and the manifests of a job."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

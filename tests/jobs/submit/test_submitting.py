@@ -1,7 +1,5 @@
 """submit, logs, stop and status against a job server at the wire: ids, repeats, following, exit codes, refusals, secrets."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

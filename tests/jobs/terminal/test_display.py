@@ -1,7 +1,5 @@
 """Display of an operator: exact words and numbers within the terminal, and servers that are away."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

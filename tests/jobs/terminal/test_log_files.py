@@ -1,7 +1,5 @@
 """The log of a verb: text or JSON lines on standard error, JSON lines and what libraries print in the run's folder."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

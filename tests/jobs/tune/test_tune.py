@@ -1,7 +1,5 @@
 """Tuning on runs in which it is known what helps: lists that are read, what is learnt, and that no held-out query chooses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

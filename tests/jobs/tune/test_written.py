@@ -1,7 +1,5 @@
 """Output of `tune`: a config that loads, with what was chosen and no more, and the page."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path

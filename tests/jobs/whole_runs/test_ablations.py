@@ -1,7 +1,5 @@
 """Whole ablations in this process: what is refused, what a second start has paid, and what results carry."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

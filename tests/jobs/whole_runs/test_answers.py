@@ -1,7 +1,5 @@
 """Answers of whole jobs in this process, from an LLM's server: what is asked, stored and paid again, and their file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What arms cost where their stages share answers: each arm's bill is that of a run of it, in jobs drawn at random."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

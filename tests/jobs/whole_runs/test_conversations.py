@@ -1,7 +1,5 @@
 """A log of conversations with columns of its own: as a run in this process, as a query that is tried, as it is judged."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

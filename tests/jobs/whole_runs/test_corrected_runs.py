@@ -1,7 +1,5 @@
 """Corrective RAG in whole jobs: questions, grades, strips and searches of the web against the rule computed apart."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator

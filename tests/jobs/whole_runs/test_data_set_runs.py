@@ -1,7 +1,5 @@
 """Whole runs over a data set in its own form: what the same rows as tables give, with ablate, resuming, plan and submit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

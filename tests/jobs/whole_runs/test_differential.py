@@ -3,8 +3,6 @@
 DMQR_SEEDS=200 python -m pytest -m "slow or not slow" tests/jobs/whole_runs/test_differential.py
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

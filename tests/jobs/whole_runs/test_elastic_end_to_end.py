@@ -1,7 +1,5 @@
 """Whole runs with Elasticsearch: security on, a tenth of its answers bad, a restart in the middle."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

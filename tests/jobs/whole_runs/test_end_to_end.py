@@ -1,7 +1,5 @@
 """The whole job through real Ray on the sample: its balances from the files, and the same rows whatever is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

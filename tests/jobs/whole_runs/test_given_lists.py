@@ -1,7 +1,5 @@
 """Lists that another system made, as a retriever and as an arm: measured as trec_eval measures the file."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Guards in a whole run, in one process: what its report counts, what is searched, and the run's name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

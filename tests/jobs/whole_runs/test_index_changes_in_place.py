@@ -1,7 +1,5 @@
 """An index of Elasticsearch that another program writes to: nothing of an earlier state is reused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

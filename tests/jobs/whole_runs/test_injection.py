@@ -3,8 +3,6 @@
 The server is the worst there is: it obeys every query and answers with the query's own words.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

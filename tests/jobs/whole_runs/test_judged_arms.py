@@ -1,7 +1,5 @@
 """Arms compared by judged answers: accuracy and criteria as columns of an ablation, against a computation apart."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Judgements of whole jobs in this process, from an LLM's server: measures by them, of runs, arms and pairs of runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

@@ -1,7 +1,5 @@
 """An ablation on Ray whose process is killed in the middle, and gone on with."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Runs that are killed while an LLM or the web is asked: no answer is asked for again, and the rows are the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

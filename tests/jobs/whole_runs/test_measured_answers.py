@@ -1,7 +1,5 @@
 """EM and F1 of whole runs and ablations, against a computation from the stored answers and the gold file apart."""
 
-from __future__ import annotations
-
 import json
 import re
 import string

@@ -3,8 +3,6 @@ BM25 and dense search in an Elasticsearch with security on, a cross-encoder; kil
 resumed; then another worker is killed. The LLM is a server over HTTP; in the slow tests it is vLLM in the worker, as it is in
 production. And a smaller job whose worker with vLLM is killed."""
 
-from __future__ import annotations
-
 import base64
 import importlib.util
 import json

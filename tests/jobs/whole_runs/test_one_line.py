@@ -1,7 +1,5 @@
 """From a config that names its corpus to the table in one line: `run`, `plan`, `try` and `ablate` build what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

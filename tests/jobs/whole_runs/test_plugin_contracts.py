@@ -1,7 +1,5 @@
 """What docs/python.md shows keeps the contracts that authors run, and what does not keep them is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What docs/python.md shows, line by line, and a retriever of the user's own in whole runs: store, other code, no code."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

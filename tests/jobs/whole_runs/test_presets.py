@@ -1,7 +1,5 @@
 """The tables of the paper by `configs/paper-answers.yaml`, with fake servers and the first queries of the log."""
 
-from __future__ import annotations
-
 import math
 import re
 import zlib

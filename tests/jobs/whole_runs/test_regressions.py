@@ -1,7 +1,5 @@
 """Shapes of configs in which an arm was once not what a run of it alone is, or might be: each arm equals its run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`dmqr run CONFIG --retry REASON`: queries with errors are asked again; everything else comes from the store."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

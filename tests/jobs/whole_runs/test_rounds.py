@@ -1,7 +1,5 @@
 """Further rounds of whole jobs in this process: which queries have one, what is asked and searched, and what comes of it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

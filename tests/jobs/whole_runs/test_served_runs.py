@@ -1,7 +1,5 @@
 """Whole jobs with encoder and reranker at servers, in this process: indexes, plan, run, try, ablation, and what fails."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A union of two indexes in whole jobs: ids are qualified in every table, and texts are read where the document is."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

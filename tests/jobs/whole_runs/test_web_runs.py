@@ -1,7 +1,5 @@
 """Whole jobs that search the web, against a search engine and a reranker at the wire: rows, calls, kills, arms, pages."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

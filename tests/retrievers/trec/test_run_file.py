@@ -1,7 +1,5 @@
 """Run files of TREC: the order of trec_eval, what is counted, and what is refused."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from itertools import pairwise

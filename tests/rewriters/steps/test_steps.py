@@ -1,7 +1,5 @@
 """Steps of LLMs: their files, the requests that they make, and how answers are read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

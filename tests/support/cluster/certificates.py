@@ -1,7 +1,5 @@
 """A server's certificate that only its own file vouches for."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from pathlib import Path

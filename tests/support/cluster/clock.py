@@ -1,7 +1,5 @@
 """Time that passes by waits alone, however busy the machine is."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Three stages of a few lines, for the tests of the runners: make rows, work slowly, fold the rows; and a worker of tables."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

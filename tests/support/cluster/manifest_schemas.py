@@ -1,8 +1,6 @@
 """Validation of manifests: KubeRay's kinds against the schemas of its own CRDs, others against those that kubernetes-validate
 carries. Nothing may lie outside of a schema: a cluster drops what it does not know without a word."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

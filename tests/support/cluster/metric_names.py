@@ -1,7 +1,5 @@
 """Names of metrics as Prometheus finds them."""
 
-from __future__ import annotations
-
 from cluster.metrics.table import METRICS
 
 

@@ -3,8 +3,6 @@
 Requests are passed on byte by byte, signed as they are, so the server checks what our client has signed.
 """
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

@@ -1,7 +1,5 @@
 """A real S3 server for tests: the one that S3_ENDPOINT_URL names, else one started from DMQR_SHARED/s3."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Commands that are refused, by code: what is typed, and what was done to the job before."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

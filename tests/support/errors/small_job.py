@@ -1,7 +1,5 @@
 """A small job that would run, and what a case does to it before its command is typed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import ExitStack

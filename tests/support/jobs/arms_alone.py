@@ -1,7 +1,5 @@
 """Runs of the arms of an ablation by themselves, and in words how the rows of the ablation differ from theirs."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -5,8 +5,6 @@ that ends: `add CPUS` with the id of the new node, `kill NODE` and `kill head` w
 runs under the interpreter that the nodes are to have, which need not be that of the tests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

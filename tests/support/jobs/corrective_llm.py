@@ -1,7 +1,5 @@
 """What a fake LLM says to the prompts of corrective RAG, by hashes of what it is asked: any test can tell it beforehand."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ The language model answers by a hash of the whole request and the reranker by a 
 that is not the arm's own, or a text of another corpus, shows in the results.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """A small data set in the forms of the field: a folder of BEIR, a set of ir_datasets, topics, and the same rows as tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The schemas in flight, each stage's from its class, as the chain makes them."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from cluster.run.stage import Stage, link

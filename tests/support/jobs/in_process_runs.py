@@ -1,7 +1,5 @@
 """A small job that runs in this process, in two shards of three queries: one has no recorded answer, one no hits."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Measures of ranked lists, computed by hand."""
 
-from __future__ import annotations
-
 from math import log2
 
 

@@ -1,7 +1,5 @@
 """Nights of one config against counting servers, which share a store."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The work of a run, as its config has it, over indexes that nobody opens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from jobs.chain.arms.arms import RUN

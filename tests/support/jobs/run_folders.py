@@ -1,7 +1,5 @@
 """Folders of runs and ablations, by their stages or by their tables, made without Ray; and a report's page read back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

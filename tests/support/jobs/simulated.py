@@ -1,7 +1,5 @@
 """A cluster of raylets with a job server, whose nodes have every library and not the project."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

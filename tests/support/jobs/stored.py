@@ -1,7 +1,5 @@
 """Completions that jobs put into a store, and find there."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 

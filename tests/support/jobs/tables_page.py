@@ -1,7 +1,5 @@
 """The examples of docs/results-and-tables.md before its recipes, and what they print."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

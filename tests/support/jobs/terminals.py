@@ -1,7 +1,5 @@
 """Terminals that tests write to."""
 
-from __future__ import annotations
-
 import io
 import os
 

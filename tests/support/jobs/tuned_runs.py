@@ -1,7 +1,5 @@
 """Runs for `tune`, made without Ray: lists in which it is known which help, and judgements of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from random import Random

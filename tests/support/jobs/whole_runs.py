@@ -1,7 +1,5 @@
 """Whole runs as processes of their own: started, watched, and what they leave looked at."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

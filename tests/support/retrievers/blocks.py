@@ -1,7 +1,5 @@
 """Settings from blocks as a config has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

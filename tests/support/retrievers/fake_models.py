@@ -3,8 +3,6 @@
 What the model computes is given as functions; the forms were read off TEI's router and vLLM 0.32 (`entrypoints/pooling`).
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 And the way from one query's lists, as values, to the arrays of `retrievers.fusion` and back.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The passages of the small corpus."""
 
-from __future__ import annotations
-
 PASSAGES = {
     "d01": ("Lighthouses", "A lighthouse keeper trimmed the wick every four hours."),
     "d02": ("Lighthouses", "Fresnel's lens threw the light of a small lamp across the sea."),

@@ -1,7 +1,5 @@
 """A PDF of a few pages, written by hand."""
 
-from __future__ import annotations
-
 
 def small_pdf(*pages: str) -> bytes:
     """The bytes of a PDF whose pages show these lines of ASCII."""

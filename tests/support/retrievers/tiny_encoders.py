@@ -1,7 +1,5 @@
 """Encoders of every architecture that is opened, tiny and with random weights, in the files that sentence-transformers has."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

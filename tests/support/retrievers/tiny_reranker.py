@@ -1,7 +1,5 @@
 """Rerankers, tiny and with random weights: of the kind of bge-reranker-v2-m3 (XLM-RoBERTa, one logit) and of -v2-gemma."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ It has pages; a search finds those that share a word with it, the most words fir
 was asked, as with real ones.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """A server of HTTP whose answers a class makes, with the faults that real ones have."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

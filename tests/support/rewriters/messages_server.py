@@ -1,7 +1,5 @@
 """A server that speaks Anthropic's Messages API, with a cache of the marked parts of prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

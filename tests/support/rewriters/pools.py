@@ -1,7 +1,5 @@
 """Rewriters of pools, in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests to an engine, and what comes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ token is never likeliest, so free text has as many tokens as are asked for. With
 object, as a trained model does, and its answers hang on the whole prompt, although every request has the same seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import inspect

@@ -1,7 +1,5 @@
 """Two runs compared: what they were given, which queries moved, what they cost, and what a person is shown."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

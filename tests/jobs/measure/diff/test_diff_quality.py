@@ -1,7 +1,5 @@
 """Two runs measured over the same judged keys: what is paired, what is left out and said, who gained and who lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
