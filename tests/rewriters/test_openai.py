@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cluster import http
 from cluster.errors import RewriterError
 from rewriters.engines import object_schema
 from rewriters.engines.openai.aimd import AimdLimit
@@ -118,17 +117,12 @@ def quick(fault: str) -> dict[str, int]:
     return {"timeout_seconds": 2} if fault == "hang" else {}  # with less, a busy machine is taken for a hang
 
 
-@pytest.mark.parametrize("fault", FAULTY)
-def test_a_fault_that_passes_is_survived(
-    server: FakeServer, opened: Opened, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("fault", [fault for fault in FAULTY if fault != "hang"])  # that takes its time in the next test
+def test_a_fault_that_passes_is_survived(server: FakeServer, opened: Opened, fault: str) -> None:
     server.fail("tea", fault, times=2)
-    if fault == "hang":  # a busy machine may be taken for one once more
-        monkeypatch.setattr(http, "ATTEMPTS", 20)
-    done = outcome(opened(server, **quick(fault)), "tea", *OTHERS)
+    done = outcome(opened(server), "tea", *OTHERS)
     assert done["tea"].text == "answer to: tea"
-    assert done["tea"].attempts >= server.sends["tea"] >= 3
-    assert done["tea"].attempts == server.sends["tea"] == 3 or fault == "hang"
+    assert done["tea"].attempts == server.sends["tea"] == 3
     assert all(done[other].text == f"answer to: {other}" for other in OTHERS)
 
 

@@ -147,8 +147,7 @@ def is_cut_at_first(body: Body) -> Reply:
     return Reply(content=json.dumps(completion(text, usage, "length" if cut else "stop")).encode())
 
 
-@pytest.mark.parametrize("shards", [1, 6])
-@pytest.mark.parametrize(("answer", "dear"), [(refuses_at_first, 1), (is_cut_at_first, 2)])
+@pytest.mark.parametrize(("answer", "dear", "shards"), [(refuses_at_first, 1, 6), (is_cut_at_first, 2, 1)])
 def test_a_budget_holds_with_tries(night: Night, answer: Any, dear: int, shards: int) -> None:
     """Money for all first requests, and some of the tries: `dear` times the price of a first request."""
     count, tried = 60, {"strategies": ["general"], "calls": "joint", "retries": 1, "decoding": {"max_tokens": TOKENS}}
