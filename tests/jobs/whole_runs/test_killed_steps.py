@@ -1,7 +1,10 @@
-"""Runs that are killed while an LLM or the web is asked: no answer is asked for again, and the rows are the same."""
+"""Runs and ablations that are killed while they ask: no answer is asked for again, and the rows are the same."""
+
+from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,12 +18,14 @@ import pytest
 
 from tests.support.jobs import corrective_llm
 from tests.support.jobs.corrective_llm import kind_of, prompt_of
-from tests.support.jobs.whole_runs import PATIENCE, ROOT
+from tests.support.jobs.whole_runs import PATIENCE, ROOT, check_files, finish, flags, rows, sample_shards, start, wait_until
 from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
+
 IN_FLIGHT = 2
+
 STEPS = {
     "iterate": "Tried before", "grade for a round": "One word:",
     "answer": "Question:", "judge": "Document",
@@ -132,3 +137,27 @@ def test_a_gate_decides_the_same_after_a_kill(small_job: Callable[..., str]) -> 
 
         tables = ("rewrites", "selections", "runs", "results")
         check(path, asked, lambda: len(server.bodies) >= 2, {"llm": 1}, tables)
+
+
+ARMS = "{subsets: all, grid: {fuse.method: [rrf, minmax]}}"
+
+
+def test_a_killed_ablation_goes_on_and_its_arms_are_those_of_an_undisturbed_one(sample_place: Path, tmp_path: Path) -> None:
+    def ablate(output: Path) -> list[str]:
+        given = flags(sample_place, output=output, ablate=ARMS, **{"cluster.shard_size": 20})
+        return [sys.executable, "-m", "jobs", "ablate", "configs/ablate.yaml", *given]
+
+    killed = start(ablate(tmp_path / "killed"))
+    wait_until(killed, lambda: len(list((tmp_path / "killed").glob("*/commits/*.json"))) >= 2)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    gone_on, calm = finish(start(ablate(tmp_path / "killed"))), finish(start(ablate(tmp_path / "calm")))
+    found, wanted = (
+        sorted((row["arm"], row["query_id"], row["rank"], row["doc_id"]) for row in rows(one.folder, "results"))
+        for one in (gone_on, calm)
+    )
+    assert found == wanted
+    assert len({arm for arm, *_ in found}) == 32  # 31 subsets and rrf; the default, minmax, is one of them
+    check_files(gone_on.folder, sample_shards(20))
+    asked = [row for row in rows(gone_on.folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
+    assert sum(row["requests"] + row["reused"] for row in asked) == 176
