@@ -1,7 +1,5 @@
 """Kills of the rewriting worker: every answer that came is kept, and requests sent in vain are counted."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

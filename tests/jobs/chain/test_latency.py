@@ -1,7 +1,5 @@
 """The seconds in flight of each request to an LLM."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

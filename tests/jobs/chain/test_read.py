@@ -1,7 +1,5 @@
 """The reading worker: one row group of a planned file is one shard."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The retrieval worker on a small real index: the lists are those that the retrievers give one text at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rewriting worker with recorded engines: what comes out, and that nothing is asked for twice."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

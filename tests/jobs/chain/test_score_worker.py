@@ -1,7 +1,5 @@
 """The scoring worker: the reranker's own score of every pair of the original query and a candidate's text."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

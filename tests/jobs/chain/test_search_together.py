@@ -1,7 +1,5 @@
 """Retrievers with `together`: the texts of a query are searched as one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

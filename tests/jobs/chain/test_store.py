@@ -1,7 +1,5 @@
 """Jobs that share a store: nothing is asked, searched or scored twice, and every job holds all that is its own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Searches of the web by a worker that is asked for a shard twice."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Flattening a block into the stored tables, against plain Python; counting it; committing it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

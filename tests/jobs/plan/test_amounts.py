@@ -1,7 +1,5 @@
 """Bounds of what is only partly known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

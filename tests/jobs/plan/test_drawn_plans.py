@@ -3,8 +3,6 @@
 DMQR_SEEDS=100 python -m pytest -m "slow or not slow" tests/jobs/plan/test_drawn_plans.py
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The plan before and the bill after, for what can change from one night to the next."""
 
-from __future__ import annotations
-
 import io
 import json
 import time

@@ -1,7 +1,5 @@
 """What `plan` says and refuses, and what it expects by what is committed, or by the night before."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

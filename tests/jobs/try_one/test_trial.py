@@ -1,7 +1,5 @@
 """One query through every stage without Ray: what it comes to, what is shown of it, what is refused."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

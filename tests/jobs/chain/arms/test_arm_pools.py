@@ -1,7 +1,5 @@
 """The pools of an ablation: those of a run that rewrites, encodes and reranks where any arm does, and one for each engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The arms of a config: which are there, under which names, as which configs; and what is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A system that stands in an ablation under two names is one arm, or is said to be one, and is tested once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A strategy is its content: two that share a name are asked apart, and what one arm is, no other arm changes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

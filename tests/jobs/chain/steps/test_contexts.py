@@ -1,7 +1,5 @@
 """The documents of an answer as a prompt shows them, and the citations of an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

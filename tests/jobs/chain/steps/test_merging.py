@@ -1,7 +1,5 @@
 """Candidates of rounds merged: in which order, with which texts of pages, and as how many of one text."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
