@@ -1,6 +1,5 @@
 """The log on S3: the same files, rows and refusals as in a folder; read in pieces, and known again by its version."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage
 from jobs.log.check import LogColumns, check_log
-from jobs.log.dedup import dedup
 from jobs.log.files import LogFile, find_log_files
 from jobs.log.judgements import read_qrels
 from jobs.log.rows import read_rows
@@ -64,29 +62,6 @@ def test_a_list_of_paths_names_files_from_what_they_share(both: tuple[Path, Stor
     _, there = both
     files = find_log_files([f"{there.root}/date=2026-01-31", there.url("date=2026-01-30/tld=%2Eorg/part-0.parquet")])
     assert [file.name for file in files] == [f"date=2026-01-{day}/tld=%2Eorg/part-0.parquet" for day in (30, 31)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("id_column", ["id", None])
-def test_tables_on_s3_are_those_of_a_folder(
-    both: tuple[Path, Storage], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id_column: str | None
-) -> None:
-    here, there = both
-    monkeypatch.setattr("jobs.log.dedup.PART_ROWS", 20_000)
-    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 1000)
-    columns = dataclasses.replace(COLUMNS, id_column=id_column)
-    found = []
-    for log, storage in ((str(here), open_storage(str(tmp_path / "out"))), (there.root, open_storage(s3.fresh("out")))):
-        summary = dedup(find_log_files(log), columns, storage, 100)
-        tables = {
-            name: [pq.read_table(storage.open(file.key)).to_pylist() for file in files]
-            for name, files in summary.tables.items()
-        }
-        named = [file for files in summary.tables.values() for file in files]
-        assert [(entry.key, entry.size) for entry in storage.list()] == sorted((file.key, file.size) for file in named)
-        found.append((tables, [shard[2:] for shard in summary.shards], summary.rows, summary.queries))
-    assert found[0] == found[1]
-    assert found[0][2:] == (60_000, 1400)
 
 
 def test_a_file_of_the_log_is_opened_once_to_be_checked(

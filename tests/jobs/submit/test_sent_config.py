@@ -67,24 +67,6 @@ def sent(values: dict[str, Any], config_file: Callable[[Any], str]) -> tuple[dic
     return tuple(sent_config(load_config(config_file(values))))  # type: ignore[return-value]
 
 
-def test_files_of_arms_are_sent_too_and_each_once(
-    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
-) -> None:
-    for name in ("one", "two"):
-        (place / f"{name}.yaml").write_text("x")
-    values["rewrite"]["strategies"] = ["general", {"./one.yaml": {"n": 2}}]
-    values["ablate"] = {
-        "arms": {"b": {"rewrite.strategies": ["./two.yaml", "keyword"], "fuse.k": 9}},
-        "grid": {"rewrite.strategies": [["./one.yaml"], ["general"]], "fuse.k": [1, 2]},
-    }
-    found, files = sent(values, config_file)
-    one, two = "submitted/files/1/one.yaml", "submitted/files/2/two.yaml"
-    assert files == {one: place / "one.yaml", two: place / "two.yaml"}
-    assert found["rewrite"]["strategies"] == ["general", {one: {"n": 2}}]
-    assert found["ablate"]["arms"] == {"b": {"rewrite.strategies": [two, "keyword"], "fuse.k": 9}}
-    assert found["ablate"]["grid"] == {"rewrite.strategies": [[one], ["general"]], "fuse.k": [1, 2]}
-
-
 @pytest.mark.parametrize("select", ["adaptive", "all", {"kind": "classified"}])
 def test_paths_of_arms_are_told_by_the_kind_that_they_change_to(
     values: dict[str, Any], config_file: Callable[[Any], str], place: Path, select: Any

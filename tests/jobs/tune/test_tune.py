@@ -131,17 +131,6 @@ def test_a_measure_that_looks_deeper_than_the_lists_reach_is_not_tuned_by(tmp_pa
         tune(*judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["R@100"]}))
 
 
-def test_compat_is_what_evaluate_measures_too(tmp_path: Path) -> None:
-    """It takes documents without a score for those of score 0, so that lists with scores below it would be turned round."""
-    whole = {"depth": 1000, "keep": 1000}
-    judged = judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["Compat(p=0.9)"]}, fuse=whole)
-    grades = {key: {f"missing {n}": 1 for n in range(3)} | of for key, of in judged.judgements.grades.items()}
-    judged = judged._replace(judgements=judged.judgements._replace(grades=grades))
-    equal = tune(*judged).steps[EQUAL]
-    assert equal.values.any()
-    np.testing.assert_allclose(equal.values, measure(*judged).values[0, 0], atol=1e-12)
-
-
 @pytest.mark.parametrize(("keep", "reranked"), [(100, True), (12, False)])
 def test_reranked_where_every_pair_has_a_score(tmp_path: Path, keep: int, reranked: bool) -> None:
     rerank = {"kind": "cross_encoder", "combine": "replace"}
