@@ -70,15 +70,6 @@ def test_fresh_entries_share_the_seconds_of_the_call_and_settled_ones_stay(
     assert all(before[name] == now[name] for before, now in pairs for name in untouched)
 
 
-@given(ROWS, st.integers(0, 5))
-def test_a_slice_of_a_chunked_table_settles_like_a_table_of_its_own(rows: list[list[dict[str, Any]]], cut: int) -> None:
-    chunked = pa.concat_tables([table(rows), table(rows[::-1])]).slice(min(cut, len(rows)))
-    own = table((rows + rows[::-1])[min(cut, len(rows)) :])
-    assert (
-        settle(chunked, 7.0, 1.0, 3)[0].column("costs").to_pylist() == settle(own, 7.0, 1.0, 3)[0].column("costs").to_pylist()
-    )
-
-
 def test_an_entry_of_what_was_taken_from_a_store_alone_has_no_seconds() -> None:
     hit = entry("s", "hit", reused=2)
     rows, charged = settle(table([[hit], [entry("s", "a"), entry("s", "some", searches=1, reused=3)]]), 6.0, 2.0, 1)

@@ -189,13 +189,6 @@ def test_a_request_says_its_form_and_keeps_what_ends_an_answer() -> None:
     assert (usual.as_text, usual.marks, usual.form) == (False, (), {})
 
 
-def test_earlier_turns_stand_only_where_a_text_has_their_place() -> None:
-    good = "label: Of One\nprompt_as: text\nprompt: '{query} =>'"
-    blind = load("./one.yaml", context=True, read=lambda _: good)
-    seeing = load("./one.yaml", context=True, read=lambda _: good.replace("{query}", "{context} {query}"))
-    assert (blind.prompt, seeing.prompt) == ("{query} =>", "{context} {query} =>")
-
-
 def test_the_form_counts_for_the_identity_and_the_usual_one_for_nothing() -> None:
     usual = a_file()
     assert {"prompt_as", "marks", "separator"}.isdisjoint(usual.identity())
