@@ -169,7 +169,7 @@ def test_a_server_without_limits_gets_all_places_in_about_a_second() -> None:
 
 
 SLOW = pytest.mark.slow
-FAILURES = [(0.01, ROUND), (0.01, 5.0), (ROUND, ROUND), (5.0, ROUND)]  # one send in twenty, at once or after a timeout
+FAILURES = [(0.01, ROUND, ()), (0.01, 5.0, SLOW), (ROUND, ROUND, SLOW), (5.0, ROUND, ())]  # one send in twenty, at once or late
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ FAILURES = [(0.01, ROUND), (0.01, 5.0), (ROUND, ROUND), (5.0, ROUND)]  # one sen
     [
         pytest.param(uneven(), 10, marks=SLOW, id="uneven answers"),
         pytest.param(batching(), 30, id="a language model, whose answers take longer the more there are"),
-        *((faulty(0.05, seconds, good), 60 * good) for seconds, good in FAILURES),
+        *(pytest.param(faulty(0.05, seconds, good), 60 * good, marks=marks) for seconds, good, marks in FAILURES),
     ],
 )
 def test_what_is_no_overload_decreases_nothing(send: Send, seconds: float) -> None:
