@@ -61,7 +61,7 @@ def parsed(tokens: Sequence[str]) -> tuple[Callable[..., Any], list[Any], dict[s
         command, bound, _ = command_line().parse_args(list(tokens), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         error.verbose = False
-        line = " ".join(str(error).split()).rstrip(" ,.")
+        line = " ".join(str(error).split()).partition(" Available commands")[0].rstrip(" ,.")
         raise ConfigError("argument", f"{line}; see {' '.join(['dmqr', *(error.command_chain or ())])} --help") from None
     if not hasattr(command, "function"):  # of cyclopts, such as help
         return command, [*bound.args], bound.kwargs

@@ -90,7 +90,7 @@ def try_query(
     sources, queries = told_apart(given)
     if len(queries) > 1:
         several = ", ".join(map(repr, queries))
-        raise ConfigError("argument", f"{several}: one QUERY is sent; put it in quotes, and name a CONFIG like a YAML file")
+        raise ConfigError("argument", f"{several}: one QUERY is sent; put it in quotes; a config ends in .yaml")
     if not sources:
         raise ConfigError("argument", "CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml")
     face = caller(progress)

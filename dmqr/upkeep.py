@@ -65,7 +65,7 @@ def submit(
             if value:
                 raise ConfigError("argument", f"{name}: is not rendered; leave it out, or submit with --address")
         return rendered(*configured(config, settings, date, label), verb)
-    address = _address(address, "; or render")
+    address = _address(address, ", or render")
     again, packages = face.again("submit", config, settings, address), package_lists(pip, uv)
     job = submission(*configured(config, settings, date, label), verb, again, packages)
     server = JobServer(address)
@@ -172,7 +172,7 @@ def _newest_attempt(
 def _address(given: str | None, otherwise: str = "") -> str:
     address = given or os.environ.get("RAY_API_SERVER_ADDRESS")
     if not address:
-        raise ConfigError("argument", f"address is missing: of the cluster's job server, like http://HEAD:8265{otherwise}")
+        raise ConfigError("argument", f"address is missing; give the job server's, like http://HEAD:8265{otherwise}")
     return address
 
 

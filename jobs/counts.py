@@ -81,12 +81,12 @@ class ErrorQueries(CountKey):
 
 
 @dataclass(frozen=True)
-class RungTexts(CountKey):
-    """Texts of a strategy by the parser's fallback step (`rewrites.parsed_as`)."""
+class ReadTexts(CountKey):
+    """Texts of a strategy by how they were read (`rewrites.parsed_as`)."""
 
     KIND = "rung"
     strategy: str
-    rung: str
+    reader: str
 
 
 @dataclass(frozen=True)

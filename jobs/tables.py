@@ -18,7 +18,8 @@ from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AG
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 ITERATE = "iterate"  # that of the refined queries of further rounds; their position is the round
-RUNGS = ("json", "labelled", "numbered", "lines", "marked", "salvage", "original")  # values of `parsed_as`, best first
+READERS = ("json", "labelled", "numbered", "lines", "marked", "salvage", "original")  # values of `parsed_as`, best first
+READER_WORDS = {"salvage": "repaired"}  # `parsed_as` -> what a person is shown for it
 
 WRONG_CITATION = "wrong_citation"  # the reason of a note on an answer that cites a document which it was not given
 REPEATED_QUERY = "repeated_query"  # of a note on a round whose refined query is one that was searched already

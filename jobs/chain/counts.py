@@ -18,7 +18,7 @@ from jobs.counts import (
     FlaggedTexts,
     FurtherTexts,
     LeftOutTexts,
-    RungTexts,
+    ReadTexts,
     SelectedQueries,
     StrategiesOfQueries,
     Unsearched,
@@ -104,7 +104,7 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
     counts["guarded"] = sum(reason in GUARDED for reason in of_rewriting)
     counts["longer_cores"] = longer_cores(*(rewrites.column(n).to_pylist() for n in ("query_id", "strategy", "text")))
     for row in rewrites.group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
-        counts[RungTexts(row["strategy"], row["parsed_as"]).key] += row["count_all"]
+        counts[ReadTexts(row["strategy"], row["parsed_as"]).key] += row["count_all"]
     counts["not_selected"] = 0
     for row in selections.select(["query_type", "strategies"]).to_pylist():
         query_type, chosen = row["query_type"] or "", row["strategies"]

@@ -50,7 +50,7 @@ def _sections(diff: Diff) -> Iterator[tuple[str, str, Parts]]:
     if diff.moves.listed:
         moved: Parts = [line for one in diff.moves.listed for line in _moved(one, diff.moves.depth)]
         yield "moved", "the queries that were asked most often, of those that moved", moved
-    yield "cost", "of 1,000 queries; seconds are of work, start-up included", [_costs(diff.costs)]
+    yield "cost", "of 1,000 queries; seconds are workers' time, start-up included", [_costs(diff.costs)]
     if diff.quality is not None:
         parts = _quality(diff.quality)
         yield "quality", "", parts

@@ -29,7 +29,7 @@ from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.reading import database, files
 from jobs.runs.retry import retry_words
 from jobs.runs.saving import saving_of_run
-from jobs.runs.sums import Selected, many_fallbacks, rungs_by_strategy, selected_by_type
+from jobs.runs.sums import Selected, many_fallbacks, readers_by_strategy, selected_by_type
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import count, duration, figure, money, percent, planned_rewrites, queries, sentence
 
@@ -197,7 +197,7 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     """Returns the fate of each strategy's rewrites, and their gains in the results."""
     if added is None:
         return None
-    rungs, known, failed = rungs_by_strategy(run.counts), comparable(run), Counter[str]()
+    readers, known, failed = readers_by_strategy(run.counts), comparable(run), Counter[str]()
     for error, number in counts_of(run.counts, ErrorCount):
         if error.stage == "rewrite" and error.component and error.reason not in NOTES:
             failed[error.component] += number
@@ -207,7 +207,7 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
         columns.append(Head(label, lambda documents: f"{documents / added.queries:.2f}"))
     rows = []
     for strategy in added.added:
-        texts = sum(rungs.get(strategy.strategy, {}).values()) - run.counts[FurtherTexts(strategy.strategy).key]
+        texts = sum(readers.get(strategy.strategy, {}).values()) - run.counts[FurtherTexts(strategy.strategy).key]
         new = [None, None] if strategy.strategy == ORIGINAL else [strategy.new, strategy.top_new]
         asked = added.queries if strategy.strategy == ORIGINAL else texts
         rows.append(

@@ -1,4 +1,4 @@
-"""The closing table of a run: rows, queries, rewrites by rung, results, cost, quality, place."""
+"""The closing table of a run: rows, queries, rewrites by how they were read, results, cost, quality, place."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,12 +28,12 @@ from jobs.runs.sums import (
     fallbacks,
     found_by_guards,
     many_fallbacks,
-    rungs_by_strategy,
+    readers_by_strategy,
     searches_saved,
     selected_by_type,
 )
 from jobs.runs.tally import covered_words
-from jobs.tables import RUNGS, WRONG_CITATION
+from jobs.tables import READER_WORDS, READERS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 from jobs.terminal.tables import facts
 from rewriters.steps.settings import AMBIGUOUS, IRRELEVANT, RELEVANT
@@ -55,14 +55,14 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
     yield "queries", f"{planned['queries']:,} distinct{committed}"
     if (retried := retry_words(run)) is not None:
         yield "retry", retried
-    rungs = rungs_by_strategy(dict(sorted(counts.items())))
-    by_rung = [(rung, sum(each.get(rung, 0) for each in rungs.values())) for rung in RUNGS]
-    listed = ", ".join(f"{rung} {n:,}" for rung, n in by_rung if n)
+    readers = readers_by_strategy(dict(sorted(counts.items())))
+    names = [READER_WORDS.get(reader, reader) for reader in READERS]
+    listed = ", ".join(f"{name} {n:,}" for name in names if (n := sum(each.get(name, 0) for each in readers.values())))
     yield "rewrites", planned_rewrites(counts) + (f" ({listed})" if listed else "")
     if (saving := saving_of_run(run, prices)) is not None:
         yield "gate", saving.words
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if config.rewrite.compares_cores else ""
-    for strategy, text in _by_strategy(counts, rungs, config.rewrite.planned).items():
+    for strategy, text in _by_strategy(counts, readers, config.rewrite.planned).items():
         yield f"  {strategy}", text + (longer if strategy == "core_content" else "")
     if guards := guard_words(run):
         yield "guards", guards
@@ -161,12 +161,12 @@ def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[
 
 
 def _by_strategy(
-    counts: Mapping[str, int], rungs: Mapping[str, Mapping[str, int]], strategies: Sequence[str]
+    counts: Mapping[str, int], readers: Mapping[str, Mapping[str, int]], strategies: Sequence[str]
 ) -> dict[str, str]:
-    texts = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in of.items()) for strategy, of in rungs.items()}
-    for strategy, counts_of_rungs in rungs.items():
+    texts = {strategy: ", ".join(f"{reader} {n:,}" for reader, n in of.items()) for strategy, of in readers.items()}
+    for strategy, counts_of_readers in readers.items():
         if further := counts.get(FurtherTexts(strategy).key, 0):
-            texts[strategy] += f"; texts for {queries(sum(counts_of_rungs.values()) - further)}"
+            texts[strategy] += f"; texts for {queries(sum(counts_of_readers.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
     for strategy in strategies if chosen.queries else ():
         selected = f"selected for {queries(chosen.strategies[strategy])}"
@@ -198,7 +198,7 @@ def _cost(spent: Totals, stages: list[str], usd: float | None, total: float) -> 
     sums = costs.stage_sums(spent, *stages)
     parts = [] if usd is None else [money(usd, total)]
     if stages != [costs.DRIVER]:
-        parts.append(f"{clock(sums.get('seconds', 0))} of work")
+        parts.append(f"{clock(sums.get('seconds', 0))} of workers' time")
     parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
     if stages == [costs.DRIVER] and (wall := sums.get("driver_seconds")):
         parts.append(f"{clock(wall)} of the driver")

@@ -67,7 +67,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         "fell away", f"{document_count:,} documents were found, {results:,} are results", _lines(_dropped(trial))
     )
     usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
-    text = f"{usd}{costs.stage_sums(trial.spent).get('seconds', 0):.2f} s of work"
+    text = f"{usd}{costs.stage_sums(trial.spent).get('seconds', 0):.2f} s of workers' time"
     yield from _section("cost", text + (f"; {trial.unpriced}" if trial.unpriced else ""), _lines(_costs(trial)))
 
 

@@ -128,7 +128,7 @@ def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
         if (tokens := kind.get(name)) is not None and tokens["high"]:
             yield f"{words(Amount(**tokens))} {what}"
     if kind["seconds"] is not None and kind["seconds"]["expected"]:
-        yield f"about {clock(kind['seconds']['expected'])} of work"
+        yield f"about {clock(kind['seconds']['expected'])} of workers' time"
     if kind["usd"] is not None and kind["usd"]["high"]:
         yield words(Amount(**kind["usd"]), money) + ("" if kind["seconds"] else ", the time of workers apart")
     if kind["note"]:

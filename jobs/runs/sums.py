@@ -13,7 +13,7 @@ from jobs.counts import (
     ErrorQueries,
     FlaggedTexts,
     LeftOutTexts,
-    RungTexts,
+    ReadTexts,
     SelectedQueries,
     StrategiesOfQueries,
     Unsearched,
@@ -23,7 +23,7 @@ from jobs.counts import (
     by_arm,
     counts_of,
 )
-from jobs.tables import NOTES, RUNGS
+from jobs.tables import NOTES, READER_WORDS, READERS
 from rewriters.reasons import FELL_BACK
 
 
@@ -53,13 +53,12 @@ def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
     }
 
 
-def rungs_by_strategy(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Returns strategy -> number of its texts by the parser's fallback step (rung), the best step first."""
-    order = {rung: number for number, rung in enumerate(RUNGS)}
-    rungs: dict[str, dict[str, int]] = {}
-    for key, count in sorted(counts_of(counts, RungTexts), key=lambda row: (order.get(row[0].rung, len(RUNGS)), row[0].rung)):
-        rungs.setdefault(key.strategy, {})[key.rung] = count
-    return rungs
+def readers_by_strategy(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Returns strategy -> number of its texts by how they were read, the best way first and in the words of a person."""
+    readers: dict[str, dict[str, int]] = {}
+    for key, count in sorted(counts_of(counts, ReadTexts), key=lambda row: (*READERS, row[0].reader).index(row[0].reader)):
+        readers.setdefault(key.strategy, {})[READER_WORDS.get(key.reader, key.reader)] = count
+    return readers
 
 
 class GuardCount(NamedTuple):

@@ -200,7 +200,7 @@ def build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     if target.exists() and not target.is_dir():
         raise RetrieverError("storage-refused", f"index {target}: there is a file of this name; give the index a folder")
     if not is_new and not (target / INDEX).exists() and any(not _is_index_file(f.name) for f in target.iterdir()):
-        problem = "the folder is not empty and not an index; give another folder"
+        problem = f"the folder has other files and no index; name another one, such as {target}/mine"
         raise RetrieverError("storage-refused", f"index {target}: {problem}")
     try:
         target.mkdir(parents=True, exist_ok=True)

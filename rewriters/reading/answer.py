@@ -2,7 +2,7 @@
 
     json_object.py   {"general": "...", "keyword": "..."}, alone, in a fence, or after other text
     labelled.py      General Search Rewriting: ...; and numbered lines: 1. ...  2. ...
-    salvage.py       incomplete or malformed JSON; the plain text of an answer to a request for one strategy
+    repair.py        incomplete or malformed JSON; the plain text of an answer to a request for one strategy
 
 A reader is a function from an `LlmAnswer` to `Found`: the values of each strategy, the preferred one first. Readers parse the
 format only, `checks.py` validates the values. No reader raises, whatever the text.

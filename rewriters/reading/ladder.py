@@ -1,6 +1,6 @@
 """The parse ladder: finds the rewrite of each strategy in an answer, or the reason why there is none.
 
-Four readers, in this order: JSON, labelled lines, numbered lines, salvage. The values of the reader that finds the most
+Four readers, in this order: JSON, labelled lines, numbered lines, repair. The values of the reader that finds the most
 strategies count, those of the earlier one at a tie; values of two readers are never mixed, so that no text is read in two
 formats. Each strategy ends with a rewrite or one reason. Nothing is raised, whatever the text.
 """
@@ -14,7 +14,7 @@ from rewriters.reading.checks import clean, invalid_reason, is_repetitive, is_re
 from rewriters.reading.json_object import is_error, read_json, whole
 from rewriters.reading.labelled import read_labelled, read_numbered
 from rewriters.reading.markup import final_box, is_page
-from rewriters.reading.salvage import salvage
+from rewriters.reading.repair import repair
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking, without_next_turns
 from rewriters.reading.words.languages import is_foreign
@@ -29,7 +29,7 @@ _MOST_OPENING = 500  # characters that tell whether an answer begins with though
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 
 READERS: dict[str, Callable[[LlmAnswer], Found]] = {
-    "json": read_json, "labelled": read_labelled, "numbered": read_numbered, "salvage": salvage
+    "json": read_json, "labelled": read_labelled, "numbered": read_numbered, "salvage": repair
 }  # fmt: skip
 """The readers by their names in the tables, in the order in which they are tried."""
 

@@ -24,7 +24,7 @@ from tests.support.rewriters.pools import a_file, answered, asked, rewriter
 FOUR = load_pool(NAMES)
 QUERY = "cheapest parcel from lyon to porto in 2024"
 INSTRUCTIONS = joint_template(FOUR)
-RUNGS = {"json", "labelled", "numbered", "salvage"}
+READERS = {"json", "labelled", "numbered", "salvage"}
 FEW = settings(max_examples=settings.default.max_examples // 6)  # each is cut at every character
 POOL = (
     load("multi_query"),
@@ -97,7 +97,7 @@ def check_outcome(answer: str, truncated: bool, requested: tuple[Strategy, ...] 
         if isinstance(one, Unread):
             assert one.reason in MESSAGES
         else:
-            assert one.parsed_as in RUNGS
+            assert one.parsed_as in READERS
             assert one.text == " ".join(one.text.split()) != ""
             assert "\0" not in one.text
             one.text.encode("utf-8")
@@ -214,7 +214,7 @@ def check(made: Rewritten, pool: dict[str, int]) -> None:
         by_strategy.setdefault(one.strategy, []).append(one.position)
         assert one.text == " ".join(one.text.split()) != ""
         one.text.encode("utf-8")
-        assert one.parsed_as in RUNGS | {"lines", "original"}
+        assert one.parsed_as in READERS | {"lines", "original"}
     for name, positions in by_strategy.items():
         assert positions == sorted(set(positions))
         assert 1 <= positions[0] <= positions[-1] <= pool[name]

@@ -16,7 +16,7 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs import counts
 from jobs.config.config import Config
-from jobs.counts import CountKey, FlaggedTexts, RungTexts, Work, arm_key, by_arm, counts_of
+from jobs.counts import CountKey, FlaggedTexts, ReadTexts, Work, arm_key, by_arm, counts_of
 from jobs.runs.folder import find_runs, open_run
 from jobs.runs.tally import kept, summed
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
@@ -164,7 +164,7 @@ def test_the_stored_keys_are_what_they_were() -> None:
     assert FlaggedTexts("a(x=1/2)", "drift").key == "guard/a(x=1/2)/drift"
     assert arm_key("a/b", Work("pairs", "cross_encoder@org/model").key) == "arm/a/b/pairs/cross_encoder@org/model"
     assert counts.ErrorCount("retrieve", "", "failed").key == "error/retrieve//failed"
-    assert dict(counts_of({"rung/a/b/json": 2, "rung": 1, "queries": 3}, RungTexts)) == {RungTexts("a/b", "json"): 2}
+    assert dict(counts_of({"rung/a/b/json": 2, "rung": 1, "queries": 3}, ReadTexts)) == {ReadTexts("a/b", "json"): 2}
 
 
 @pytest.mark.parametrize("key", ["queries", "guard/x", "guarded/a/b", "arm/a/guard/b/c", "requests"])

@@ -22,7 +22,7 @@ _MOST_BEHIND = 500  # characters that are looked at behind a string
 _MAX_KEYS = 200  # each may cost a pass over the text, and an answer needs a handful
 
 
-def salvage(answer: LlmAnswer) -> Found:
+def repair(answer: LlmAnswer) -> Found:
     """Returns the closed strings of malformed JSON; without any, and for one requested strategy, the plain text."""
     texts = _half_json(answer)
     if texts or len(answer.requested) != 1:
