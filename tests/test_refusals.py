@@ -20,7 +20,7 @@ from jobs.job.rewriting import read_rewriting
 from jobs.job.steps import asked_steps
 from rewriters.rewriter import Rewriter
 
-TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
+TABLE = yaml.load(Path(__file__).with_name("refusals.yaml").read_bytes(), yaml.CSafeLoader)
 CASES: list[Any] = [
     pytest.param(case, id=f"{group}: {case['says'][:60]}") for group, cases in TABLE["cases"].items() for case in cases
 ]

@@ -148,7 +148,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ended_at_anthropic": ended_at_anthropic,
 }
 
-TABLES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
+TABLES = yaml.load(Path(__file__).with_name("cases.yaml").read_bytes(), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize(("name", "case"), [(name, case) for name, cases in TABLES.items() for case in cases])

@@ -21,7 +21,7 @@ QUERY = "caffeine in green tea and coffee"
 TEXTS = ["caffeine content of green tea", "how much caffeine has coffee", "tea or coffee for the morning"]
 VIEWS = str(PRESETS / "book_views.yaml")
 NUMBERED = "\n".join(f"{number}. {text}" for number, text in enumerate(TEXTS, 1))
-TABLE = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text(encoding="utf-8"))["several"]
+TABLE = yaml.load(Path(__file__).with_name("answers.yaml").read_bytes(), yaml.CSafeLoader)["several"]
 
 
 def texts(strategy: Strategy | str, answer: str | Completion, query: str = QUERY) -> list[tuple[int, str, str]] | str:
