@@ -43,7 +43,7 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
         (["run", "config.yaml", "--sett", "a=b"], "dmqr run: Unknown option: --sett. Did you mean --set?"),
         (["runs", "config.yaml", "--last", "x"], 'dmqr runs: Invalid value for --last: unable to convert "x" into int'),
         (["try", "query alone"], "dmqr try: CONFIG is missing; give a YAML file, e.g. configs/quickstart.yaml"),
-        (["try", "a.yaml", "two", "words"], "dmqr try: 'two', 'words': one QUERY is sent; put it in quotes, and name"),
+        (["try", "a.yaml", "two", "words"], "dmqr try: 'two', 'words': one QUERY is sent; put it in quotes; a config ends"),
         (["--print-completion", "bsh"], 'dmqr: Invalid value "bsh" for SHELL. Choose from: "bash", "zsh", "fish"'),
     ],
 )
