@@ -106,34 +106,33 @@ class Meter:
         return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
 
     def _call_worker(self, table: pa.Table, budget: list[int]) -> pa.Table:
+        """Returns the worker's output block, with the stage's fallback in place of the rows on which the worker raises.
+
+        Halves the block until it has those rows singly. Raises the error if there are more than `budget[0]` of them: then the
+        rows are not the cause.
+        """
+        bear = partial(self._bear, table.num_rows, budget, list[Exception]())
         try:
-            with reporting_to(bear=partial(self._bear, table.num_rows, budget)):
+            with reporting_to(bear=bear):
                 return self._worker(table)
         except _NOT_OF_A_ROW:
             raise
         except Exception as error:
             if self.stage.fallback is None:
                 raise
-            return self._isolate(table, error, budget)
+            spent = error.__dict__.pop("spent", [])
+            if table.num_rows == 1:
+                bear(error)
+                return self.stage.fallback(_append_to_first(table, "costs", spent), error)
+            halves = table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)
+            return pa.concat_tables([self._call_worker(half, budget) for half in halves])
 
-    def _bear(self, rows: int, budget: list[int], error: Exception) -> None:
-        """Counts a row on which a worker has raised; raises the error where that must not be borne."""
-        if rows > 1 or not budget[0] or self.stage.fallback is None or isinstance(error, _NOT_OF_A_ROW):
+    def _bear(self, rows: int, budget: list[int], borne: list[Exception], error: Exception) -> None:
+        """Counts a row, once, on which a worker has raised; raises the error where that must not be borne."""
+        if rows > 1 or not (borne or budget[0]) or self.stage.fallback is None or isinstance(error, _NOT_OF_A_ROW):
             raise error
-        budget[0] -= 1
-
-    def _isolate(self, table: pa.Table, error: Exception, budget: list[int]) -> pa.Table:
-        """Returns the output block with the stage's fallback in place of the rows on which the worker raises.
-
-        Halves the block until it has those rows singly. Raises `error` if there are more than `budget[0]` of them: then the
-        rows are not the cause.
-        """
-        if table.num_rows == 1:
-            self._bear(1, budget, error)
-            assert self.stage.fallback is not None
-            return self.stage.fallback(_append_to_first(table, "costs", error.__dict__.get("spent", [])), error)
-        halves = table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)
-        return pa.concat_tables([self._call_worker(half, budget) for half in halves])
+        budget[0] -= not borne
+        borne.append(error)
 
 
 def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: str) -> pa.Table:

@@ -132,7 +132,7 @@ def _workers_of(
 def without(table: pa.Table, error: Exception, stage: str, worker: Any) -> pa.Table:
     """Returns a query on which a worker raised, with a row in errors, and with empty columns in place of the worker's."""
     table = without_columns(with_appended(table, "errors", [[failure_row(stage, error)]]), getattr(worker, "DROPS", ()))
-    empty = [pa.array([None if field.name == "unscored" else []] * table.num_rows, field.type) for field in worker.ADDS]
+    empty = [pa.array([[-1] if field.name == "unscored" else []] * table.num_rows, field.type) for field in worker.ADDS]
     return with_columns(table, worker.ADDS, empty)
 
 

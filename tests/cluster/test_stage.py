@@ -11,7 +11,7 @@ from cluster.costs import COSTS, START_UP, BusyTime, entry
 from cluster.errors import ClusterError, RetrieverError, RewriterError, UnavailableError
 from cluster.run.meter import Meter
 from cluster.run.pool_sizes import Pool
-from cluster.run.stage import Stage, heartbeat, reporting_to
+from cluster.run.stage import Stage, bear, heartbeat, reporting_to
 from tests.support.cluster.clock import Clock
 
 IN = pa.schema([("n", pa.int64()), ("costs", COSTS)])
@@ -158,6 +158,17 @@ def test_one_bad_row_touches_one_row() -> None:
     result = Meter(fragile(7, 40), start=2)(block(*numbers))
     assert result.column("double").to_pylist() == [0 if n in (7, 40) else 2 * n for n in numbers]
     assert result.column("n").to_pylist() == numbers
+
+
+def test_a_row_is_counted_once_however_much_of_its_work_fails() -> None:
+    class Bearing(Double):
+        def __call__(self, table: pa.Table) -> pa.Table:
+            for part in range(2 * (7 in table.column("n").to_pylist())):
+                bear(ValueError(part))
+            return super().__call__(table)
+
+    stage = Stage("double", Bearing, {}, IN, OUT, fallback=zero)
+    assert Meter(stage, start=1)(block(*range(20))).column("double").to_pylist() == [2 * n for n in range(20)]
 
 
 def test_too_many_bad_rows_are_the_stages_fault() -> None:

@@ -170,8 +170,8 @@ class Candidates:
         self.reranked = np.full((len(work.rerankers), len(self.doc_ids)), np.nan)
         self.has_scores = np.zeros((len(work.rerankers), self.rows), dtype=bool)
         if self.scored:
-            for number, failed in enumerate(table.column("unscored").to_pylist()):
-                self.has_scores[:, number] = [failed is not None and at not in failed for at in range(len(work.rerankers))]
+            for number, failed in enumerate(map(set, table.column("unscored").to_pylist())):
+                self.has_scores[:, number] = [failed.isdisjoint((-1, at)) for at in range(len(work.rerankers))]
             rows, flat = unnested(table, "scores")
             at = self.starts[rows] + flat.field("document").to_numpy(zero_copy_only=False)
             self.reranked[flat.field("reranker").to_numpy(zero_copy_only=False), at] = flat.field("score").to_numpy(

@@ -34,7 +34,7 @@ class Score:
     """A worker of the scoring stage, with all rerankers; it reads the text of each document once per shard."""
 
     NEEDS = ("query_id", "query", "documents", "web", "fused", "needed")
-    # `unscored`: the rerankers that failed on the query, whose arms are ranked as they were fused; null: all
+    # `unscored`: the rerankers that failed on the query, whose arms are ranked as they were fused; -1: all
     ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE)), ("unscored", pa.list_(pa.int16()))])
 
     def __init__(self, job: WorkerJob) -> None:

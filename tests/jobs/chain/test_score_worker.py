@@ -60,13 +60,14 @@ def test_documents_that_are_not_those_of_the_plan_are_refused(worker: Any) -> No
         worker("another")
 
 
-def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors() -> None:
-    table = fused([query("x", ("d0", 3.0), ("d1", 2.0), ("d2", 1.0))])
+def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors(worker: Any) -> None:
+    table = fused([query("x", ("d01", 3.0), ("d03", 2.0), ("d05", 1.0))])
     result = without(table, RuntimeError("device-side\nassert"), "rerank", Score)
     assert result.schema.equals(SCORED)
     (after,) = result.to_pylist()
-    assert (after["scores"], after["unscored"]) == ([], None)
+    assert (after["scores"], after["unscored"]) == ([], [-1])
     assert [(e["stage"], e["reason"], e["message"]) for e in after["errors"]] == [
         ("rerank", "failed", "RuntimeError: device-side assert")
     ]
-    assert results(result, reranked("blend")) == [[("d0", 3.0, 3.0), ("d1", 2.0, 2.0), ("d2", 1.0, 1.0)]]
+    for later in (result, worker().scored(result, {0})):  # a further round does not score it either
+        assert results(later, reranked("blend")) == [[("d01", 3.0, 3.0), ("d03", 2.0, 2.0), ("d05", 1.0, 1.0)]]
