@@ -68,7 +68,9 @@ class Rewrite:
         texts, selections, guarded = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(3))
         for index, read in block.run(steps).items():
             reader = self._readings[index]
-            names, arm = {name: called for (name, _), called in reader.called.items()}, {"arm": reader.reading.name}
+            arm = {"arm": reader.reading.name}
+            # strategies that share requests, which are called by the first, fail under their own names
+            names = {name: one if one.startswith(f"{name} of ") else name for (name, _), one in reader.called.items()}
             for row, (written, failures) in enumerate(read):
                 texts[row] += [vars(one) | arm for one in written.rewrites]
                 guarded[row] += [one._asdict() | arm for one in written.guarded]

@@ -1,6 +1,7 @@
 """A strategy is its content: two that share a name are asked apart, and what one arm is, no other arm changes."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from jobs.measure.costs import arm_costs
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
-from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.in_process_runs import prepared_work, run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, completion
 
@@ -79,11 +80,25 @@ def test_strategies_that_differ_in_how_their_texts_are_searched_share_their_requ
         "weighed": {"rewrite.strategies": [{"rag_fusion": {"n": 3, "position_weights": [1, 0.5]}}]},
         "as one": {"rewrite.strategies": [{"rag_fusion": {"n": 3, "as_one": "texts"}}]},
     }
-    server.text = lambda body: "\n".join(f"{number}. {said(body)} {number}" for number in (1, 2, 3))
+    server._text = lambda body: "\n".join(f"{number}. {said(body)} {number}" for number in (1, 2, 3))
     folder = run_in_process(make({"arms": arms}, {"strategies": [{"rag_fusion": {"n": 3}}]}))
     assert len(server.bodies) == len(QUERIES)
     costs = {one["arm"]: one["requests"] for one in arm_costs(open_run(str(folder)), None, {})}
     assert {costs[arm] for arm in ("full", *arms)} == {len(QUERIES)}
+
+
+def test_strategies_that_share_their_requests_fail_each_by_its_name(
+    small_job: Callable[..., str], values: dict[str, Any], server: FakeServer
+) -> None:
+    values["rewrite"] |= {"calls": "separate", "retries": 1, "engine": served(server, "model-a")}
+    strategies = ["general", {"general": {"search_as": "passage"}}]
+    server._text = lambda body: ""
+    folder = run_in_process(prepared_work(small_job(rewrite={"strategies": strategies}), ["store=null"], None))
+    asked = len(rows(folder, "queries"))
+    failed = Counter(one["component"] for one in rows(folder, "errors") if one["reason"] == "empty")
+    assert failed == dict.fromkeys(("general", "general(search_as=passage)"), asked)
+    spent = [one["requests"] for one in rows(folder, "costs") if one["stage"] == "rewrite"]
+    assert sum(spent) == len(server.bodies) == 2 * asked
 
 
 def test_samples_that_cannot_differ_are_refused(make: Make, tmp_path: Path) -> None:
