@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import OpenedBy
-from jobs.chain.searches import Retrieval, Wanted, charge, needs_of
+from jobs.chain.searches import BlockSearches, Retrieval, Wanted, charge, needs_of
 from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.tables import ARM_CORRECTION
-from jobs.chain.web.searches import WebSearches
 from jobs.chain.worker import WorkerJob
 from jobs.job.steps import open_search_engine
 from jobs.tables import STORED, with_appended
@@ -43,16 +41,15 @@ class SearchWeb:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the hits, errors and costs."""
         with self._retrieval.block(table, "web") as searches:
-            return self._searched(table, searches.web)
+            return self._searched(table, searches)
 
-    def _searched(self, table: pa.Table, searches: Mapping[str, WebSearches]) -> pa.Table:
-        query_ids, corrections = table.column("query_id").to_pylist(), table.column("corrections").to_pylist()
-        grades = table.column("grades").to_pylist()
-        spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+    def _searched(self, table: pa.Table, searches: BlockSearches) -> pa.Table:
+        query_ids, spent = searches.query_ids, searches.spent
+        corrections, grades = (table.column(name).to_pylist() for name in ("corrections", "grades"))
         errors: list[dict[str, dict[str, object]]] = [{} for _ in query_ids]
         pages: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}  # row, search engine, text as sent -> rows of web/
         needed: list[dict[str, Any]] = []
-        for space, by in searches.items():
+        for space, by in searches.web.items():
             began, opened, web = time.perf_counter(), self._retrieval.plans[space], by.web
             wanted: dict[Wanted, list[str]] = {}
             users: dict[Wanted, set[str]] = {}
