@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cluster.run.stage import heartbeat
+from cluster.run.stage import bear, heartbeat
 from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
 from jobs.chain.store.facts import Searched
 from jobs.chain.tables import GATED, HITS, KNOWN
 from jobs.chain.worker import WorkerJob
 from jobs.counts import GATE_STAGE
-from jobs.tables import HIT, nested, unnested, with_appended, with_columns
+from jobs.tables import HIT, failure_row, nested, unnested, with_appended, with_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.ranking import offsets_of
 from retrievers.retriever import RankedList, Retriever, SearchText, joined_lists
@@ -44,22 +44,27 @@ class Gating:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""
         query_ids = table.column("query_id").to_pylist()
         asked = [SearchText(text) for text in table.column("query").to_pylist()]
-        spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        spent, errors = ([list[dict[str, Any]]() for _ in query_ids] for _ in range(2))
         lists: dict[str, dict[Wanted, RankedList]] = {}
         for key in self._retrievers:
             wanted: dict[Wanted, list[str]] = {}
             for query_id, search in zip(query_ids, asked, strict=True):
                 wanted.setdefault(search, []).append(query_id)
-            lists[key] = self._searched(key, wanted, query_ids, spent)
+            try:
+                lists[key] = self._searched(key, wanted, query_ids, spent)
+            except Exception as error:
+                bear(error)
+                errors[0].append(failure_row(GATE_STAGE, error, self._work.retrievers[key].name))
             heartbeat()
-        known = [{(key, search): lists[key][search] for key in self._retrievers} for search in asked]
+        known = [{(key, search): of[search] for key, of in lists.items()} for search in asked]
         verdicts: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         for number, gate in self._gates.items():
-            for row, search in enumerate(asked):
+            for row, search in enumerate(asked if gate.retriever in lists else ()):
                 best = lists[gate.retriever][search].scores[:1].tolist()
                 verdicts[row].append({"reading": number} | decide(gate.settings.by, best, gate.settings.below)._asdict())
         columns = [pa.array(verdicts, pa.list_(GATED)), _known_column(known)]
-        return with_columns(with_appended(table, "costs", spent), self.ADDS, columns)
+        table = with_appended(with_appended(table, "errors", errors), "costs", spent)
+        return with_columns(table, self.ADDS, columns)
 
     def _searched(
         self, key: str, wanted: Mapping[Wanted, Sequence[str]], query_ids: Sequence[str], spent: list[list[dict[str, Any]]]

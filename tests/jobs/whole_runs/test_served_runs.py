@@ -14,10 +14,12 @@ from cluster.errors import ConfigError, DmqrError
 from cluster.run.pool_sizes import Pool
 from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
+from jobs.counts import by_arm
 from jobs.index.index import index
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import QUERIES, score
@@ -132,12 +134,20 @@ def test_a_query_on_which_a_retriever_fails_is_lost_to_its_arms_alone(
     path: str, bm25: dict[str, Any], encoder: FakeModels
 ) -> None:  # fmt: skip
     encoder.fail(BAD, INFERENCE_FAILED)
-    arms = {"lexical": {"retrieve.retrievers": {"bm25": bm25}}}
-    folder = run_in_process(prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': arms})}"]), path))
+    Path("recorded.jsonl").write_text(
+        "".join(json.dumps({"query": one, "completions": {"general": one}}) + "\n" for one in QUERIES)
+    )
+    rewrite = {"strategies": ["general"], "engine": {"kind": "recorded", "path": "recorded.jsonl"}, "calls": "separate"}
+    arms = {"lexical": {"retrieve.retrievers": {"bm25": bm25}}, "by dense": {"rewrite.gate": {"by": "dense", "below": 0}}}
+    settings = [f"rewrite={json.dumps(rewrite | {'gate': {'by': 'bm25', 'below': 0}})}", f"ablate={json.dumps({'arms': arms})}"]
+    run = open_run(str(run_in_process(prepare_ablation(load_config(path, settings), path))))
+    folder = Path(run.storage.root)
     (query_id,) = [one["query_id"] for one in rows(folder, "queries") if one["query"] == BAD]
     assert {one["arm"] for one in rows(folder, "results") if one["query_id"] == query_id} == {"lexical"}
-    (error,) = [one for one in rows(folder, "errors") if one["reason"] == "failed"]
-    assert (error["query_id"], error["stage"], error["component"]) == (query_id, "retrieve", "dense")
+    failed = [(one["query_id"], one["stage"], one["component"]) for one in rows(folder, "errors") if one["reason"] == "failed"]
+    assert failed == [(query_id, "gate", "dense"), (query_id, "retrieve", "dense")]
+    sure = {arm: of["gate/sure"] for arm, of in by_arm(run.counts, ["lexical", "by dense"]).items()}
+    assert sure == {"lexical": len(QUERIES), "by dense": len(QUERIES) - 1}
 
 
 def test_an_index_of_another_encoder_is_refused(path: str, encoder: FakeModels) -> None:
