@@ -67,8 +67,7 @@ class Rewrite:
         }
         texts, selections, guarded = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(3))
         for index, read in block.run(steps).items():
-            reader = self._readings[index]
-            arm = {"arm": reader.reading.name}
+            reader, arm = self._readings[index], {"arm": self._readings[index].reading.name}
             # strategies that share requests, which are called by the first, fail under their own names
             names = {name: one if one.startswith(f"{name} of ") else name for (name, _), one in reader.called.items()}
             for row, (written, failures) in enumerate(read):

@@ -56,7 +56,7 @@ def with_stored(table: pa.Table, storage: Storage, rows: Mapping[str, pa.Table])
 
 
 def with_needed(table: pa.Table, needed: list[dict[str, Any]]) -> pa.Table:
-    """Returns a block with the searches of the web that arms need in its first row, for `needed_counts`."""
+    """Returns a block with the searches that arms need in its first row, for `needed_counts`."""
     return with_appended(table, "needed", [needed, *([[]] * (table.num_rows - 1))])
 
 

@@ -44,27 +44,24 @@ class SearchWeb:
             return self._searched(table, searches)
 
     def _searched(self, table: pa.Table, searches: BlockSearches) -> pa.Table:
-        query_ids, spent = searches.query_ids, searches.spent
+        query_ids = searches.query_ids
         corrections, grades = (table.column(name).to_pylist() for name in ("corrections", "grades"))
         errors: list[dict[str, dict[str, object]]] = [{} for _ in query_ids]
         pages: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}  # row, search engine, text as sent -> rows of web/
-        needed: list[dict[str, Any]] = []
         for space, by in searches.web.items():
             began, opened, web = time.perf_counter(), self._retrieval.plans[space], by.web
             wanted: dict[Wanted, list[str]] = {}
             users: dict[Wanted, set[str]] = {}
             of_engine = [
-                (row, one) for row, of_row in enumerate(corrections) for one in of_row
+                (row, one, SearchText(one["web_query"], "query")) for row, of_row in enumerate(corrections) for one in of_row
                 if one["web_query"] is not None and self._search[one["answer"]][0].space == space
             ]  # fmt: skip
-            for row, one in of_engine:
-                text = SearchText(one["web_query"], "query")
+            for row, one, text in of_engine:
                 wanted.setdefault(text, []).append(query_ids[row])
                 users.setdefault(text, set()).add(self._work.answers[one["answer"]].arm)
             by(wanted)
             by.save()
-            for row, one in of_engine:
-                text = SearchText(one["web_query"], "query")
+            for row, one, text in of_engine:
                 sent, arm = web.sent(text), self._work.answers[one["answer"]].arm
                 if (failure := by.failed.get(text)) is not None:
                     errors[row][sent] = failed_search(opened.name, failure, sent, by.requests(Searched(query_ids[row], text)))
@@ -85,11 +82,11 @@ class SearchWeb:
                 pages.setdefault((row, space, sent), rows)
             firsts = [Searched(ids[0], text) for text, ids in wanted.items()]
             asked = [one for one in firsts if one not in by.alike]
-            charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], spent, "web")
-            needed += needs_of(opened, by, "web_searches", users) if self._work.only is None else []
+            charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], searches.spent, "web")
+            searches.needed += needs_of(opened, by, "web_searches", users) if self._work.only is None else []
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
         table = with_appended(table, "errors", [list(of.values()) for of in errors])
         found = [dict(zip(STORED["web"].names, row, strict=True)) for _, of in sorted(pages.items()) for row in of]
         table = with_stored(table, self._storage, {"web": pa.Table.from_pylist(found, STORED["web"])})
-        return with_needed(with_appended(table, "costs", spent), needed)
+        return with_needed(with_appended(table, "costs", searches.spent), searches.needed)
