@@ -243,7 +243,7 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
         what = f"{first['msg'][0].lower()}{first['msg'][1:]}, {value}"
     where = ".".join(shown)
     others.pop(where, None)
-    more = f" (wrong, too: {', '.join(others)})" if others else ""
+    more = f" (also wrong or missing: {', '.join(others)})" if others else ""
     return _CODES.get(kind, "config-value"), f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
 
 

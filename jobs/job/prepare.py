@@ -141,9 +141,8 @@ def read_prices(config: Config, config_path: str) -> Prices | None:
     """Returns the prices beside the config; None: there are none, and none are needed."""
     prices = load_prices(_prices_path(config_path))
     if prices is None and config.limits.max_cost_usd is not None:
-        raise ConfigError(
-            "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
-        )
+        problem = f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}"
+        raise ConfigError("prices", f"{problem}; put one there, like configs/prices.yaml")
     return prices
 
 

@@ -102,7 +102,8 @@ class Record:
         every = costs.added((tally.spent, driver_spent(starts)))
         times = node_time(starts, tally.by_start) if plan else None
         for entry in times or () if status == "finished" else ():
-            if entry["over"] > max(1.0, _MOST_OVER * entry["worker_seconds"]):
+            # of this start: how long the workers of one that was killed were there is known to its last record alone
+            if entry["start"] == self._number and entry["over"] > max(1.0, _MOST_OVER * entry["worker_seconds"]):
                 warning = (
                     f"start {entry['start']}: its stages were busy {entry['over']:.0f} s longer than their workers were there"
                 )
