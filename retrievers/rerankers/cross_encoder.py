@@ -1,14 +1,17 @@
-"""Cross-encoders: checks of the settings before the model is loaded, and the reranker with an encoder."""
+"""Cross-encoders: checks of the settings before the model is loaded, the reranker with an encoder, and that of an LLM."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, in_order, made_ahead
 from retrievers.encoders.forward import Encoded, open_passes
@@ -17,6 +20,7 @@ from retrievers.models import (
     description,
     max_positions,
     model_identity,
+    open_flag_llm,
     open_transformer,
     read_json,
     resolved_dtype,
@@ -65,7 +69,7 @@ def checked_architecture(settings: RerankSettings) -> str:
 
 
 def _architecture(model: str, config: Mapping[str, Any]) -> str:
-    """Returns the architecture by the model's files.
+    """Returns the architecture by the model's files; FlagEmbedding goes by the model's name, which a folder may lack.
 
     A language model reranks by the question that it was trained on. Where nothing says which that is, none is guessed.
     """
@@ -196,3 +200,36 @@ class CrossEncoder(LoadedReranker):
     def _forward(self, encoded: Encoded) -> np.ndarray:
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         return in_order(self._passes.batches(lengths), partial(self._passes.logits, encoded))
+
+
+# Tokens of a forward pass. FlagEmbedding keeps the logits of all positions over the whole vocabulary: for 512 tokens and
+# Gemma's vocabulary of 256,000 a quarter of a gigabyte in half precision, so 32 pairs take 8 GB. If that does not
+# fit, FlagEmbedding repeats the pass with three quarters of the batch until it fits.
+_TOKENS = {"cpu": 4096, "cuda": 16_384}
+
+
+class LlmReranker(LoadedReranker):
+    """An LLM that scores pairs by the logit of "Yes" after the prompt."""
+
+    def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
+        super().__init__(settings, device)
+        dtype = resolved_dtype(settings.dtype, device)
+        if dtype == "float16" and device == "cpu":  # FlagEmbedding would silently use float32
+            raise RetrieverError("model", f"rerank.dtype: FlagEmbedding computes no {dtype} with an LLM on {device}; take auto")
+        self._opened = open_flag_llm(
+            settings.model, dtype, device, settings.trust_remote_code,
+            max_length=settings.max_length, prompt=settings.prompt,
+        )  # fmt: skip
+        self._batch = max(1, _TOKENS[device_kind(device)] // settings.max_length)
+
+    def _encoded(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        return list(pairs)  # FlagEmbedding tokenises them itself
+
+    def _forward(self, encoded: list[tuple[str, str]]) -> np.ndarray:
+        try:
+            with redirect_stderr(io.StringIO()):  # progress bars, which cannot be disabled
+                return np.array(self._opened.compute_score(encoded, batch_size=self._batch))
+        except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
+            problem = f"model {self._settings.model} scores not even one pair at a time on {self._device}"
+            remedy = f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device"
+            raise RetrieverError("cluster-small", f"rerank: {problem} {remedy}") from e

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ from cluster.errors import RetrieverError
 from dmqr.testing import RerankerContract
 from retrievers.encoder import Encoder
 from retrievers.reranker import OfPlugin, Reranker, open_reranker, reranker_identity
-from retrievers.rerankers.cross_encoder import CrossEncoder
-from retrievers.rerankers.llm import GemmaReranker
+from retrievers.rerankers.cross_encoder import CrossEncoder, LlmReranker
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
@@ -228,9 +228,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_gemma(tmp_path_factory.mktemp("gemma"), [*LLM_PASSAGES, *LLM_QUERIES]))
 
 
-def opened(model: str, **settings: Any) -> GemmaReranker:
+def opened(model: str, **settings: Any) -> LlmReranker:
     reranker = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": 64, **settings}))
-    assert isinstance(reranker, GemmaReranker)
+    assert isinstance(reranker, LlmReranker)
     return reranker
 
 
@@ -251,7 +251,29 @@ def test_equals_flagllmreranker(model: str, settings: dict[str, Any], arguments:
     expected = np.array(oracle.compute_score(PAIRS))
     own = opened(model, **settings).score(*zip(*PAIRS, strict=True))
     assert expected.std() > 0.01
-    np.testing.assert_allclose(own, expected, atol=0.1 if "dtype" in settings else 1e-4)  # padded otherwise
+    np.testing.assert_allclose(own, expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_device_that_computes_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlagEmbedding takes fewer and fewer pairs, down to none, and forgets why."""
+    own = opened(model)
+
+    def broken(**_: Any) -> None:
+        raise RuntimeError("device-side assert")
+
+    monkeypatch.setattr(own._opened.model, "forward", broken)
+    with pytest.raises(RetrieverError, match=r"not even one pair at a time on cpu \(IndexError"):
+        own.score(LLM_QUERIES, LLM_PASSAGES)
+
+
+@pytest.mark.slow
+def test_an_llm_needs_flagembedding_and_a_precision_that_it_has(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RetrieverError, match="no float16 with an LLM on cpu; take auto"):
+        opened(model, dtype="float16")
+    monkeypatch.setitem(sys.modules, "FlagEmbedding", None)
+    with pytest.raises(RetrieverError, match=r'FlagEmbedding, which is not installed; pip install "dmqr\[flag\]"'):
+        opened(model)
 
 
 @pytest.mark.slow

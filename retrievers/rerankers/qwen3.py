@@ -1,8 +1,7 @@
-"""Language models that rerank by the logit of an answer: bge-reranker-v2-gemma and Qwen3-Reranker.
+"""Qwen3-Reranker: a pair in the model's chat template, scored by the log-odds of "yes" against "no".
 
-Prompt and score of the first are those of FlagEmbedding's `FlagLLMReranker`, the logit of "Yes". The second has the template
-of its card (huggingface.co/Qwen/Qwen3-Reranker-0.6B) and the log-odds of "yes" against "no"; the sigmoid of a score is the
-probability that the card computes. Its conversions to one label (`Qwen3ForSequenceClassification`) have the same score.
+The template is that of the model's card (huggingface.co/Qwen/Qwen3-Reranker-0.6B); the sigmoid of a score is the probability
+that the card computes. Its conversions to one label (`Qwen3ForSequenceClassification`) have the same template and score.
 """
 
 from __future__ import annotations
@@ -31,17 +30,15 @@ _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer
 _LEAST_ROOM = 16  # tokens for query and passage
 
 
-_GEMMA_PROMPT = (
-    "Given a query A and a passage B, determine whether the passage contains an answer to the query by providing a prediction "
-    "of either 'Yes' or 'No'."
-)
-
-
-class LlmReranker(LoadedReranker):
-    """A language model. Cost: one tokenizer call per `CHUNK` pairs, one forward pass per length-sorted batch."""
+class Qwen3Reranker(LoadedReranker):
+    """A Qwen3-Reranker. Cost: one tokenizer call per `CHUNK` pairs, one forward pass per length-sorted batch."""
 
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
-        """Loads the model."""
+        """Loads the model; `prompt` of the settings replaces the template's instruction.
+
+        `max_length` counts the template, too; of what is left a query gets three quarters at most, and the passage is cut to
+        the rest.
+        """
         super().__init__(settings, device)
         names = read_json(description(settings.model) / "config.json").get("architectures") or []
         self._classifies = any(str(name).endswith("ForSequenceClassification") for name in names)
@@ -55,60 +52,6 @@ class LlmReranker(LoadedReranker):
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         self._network.config.pad_token_id = self._tokenizer.pad_token_id  # by which a classifier finds the last token
-        self._answers: list[int] = []  # the last one's logit is the score, the others' are subtracted
-        self._tokens = PAIR_TOKENS[device_kind(device)]
-
-    def _forward(self, encoded: list[list[int]]) -> np.ndarray:
-        lengths = np.array([len(one) for one in encoded])
-        return in_order(length_batches(lengths, self._tokens), partial(self._logits, encoded))
-
-    def _logits(self, encoded: list[list[int]], part: np.ndarray) -> Any:
-        """Returns the scores of a batch, a float32 tensor of shape (n,)."""
-        inputs = {"input_ids": [encoded[i] for i in part]}
-        batch = self._tokenizer.pad(inputs, padding_side="left", return_tensors="pt").to(self._device)
-        if self._classifies:
-            return self._network(**batch).logits.view(-1).float()
-        # Of the last token alone: those of all would be tokens x vocabulary.
-        answers = self._network(**batch, logits_to_keep=1).logits[:, -1, self._answers].float()
-        return answers[:, -1] - answers[:, :-1].sum(1)
-
-    def _ids(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        encoded = self._tokenizer(
-            list(texts), add_special_tokens=False, truncation=limit is not None, max_length=limit, return_attention_mask=False
-        )
-        ids: list[list[int]] = encoded["input_ids"]
-        return ids
-
-
-class GemmaReranker(LlmReranker):
-    """bge-reranker-v2-gemma; `prompt` of the settings replaces its prompt, which `max_length` does not count."""
-
-    def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
-        super().__init__(settings, device)
-        if resolved_dtype(settings.dtype, device) == "float16":
-            self._network.half()  # the frequencies of positions, too, as FlagEmbedding does
-        begin = self._tokenizer.bos_token_id
-        self._begin = [] if begin in (None, self._tokenizer.pad_token_id) else [begin]
-        self._line, prompt, yes = self._ids(["\n", settings.prompt or _GEMMA_PROMPT, "Yes"])
-        self._after, self._answers, self._most = self._line + prompt, yes[:1], settings.max_length
-
-    def _encoded(self, pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
-        starts = self._ids([f"A: {query}" for query, _ in pairs], self._most * 3 // 4)
-        ends = self._ids([f"B: {passage}" for _, passage in pairs], self._most)
-        whole = (self._begin + start + self._line + end for start, end in zip(starts, ends, strict=True))
-        return [ids[: self._most + len(self._after)] + self._after for ids in whole]
-
-
-class Qwen3Reranker(LlmReranker):
-    """A Qwen3-Reranker."""
-
-    def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
-        """Loads the model; `prompt` of the settings replaces the template's instruction.
-
-        `max_length` counts the template, too; of what is left a query gets three quarters at most, and the passage is cut to
-        the rest.
-        """
-        super().__init__(settings, device)
         self._answers = [self._token("no"), self._token("yes")] if not self._classifies else []
         self._before, self._after = self._ids([_BEFORE, _AFTER])
         self._query_form = f"<Instruct>: {settings.prompt or _INSTRUCTION}\n<Query>: {{}}\n<Document>: "
@@ -118,6 +61,7 @@ class Qwen3Reranker(LlmReranker):
             least = settings.max_length - self._query_room + 2 * _LEAST_ROOM
             problem = f"max_length {settings.max_length} leaves too little beside the template of {settings.model}"
             raise RetrieverError("model", f"rerank: {problem}; give {least} or more")
+        self._tokens = PAIR_TOKENS[device_kind(device)]
 
     def _begins(self, queries: Sequence[str]) -> dict[str, str]:
         """Returns the text before the passage for each query, the query cut where it would leave the passage no room."""
@@ -132,6 +76,27 @@ class Qwen3Reranker(LlmReranker):
         begins = self._begins(list(dict.fromkeys(query for query, _ in pairs)))
         texts = [begins[query] + passage for query, passage in pairs]
         return [self._before + own + self._after for own in self._ids(texts, self._room)]
+
+    def _forward(self, encoded: list[list[int]]) -> np.ndarray:
+        lengths = np.array([len(one) for one in encoded])
+        return in_order(length_batches(lengths, self._tokens), partial(self._logits, encoded))
+
+    def _logits(self, encoded: list[list[int]], part: np.ndarray) -> Any:
+        """Returns the scores of a batch, a float32 tensor of shape (n,)."""
+        inputs = {"input_ids": [encoded[i] for i in part]}
+        batch = self._tokenizer.pad(inputs, padding_side="left", return_tensors="pt").to(self._device)
+        if self._classifies:
+            return self._network(**batch).logits.view(-1).float()
+        # Of the last token alone: those of all would be tokens x vocabulary.
+        answers = self._network(**batch, logits_to_keep=1).logits[:, -1, self._answers].float()
+        return answers[:, 1] - answers[:, 0]
+
+    def _ids(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
+        encoded = self._tokenizer(
+            list(texts), add_special_tokens=False, truncation=limit is not None, max_length=limit, return_attention_mask=False
+        )
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
 
     def _token(self, word: str) -> int:
         token: int | None = self._tokenizer.convert_tokens_to_ids(word)
