@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -97,10 +98,21 @@ def _planned(
     values |= _of_job(own, queries, done, partial(look, pay=pay) if sample else look)
     if ablation is not None:
         arms = {"arms": len(ablation.compiled.arms), **planned_saving(ablation.compiled, counts["queries"])}
-        if (stored := read_plan(ablation.prepared.storage)) is not None:
-            queries = PlannedQueries(ablation.prepared.storage, stored.shards, stored.tables)
-        values["ablation"] = arms | _of_job(ablation, queries, tally_of(ablation.prepared.storage), look)
+        with ExitStack() as stack:
+            queries = _queries_of_arms(ablation.prepared, prepared, queries, stack)
+            values["ablation"] = arms | _of_job(ablation, queries, tally_of(ablation.prepared.storage), look)
     return values
+
+
+def _queries_of_arms(ablation: Prepared, run: Prepared, queries: PlannedQueries, stack: ExitStack) -> PlannedQueries:
+    """Returns the queries of an ablation: its own, or those of its run; drafted where arms read more columns of the log."""
+    if (stored := read_plan(ablation.storage)) is not None:
+        return PlannedQueries(ablation.storage, stored.shards, stored.tables)
+    if set(ablation.columns.values) <= set(run.columns.values):
+        return queries
+    draft = draft_plan(ablation)
+    stack.enter_context(draft.stack)
+    return PlannedQueries(open_storage(str(draft.folder)), draft.log.shards, draft.log.tables)
 
 
 def _of_job(job: Job, queries: PlannedQueries, done: Tally, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
