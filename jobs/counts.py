@@ -54,7 +54,7 @@ class CountKey:
         end = cls.WIDE + 1 + len(parts) - len(known)
         parts[cls.WIDE : end] = ["/".join(parts[cls.WIDE : end])]
         make: Callable[..., Self] = cls
-        return make(*(int(part) if field.type == "int" else part for part, field in zip(parts, known, strict=True)))
+        return make(*(int(part) if field.type is int else part for part, field in zip(parts, known, strict=True)))
 
     @classmethod
     def _start(cls) -> str:

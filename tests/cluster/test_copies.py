@@ -82,6 +82,21 @@ def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> No
     assert folders(store) == ["whole"]
 
 
+@pytest.mark.slow
+def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
+    holder = child(store, "1")
+    assert holder.stdout is not None
+    old = Path(holder.stdout.readline().strip())
+    copied(store, list(store.list("data")), "2")
+    assert old.is_dir(), "somebody still uses it"
+    holder.communicate("", timeout=300)
+    new = copied(store, list(store.list("data")), "3")
+    assert not old.exists()
+    assert new is not None
+    assert new.is_dir()
+    assert len(folders(store)) == 2, "this process holds version 2 itself"
+
+
 def test_an_object_that_is_gone_leaves_no_copy(store: S3Storage) -> None:
     entries = list(store.list("data"))
     store.delete("data/b/c")

@@ -434,6 +434,17 @@ def tls(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     listening.close()
 
 
+@pytest.mark.slow
+def test_a_handshake_that_breaks_off_is_tried_again(s3: S3Server, tls: Terminator) -> None:
+    store = S3Storage(s3.fresh())
+    store.put("before", b"1")
+    s3_client._client.cache_clear()  # new connections
+    tls.broken = 3
+    store.put("key", b"2")
+    assert store.get("key") == b"2"
+    assert tls.met == 3
+
+
 def test_a_handshake_that_never_was_whole_says_so_soon(s3: S3Server, tls: Terminator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.3)
     tls.broken = 10**6

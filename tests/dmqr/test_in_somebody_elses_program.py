@@ -61,6 +61,29 @@ def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_
     assert [type(one) for one in tree.handlers] == [logging.NullHandler]
 
 
+@pytest.mark.slow
+def test_the_progress_is_told(here: Path) -> None:
+    told: list[dict[str, Any]] = []
+    dmqr.run("job.yaml", **IN_PROCESS, progress=told.append)
+    assert told[0]["phase"] == "reading the log"
+    assert "evaluating and writing the report" in {one["phase"] for one in told}
+    json.dumps(told)
+
+
+@pytest.mark.slow
+def test_what_the_function_raises_ends_the_run_which_goes_on_afterwards(here: Path) -> None:
+    def stop(progress: dict[str, Any]) -> None:
+        if progress["phase"] == "checking and closing":
+            raise ZeroDivisionError("enough")
+
+    with pytest.raises(dmqr.Stopped) as stopped:
+        dmqr.run("job.yaml", **IN_PROCESS, progress=stop)
+    assert stopped.value.code == "stopped-failure"
+    assert isinstance(stopped.value.__cause__, ZeroDivisionError)
+    assert stopped.value.remedy == "go on with: the same call"
+    assert dmqr.run("job.yaml", **IN_PROCESS).finished
+
+
 def test_an_interrupt_is_a_keyboard_interrupt_and_the_run_goes_on(here: Path) -> None:
     def interrupt(progress: dict[str, Any]) -> None:
         if progress["phase"] == "starting the workers":
@@ -87,6 +110,19 @@ def test_two_jobs_at_a_time_are_refused_and_the_first_is_not_harmed(here: Path) 
 
     assert dmqr.run("job.yaml", **IN_PROCESS, progress=another).finished
     assert (refused[0].code, refused[0].where) == ("run-held", "this process")
+
+
+@pytest.mark.slow
+def test_a_limit_names_the_call_that_goes_on(here: Path) -> None:
+    lines = (here / "recorded.jsonl").read_text().splitlines()
+    (here / "recorded.jsonl").write_text(lines[0] + "\n")
+    with pytest.raises(dmqr.Stopped) as stopped:
+        dmqr.run("job.yaml", cluster__address="none", limits__error_rate=0.1)
+    assert stopped.value.code == "stopped-errors"
+    call, _, setting = stopped.value.remedy.partition("go on with: ")[2].partition(" with ")
+    key, _, value = setting.partition("=")
+    assert (call, key) == ("the same call", "limits__error_rate")
+    assert dmqr.run("job.yaml", cluster__address="none", **{key: float(value)}).finished
 
 
 def test_a_refusal_says_where_what_and_what_to_do(here: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import ir_measures
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +18,8 @@ from jobs.runs.folder import open_run
 from rewriters.normalise import query_id
 
 IN_PROCESS = {"cluster.address": "none", "evaluate.qrels": "qrels.tsv"}
+
+ARMS = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}}
 
 
 def printed(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -86,6 +89,26 @@ def test_a_config_as_a_mapping_or_a_model_is_the_same_run(here: Path) -> None:
     assert config.fuse.k == 60  # what was given is as it was
 
 
+@pytest.mark.slow
+def test_rewrites_are_those_of_try(here: Path) -> None:
+    queries = ["how to boil eggs", "why is the sky blue", "how to boil eggs", "nobody recorded this"]
+    found = dmqr.rewrite(queries, "job.yaml", rewrite__calls="joint")
+    shutil.move("index", "elsewhere")
+    assert dmqr.rewrite(queries, "job.yaml", rewrite__calls="joint").table == found.table  # without the index, too
+    shutil.move("elsewhere", "index")
+    for query in queries[:2]:
+        (shown,) = dmqr.try_query("job.yaml", query).values
+        mine = [row for row in found if row["query"] == query]
+        names = ("strategy", "position", "text", "weight", "search_as", "model", "prompt_hash", "parsed_as")
+        of_query = [{name: row[name] for name in names} for row in shown["rewrites"]]
+        assert [{name: row[name] for name in names} for row in mine] == of_query * (2 if query == queries[0] else 1)
+        assert {row["query_id"] for row in mine} == {shown["query_id"]}
+    assert {row["query"] for row in found.errors.to_pylist()} == {"nobody recorded this"}
+    assert sum(row["requests"] or 0 for row in found.costs.to_pylist()) == 3
+    assert len(dmqr.rewrite([], "job.yaml")) == 0
+    assert dmqr.rewrite("how to boil eggs", "job.yaml").table.num_rows == len(list(found)) // 3
+
+
 def test_a_plan_and_an_index_leave_a_finished_job_alone(here: Path) -> None:
     planned = dmqr.plan("job.yaml", **IN_PROCESS)
     assert not Path(planned.folder).exists()
@@ -94,6 +117,28 @@ def test_a_plan_and_an_index_leave_a_finished_job_alone(here: Path) -> None:
     assert built["documents"] == 2
     (again,) = dmqr.index("job.yaml", ["corpus.parquet"], retrieve__retrievers__bm25__index=Path("another")).values
     assert again["done"] != built["done"]
+
+
+@pytest.mark.slow
+def test_an_ablation_and_run_files_that_ir_measures_reads(here: Path) -> None:
+    ablation, run = dmqr.ablate("job.yaml", **ARMS, **IN_PROCESS), dmqr.run("job.yaml", **IN_PROCESS)
+    opened = dmqr.open("runs/" + Path(ablation.folder).name)
+    assert isinstance(opened, dmqr.Ablation)
+    assert "rrf" in opened.arms
+    assert as_json(opened.values) == as_json(ablation.values)
+    assert "rrf" in opened._repr_html_()
+    quality = dmqr.evaluate(ablation.folder, per_query="keys.parquet", trec="by_arm")
+    assert quality.per_query.equals(pq.read_table("keys.parquet"))
+    means = {(row["arm"], row["measure"]): row["mean"] for row in quality.table.to_pylist()}
+    means |= {("run", row["measure"]): row["results"] for row in run.quality().table.to_pylist()}
+    lines = (line.split("\t") for line in Path("qrels.tsv").read_text().splitlines())
+    qrels = [ir_measures.Qrel(key, doc_id, int(grade)) for key, doc_id, grade in lines]
+    measures = [ir_measures.parse_measure(name) for name in ("nDCG@10", "RR@10")]
+    for path in (*Path("by_arm").iterdir(), Path(run.quality().write_trec("run.trec")[0])):
+        found = ir_measures.calc_aggregate(measures, qrels, list(ir_measures.read_trec_run(str(path))))
+        assert {str(name): value for name, value in found.items()} == pytest.approx(
+            {str(name): means[path.stem, str(name)] for name in measures}
+        )
 
 
 def test_it_is_the_query_id_of_the_tables() -> None:

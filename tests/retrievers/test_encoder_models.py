@@ -107,6 +107,20 @@ def test_poolings_and_layers(make: Make, kind: str, pooling: str, more: dict[str
     assert encoder_dim(settings) == found.shape[1] == open_encoder(settings).dim == (more.get("dense") or [DIM])[-1]
 
 
+@pytest.mark.slow
+def test_an_end_token_that_the_tokenizer_only_promises(make: Make) -> None:
+    """`add_eos_token`, which transformers 5 reads from tokenizer.json alone; as a tokenizer that writes it."""
+    model = Path(make("mistral", "lasttoken", end=True))
+    written = vectors(str(model))
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
+    without = vectors(str(model))
+    said = json.loads((model / "tokenizer_config.json").read_text()) | {"add_eos_token": True}
+    (model / "tokenizer_config.json").write_text(json.dumps(said))
+    assert np.abs(without - written).max() > 1e-3
+    np.testing.assert_allclose(vectors(str(model)), written, atol=1e-5)
+
+
 def test_texts_do_not_depend_on_company_where_positions_are_counted(make: Make) -> None:
     model = make("bert", "lasttoken", left=True)
     opened = Encoder(EncoderSettings(model=model))
@@ -216,6 +230,25 @@ def test_equals_flagmodel(encoder_block: dict[str, Any], pooling: str) -> None:
         found = own.encode([SearchText(text, kind) for text in TEXTS])
         np.testing.assert_allclose(found, expected, atol=1e-6)
         assert encoder_dim(settings) == own.dim == expected.shape[1]
+
+
+@pytest.mark.slow
+def test_a_model_that_wants_small_letters(encoder_block: dict[str, Any], tmp_path: Path) -> None:
+    """`do_lower_case` of sentence_bert_config.json, for a tokenizer that keeps capitals."""
+    folder = tmp_path / "cased"
+    shutil.copytree(resolve_model(encoder_block["model"]), folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    kept = json.loads((folder / "tokenizer_config.json").read_text()) | {"do_lower_case": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+    for lower in (True, False):
+        said = {"max_seq_length": 256, "do_lower_case": lower}
+        (folder / "sentence_bert_config.json").write_text(json.dumps(said))
+        found = Encoder(EncoderSettings(**{"model": str(folder), "pooling": "mean"})).encode(
+            [SearchText("The MOON and the Tides"), SearchText("the moon and the tides")]
+        )
+        assert (np.abs(found[0] - found[1]).max() < 1e-6) == lower
 
 
 def test_own_length(tmp_path: Path, encoder_block: dict[str, Any]) -> None:

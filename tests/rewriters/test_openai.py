@@ -245,6 +245,21 @@ def test_a_server_that_goes_away_and_comes_back(server: FakeServer, opened: Open
     assert sum(done.attempts for _, done in answers) <= 700  # those in flight when it went, and a few probes
 
 
+@pytest.mark.slow
+def test_a_server_that_stays_away_fails_what_waits(server: FakeServer, opened: Opened) -> None:
+    engine = opened(server, patience_minutes=0.02)
+    outcome(engine, "tea")
+    server.go()
+    began = time.monotonic()
+    done = outcome(engine, *(str(n) for n in range(600)))
+    server.come_back()
+    assert time.monotonic() - began < 300  # not 1.2 s of patience for one after the other
+    assert {each.error_reason for each in done.values()} == {"unavailable"}
+    assert {each.text for each in done.values()} == {None}
+    assert all("Connection refused" in str(each.error_message) for each in done.values())
+    assert outcome(engine, "tea")["tea"].text
+
+
 def test_a_closed_engine_answers_nothing_and_leaves_no_thread(server: FakeServer, opened: Opened) -> None:
     before = set(threading.enumerate())  # of other tests
     engine = opened(server)
@@ -385,6 +400,20 @@ def test_a_server_that_begins_to_refuse_all_ends_the_run_soon(opened: Opened, mo
         with pytest.raises(RewriterError, match=r"refuses the key in TEA_KEY \(HTTP 403: the account is closed\); set TEA_KEY"):
             outcome(engine, *(f"more {n}" for n in range(200)))
         assert len(server.bodies) < 50 + 60
+
+
+HALF = '{"error": {"message": "cut: \\ud83d"}}'  # as JavaScript writes a text that was cut inside an emoji
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 500])
+def test_half_a_surrogate_in_a_servers_words_is_replaced(server: FakeServer, opened: Opened, status: int) -> None:
+    server.fail("bad", Reply(status, HALF.encode()))
+    engine = opened(server)
+    outcome(engine, "good")
+    message = outcome(engine, "bad")["bad"].error_message
+    assert message is not None
+    assert "cut: ?" in message
+    message.encode()
 
 
 @pytest.mark.parametrize("mistaken", ["sk-proj-abc123", "abcdef0123456789", "AKIA0123456789ABCDEF0"])

@@ -118,6 +118,12 @@ def test_where_the_list_of_models_fails_or_lacks_the_name_one_completion_decides
     assert ("tiny:latest" in said) == ("tiny:latest" in caplog.text) == isinstance(models, list)
 
 
+def test_a_field_that_the_first_completion_is_refused_for_is_no_matter_of_the_model() -> None:
+    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    with FakeServer(refusal(404, "no"), answer=lambda _: refusal(400, words, param="max_tokens")) as server:
+        an_engine(server.address).check()
+
+
 def test_a_model_that_is_not_listed_gets_the_nearest_and_some_names() -> None:
     names = [f"model-{n}" for n in range(30)] + ["tiny-8b"]
     with FakeServer(names) as server:

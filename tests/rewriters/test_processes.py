@@ -112,3 +112,21 @@ def test_all_threads_keep_off_the_cores_of_a_bound_child(cores: Cores) -> None:
     finally:
         over.set()
         beside.join()
+
+
+def test_children_that_were_kept_off_are_not_taken_for_workers_later(cores: Cores) -> None:
+    with child() as beside:
+        with child(LAST):
+            cores.leave_to_workers()
+        cores.take_back()
+        with child(LAST):
+            cores.leave_to_workers()
+            assert used(os.getpid()) == used(beside) == {frozenset(ALL - LAST)}
+
+
+def test_nothing_moves_where_the_workers_have_every_core(cores: Cores) -> None:
+    with contextlib.ExitStack() as workers:
+        for core in ALL:
+            workers.enter_context(child({core}))
+        cores.leave_to_workers()
+        assert used(os.getpid()) == {frozenset(ALL)}

@@ -35,6 +35,11 @@ def answer(engine: RecordedEngine, query: str, name: str = "dmqr") -> Completion
     return one(engine, ask(query, name=name))
 
 
+def test_a_query_is_found_in_any_spelling(recorded: Recorded) -> None:
+    engine = recorded({"query_id": 7, "query": "Ｇreen  TEA", "completions": {"dmqr": "x"}})
+    assert answer(engine, " green\ttea ").text == "x"
+
+
 def test_text_usage_reason_and_model_come_through_and_bare_text_has_stopped_by_itself(recorded: Recorded) -> None:
     usage = {"prompt_tokens": 200, "cached_tokens": 180, "completion_tokens": 512}
     record = {"text": "half", "finish_reason": "length", "usage": usage, "model": "big-1"}

@@ -101,6 +101,15 @@ class TestRead:
             for name in FOUR
         ]
 
+    def test_separate_answers_in_any_order(self) -> None:
+        one = rewriter(FOUR, "separate")
+        query, requests = asked(one, QUERY)
+        made = one.read(query, [(request, said(TEXTS[request.name])) for request in reversed(requests)])
+        assert [(r.strategy, r.text, r.prompt_hash, r.parsed_as) for r in made.rewrites] == [
+            (request.name, TEXTS[request.name], request.prompt_hash, "salvage") for request in requests
+        ]
+        assert made.failures == []
+
     def test_an_error_of_the_engine_passes_through_to_every_strategy_of_the_request(self) -> None:
         broken = Completion(None, None, "m", attempts=3, error_reason="timed_out", error_message="no answer in 60 s")
         made = answered(rewriter(FOUR), "tea", broken)
@@ -114,6 +123,14 @@ class TestRead:
         made = answered(rewriter(FOUR), QUERY, said(raw, attempts=2))
         assert [r.strategy for r in made.rewrites] == ["general", "pseudo_answer", "core_content"]
         assert [(f.strategy, f.reason, f.raw, f.attempts) for f in made.failures] == [("keyword", "echo", raw, 2)]
+
+    def test_a_missing_completion_fails_its_strategies_only(self) -> None:
+        one = rewriter(FOUR, "separate")
+        query, requests = asked(one, QUERY)
+        made = one.read(query, [(r, said(TEXTS[r.name])) for r in requests if r.name != "keyword"])
+        assert len(made.rewrites) == 3
+        assert [(f.strategy, f.reason) for f in made.failures] == [("keyword", "missing")]
+        assert [(f.strategy, f.reason) for f in one.read(query, []).failures] == [(name, "missing") for name in FOUR]
 
 
 @pytest.mark.parametrize("file", ["cranfield_a", "musique_a", "scifact_a"])

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -86,6 +88,12 @@ def test_every_request_is_answered_once_with_its_usage(engine: VllmEngine) -> No
         assert completion.latency == completion.seconds > 0
 
 
+def test_what_runs_together_takes_turns_of_one_batch(engine: VllmEngine) -> None:
+    began = time.perf_counter()
+    seconds = [completion.seconds for _, completion in engine.complete(several(32))]
+    assert sum(seconds) > 4 * (time.perf_counter() - began)  # in flight at the same time
+
+
 def test_a_text_is_gone_on_with_and_a_message_is_answered(engine: VllmEngine) -> None:
     """The prompt of a message has the chat template's tokens around it; a text has none."""
     message, text = request("tea"), dataclasses.replace(request("tea"), as_text=True)
@@ -95,6 +103,11 @@ def test_a_text_is_gone_on_with_and_a_message_is_answered(engine: VllmEngine) ->
     assert gone_on.text != answered.text
     written = dataclasses.replace(text, prompt=f"<|user|>{message.prompt}<|end|><|assistant|>")
     assert one(engine, written).text == answered.text  # special tokens of a text are such
+
+
+def test_the_same_prompt_has_the_same_answer_whatever_runs_beside_it(engine: VllmEngine) -> None:
+    alone = one(engine, request("query number 7")).text
+    assert texts(engine, several(60))["query number 7"] == alone
 
 
 def test_a_shared_prefix_is_cached(engine: VllmEngine) -> None:
@@ -276,3 +289,20 @@ def test_a_grammar_counts_no_characters(engine: VllmEngine) -> None:
     guided = sampling(asked, engine._chat).structured_outputs
     assert guided.json == asked.schema | {"properties": {name: {"type": "string"} for name in asked.schema["properties"]}}
     assert guided.json != asked.schema
+
+
+def test_the_engine_has_the_sizes_of_a_batch_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    found = []
+
+    def opened(settings: Any, usage_context: Any = None) -> None:
+        found.append(settings.create_engine_config(usage_context).scheduler_config.max_num_seqs)
+        raise OSError("far enough")
+
+    monkeypatch.setattr(AsyncLLM, "from_engine_args", opened)
+    args = {name: value for name, value in ARGS.items() if name != "max_num_seqs"}
+    weights = str(make_model(tmp_path / "tiny"))
+    with pytest.raises(RewriterError, match="far enough"):
+        VllmEngine(LocatedVllmSettings(kind="vllm", model="tiny", weights=weights, args=args)).start()
+    assert found == [256]

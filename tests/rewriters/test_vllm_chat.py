@@ -65,6 +65,19 @@ def test_a_tokenizer_of_mistral_writes_its_chat(tmp_path: Path) -> None:
     assert chat.text(tokens, [*answer, tokenizer.eos_token_id], "", {}) == "green tea"
 
 
+def test_a_tokenizer_that_writes_chats_without_a_template_is_asked(folder: Path) -> None:
+    tokenizer = tokenizer_of(folder)
+    tokenizer.chat_template = None
+
+    class OfItsOwn(type(tokenizer)):  # type: ignore[misc]
+        def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> list[int]:
+            return list(self.encode(f"<|user|>{messages[0]['content']}<|assistant|>"))
+
+    tokenizer.__class__ = OfItsOwn
+    assert has_template(tokenizer)
+    assert tokenizer.decode(Chat(tokenizer, "m", None).tokens("tea", {})) == "<|user|>tea<|assistant|>"
+
+
 def test_a_base_model_is_given_the_bare_prompt_and_said_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = tokenizer_of(folder)
     assert has_template(tokenizer)

@@ -26,6 +26,7 @@ from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.index import read_index
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
+from tests.support.retrievers.fake_models import FakeModels
 
 ROWS = {"doc_id": ["a", "b"], "text": ["The moon pulls the sea.", "Rye bread keeps for a week."]}
 WHOLE = [".lock", "data", "index.json", "source.json"]  # files of an index
@@ -276,3 +277,49 @@ def test_the_verb_index_replaces_another_corpus_only_if_it_is_told_to(
     ready(config())
     assert main(["index", path, "--set", "corpus.path=null"]) == 2
     assert "--corpus: is missing, and the config names no corpus (corpus.path)" in capsys.readouterr().err
+
+
+def test_remedies_name_the_config_and_the_flags_that_are_needed(
+    config: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config()
+    monkeypatch.chdir(tmp_path)
+    path, unnamed = str(tmp_path / "config.yaml"), ("--set", "corpus.path=null")
+
+    def last_line(*words: str) -> str:
+        assert main([*words]) == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    pq.write_table(pa.table({"query": ["tea"]}), tmp_path / "log.parquet")
+    (tmp_path / "recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
+    assert f"build it with: dmqr index {path} --set corpus.path=null" in last_line("plan", path, *unnamed)
+    assert f"start one with: dmqr run {path} [run-missing]" in last_line("runs", path)
+    assert main(["index", path]) == 0
+    german = last_line("plan", path, "--set", "retrieve.retrievers.bm25.analyzer=german")
+    assert f"build it again: dmqr index {path} --set retrieve.retrievers.bm25.analyzer=german [index-other]" in german
+    other = last_line("index", path, "--corpus", write(tmp_path / "other.parquet", OTHER))
+    assert f"replace it: dmqr index {path} --corpus {tmp_path}/other.parquet --replace [index-other]" in other
+
+
+def test_the_verb_index_drops_vectors_only_if_it_is_told_to(
+    values: dict[str, Any], config_file: Callable[[Any], str], corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = str(tmp_path / "index")
+    bm25 = {"kind": "local", "index": index, "analyzer": "english"}
+    config = values | {"corpus": {"path": corpus}}
+    with FakeModels("tei", embed=lambda texts: [[1.0, float(len(text))] for text in texts]) as server:
+        encoder = {"kind": "openai", "model": server.model, "base_url": server.address}
+        dense = {"kind": "local", "index": index, "analyzer": None, "encoder": encoder}
+        path = config_file(config | {"retrieve": {"retrievers": {"bm25": bm25, "dense": dense}}})
+        assert main(["index", path]) == 0
+    model = read_index(tmp_path / "index")["encoder_name"]
+    config_file(config | {"retrieve": {"retrievers": {"bm25": bm25}}})
+    assert main(["index", path]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f"index {index}: a build would drop its vectors ({model}), as no dense retriever names it; give one" in line
+    assert line.endswith(f"or replace it: dmqr index {path} --replace [index-other]")
+    assert main(["index", path, "--dry-run"]) == 0
+    assert "would be replaced: a build would drop its vectors" in " ".join(capsys.readouterr().out.split())
+    assert read_index(tmp_path / "index")["fields"]["dense"] is not None
+    assert main(["index", path, "--replace"]) == 0
+    assert read_index(tmp_path / "index")["fields"]["dense"] is None

@@ -59,6 +59,10 @@ def build(store: Storage, values: dict[str, Any], corpus: str, **more: Block) ->
     return str(said["done"]).partition("; analyzer ")[0]
 
 
+def data_folders(store: Storage) -> set[str]:
+    return {entry.key.partition("/")[0] for entry in store.list() if entry.key.startswith("data-")}
+
+
 def block(store: Storage) -> Block:
     return {"kind": "local", "index": store.root, "analyzer": "english", "encoder": None}
 
@@ -79,6 +83,69 @@ def test_an_index_on_s3_finds_what_one_in_a_folder_finds(
     theirs = local.open_retriever("bm25", typed(bm25)).search(SEARCHES, 5)
     assert (mine.doc_ids.to_pylist(), mine.scores.tolist()) == (theirs.doc_ids.to_pylist(), theirs.scores.tolist())
     assert open_documents("bm25", typed(block(there))).texts(list(passages)) == list(passages.values())
+
+
+@pytest.mark.slow
+def test_the_same_again_is_nothing_to_do_and_fetches_nothing(
+    store: Storage, values: dict[str, Any], corpus: Path, proxy: Proxy
+) -> None:
+    assert build(store, values, str(corpus)) == "built"
+    first = {entry.key: entry.etag for entry in store.list() if not entry.key.startswith("lease/")}
+    proxy.requests.clear()
+    assert build(store, values, str(corpus)) == "exists already, nothing to do"
+    assert not [path for method, path in proxy.requests if method == "GET" and "/data-" in path]
+    assert {entry.key: entry.etag for entry in store.list() if not entry.key.startswith("lease/")} == first
+
+
+@pytest.mark.slow
+def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, values: dict[str, Any], corpus: Path) -> None:
+    build(store, values, str(corpus))
+    old = retriever_identity("bm25", typed(block(store)))
+    assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}) == "built"
+    folders = data_folders(store)
+    assert len(folders) == 2, "copies of the index before may be under way"
+    build(store, values, str(corpus))
+    assert data_folders(store) == folders
+    store.put("data-0123/of-a-killed-build", b"x")
+    assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}) == "built"
+    assert data_folders(store) == folders
+    with pytest.raises(RetrieverError, match=rf"index {store.root} was built with analyzer 'unicode'"):
+        retriever_identity("bm25", typed(block(store)))
+    with pytest.raises(RetrieverError, match=rf"index {store.root} was built with analyzer|was replaced since"):
+        open_retriever("bm25", typed(block(store)), expect_identity=old)
+
+
+@pytest.mark.slow
+def test_what_is_checked_before_a_run_reads_no_data(
+    store: Storage, values: dict[str, Any], corpus: Path, proxy: Proxy, cache: Path
+) -> None:
+    build(store, values, str(corpus))
+    proxy.requests.clear()
+    retriever_identity("bm25", typed(block(store)))
+    assert not [path for _, path in proxy.requests if "/data-" in path.partition("?")[0]]
+    with pytest.raises(RetrieverError, match="is not on this machine"):
+        open_documents("bm25", typed(block(store)), cached_only=True)
+    open_retriever("bm25", typed(block(store)))
+    assert len(open_documents("bm25", typed(block(store)), cached_only=True).texts(["d01"])) == 1
+
+
+@pytest.mark.slow
+def test_no_index_a_damaged_one_and_a_folder_of_something_else(store: Storage, values: dict[str, Any], corpus: Path) -> None:
+    with pytest.raises(RetrieverError, match=rf"index {store.root}: there is no index; build it with: dmqr index"):
+        retriever_identity("bm25", typed(block(store)))
+    store.put("photos/me.jpg", b"x")
+    with pytest.raises(RetrieverError, match=r"is not empty and not an index \(it has photos/me.jpg\); give another folder"):
+        build(store, values, str(corpus))
+    store.delete("photos/me.jpg")
+    build(store, values, str(corpus))
+    (documents,) = [entry.key for entry in store.list() if entry.key.endswith("/documents.arrow")]
+    store.put(documents, b"short")
+    with pytest.raises(RetrieverError, match=r"is damaged: documents\.arrow has 5 bytes, built with"):
+        retriever_identity("bm25", typed(block(store)))
+    assert build(store, values, str(corpus)) == "built", "a damaged index is mended"
+    store.put("index.json", b"{")
+    with pytest.raises(RetrieverError, match=r"index.json cannot be read \(JSONDecodeError\); build it again"):
+        retriever_identity("bm25", typed(block(store)))
 
 
 def test_what_a_probe_left_is_nobody_elses(store: Storage, values: dict[str, Any], corpus: Path) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from cluster.errors import ConfigError, RetrieverError
+from cluster.errors import ConfigError, DmqrError, RetrieverError
 from cluster.plugins import sent_modules
+from dmqr.testing import engine_settings_of, reranker_settings_of, settings_of
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.job.engine import check, open_worker_engine, resolve
 from jobs.job.keys import fingerprint
 from jobs.job.prepare import prepare
 from jobs.submit.ids import submission_id
 from jobs.submit.sent_config import sent_config, write_package
 from jobs.submit.submit import submission
-from retrievers.retriever import retriever_identity
+from retrievers.corpora.builds import BuildInputs, index_builds
+from retrievers.reranker import open_reranker, reranker_identity
+from retrievers.retriever import open_retriever, retriever_identity
+from retrievers.settings import CorpusSettings
 from tests.support.plugins import forget, page_file
 
 Values = dict[str, Any]
@@ -179,3 +185,98 @@ def test_a_module_that_an_arm_alone_names_is_sent(load: Load, tmp_path: Path) ->
     arms = {"b": {"retrieve.retrievers.own.kind": "armed:OverlapSettings"}}
     submission(load(ablate={"arms": arms}), "job.yaml", "ablate", "dmqr submit", {})
     assert tmp_path / "armed.py" in sent_modules()
+
+
+def test_an_engine_that_the_file_of_a_strategy_names(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "echo.py").write_text(page_file("echo.py"))
+    fields = {"label": "Mine", "prompt": "Say it again: {query}", "engine": {"kind": "echo:Echo", "model": "echo-3"}}
+    (tmp_path / "conf" / "mine.yaml").write_text(yaml.safe_dump(fields))
+    engine = {"kind": "echo:Echo"}
+    config = load(rewrite={"engine": engine, "strategies": ["./conf/mine.yaml"]})
+    known = made(config)
+    config = there(config, tmp_path / "there", monkeypatch)
+    assert config.rewrite.planned == ["mine"]
+    assert made(config) == known
+
+
+NO = '{}["no"]\n'
+FAILED = "failed: KeyError: 'no'; correct it"
+OPENER = '    opener: ClassVar[str] = ":EchoEngine"\n'
+GIVE_IT = 'give it `opener: ClassVar[str] = ":Engine"`, with the name of the class of the engine'
+
+
+def opened() -> object:
+    return open_retriever("own", settings_of("overlap:OverlapSettings", index="overlap.json"))
+
+
+def built() -> object:
+    (build,) = index_builds({"own": settings_of("overlap:OverlapSettings", index="new.json")}).builds
+    return build.build(BuildInputs(["corpus.parquet"], CorpusSettings(), Path.cwd(), lambda *_: None))
+
+
+def of_engine(call: Callable[..., object]) -> Callable[[], object]:
+    return lambda: call(engine_settings_of("echo:Echo"))
+
+
+def of_reranker(call: Callable[..., object]) -> Callable[[], object]:
+    return lambda: call(reranker_settings_of("shares:Coverage"))
+
+
+CASES: list[tuple[str, str, str, Callable[[], object], str]] = [
+    ("overlap.py", "    return Overlap(", f"    {NO}    return Overlap(", opened,
+     f"retrieve.retrievers.own: overlap: open_retriever {FAILED}"),
+    ("overlap.py", "    return Overlap(", "    Overlap(", opened,
+     "/overlap.py: open_retriever gives NoneType, and should give what has search and identity; correct it"),
+    ("overlap.py", "    texts = {}\n", f"    texts = {NO}", built, f"retrieve.retrievers.own: overlap: build_index {FAILED}"),
+    ("overlap.py", "return corpus.built()", "corpus.built()", built,
+     "/overlap.py: build_index gives NoneType; return corpus.built() or corpus.there()"),
+    ("echo.py", "        self._model = settings.model\n", f"        {NO}", of_engine(open_worker_engine),
+     f"echo: EchoEngine.__init__ {FAILED}"),
+    ("echo.py", '        """Raises RewriterError where no request can succeed."""\n', f"        {NO}",
+     of_engine(partial(check, local=True)), f"echo: EchoEngine.check {FAILED}"),
+    ("echo.py", '        return {"kind": self.kind, "model": self._model}\n', f"        {NO}", of_engine(resolve),
+     f"echo: EchoEngine.identity {FAILED}"),
+    ("echo.py", OPENER, OPENER.replace("Engine", "Engin"), of_engine(open_worker_engine),
+     f"/echo.py: has no class EchoEngin; {GIVE_IT}"),
+    ("echo.py", OPENER, "", of_engine(open_worker_engine), f"/echo.py: Echo names no engine; {GIVE_IT}"),
+    ("shares.py", "    def score(", f"    def open(self, device):\n        {NO}\n    def score(", of_reranker(open_reranker),
+     f"rerank: shares: Coverage.open {FAILED}"),
+    ("shares.py", "    def score(", f"    def check(self):\n        {NO}\n    def score(", of_reranker(reranker_identity),
+     f"rerank: shares: Coverage.check {FAILED}"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["the sea"]}), "corpus.parquet")
+    return tmp_path
+
+
+def broken(folder: Path, name: str, old: str, new: str) -> None:
+    """Writes a file of the page with one change."""
+    text = page_file(name)
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(("name", "old", "new", "call", "line"), CASES)
+def test_code_that_fails_is_named_in_one_line(
+    at: Path, name: str, old: str, new: str, call: Callable[[], object], line: str
+) -> None:
+    broken(at, name, old, new)
+    with pytest.raises(DmqrError) as raised:
+        call()
+    assert raised.value.code == "plugin"
+    assert str(raised.value) == line or (line.startswith("/") and str(raised.value).endswith(line))
+
+
+def test_settings_whose_own_check_fails(at: Path) -> None:
+    check_it = f'    @model_validator(mode="after")\n    def _check(self):\n        {NO}\n    """Words that a hit shares'
+    broken(at, "overlap.py", '    """Words that a hit shares', check_it)
+    text = (at / "overlap.py").read_text()
+    (at / "overlap.py").write_text(text.replace("from typing", "from pydantic import model_validator\nfrom typing", 1))
+    with pytest.raises(ValueError, match=r"OverlapSettings cannot be made of these values: KeyError: 'no'; correct it"):
+        settings_of("overlap:OverlapSettings", index="overlap.json")

@@ -23,6 +23,7 @@ from jobs.chain.worker import WorkerJob
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
+from jobs.terminal.formats import money
 from rewriters.engines import Request
 from rewriters.engines.anthropic import MessagesProtocol
 from rewriters.engines.openai.protocol import ChatProtocol
@@ -111,6 +112,52 @@ def test_one_request_does_not_tell_what_another_costs() -> None:
 
 
 # ---------------------------------------------------------------- a run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [10, 1])
+def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Night, shards: int) -> None:
+    count = 200
+    with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
+        limit = count * PRICE / 4
+        prepared = night(server, count, shards, limit, in_flight=4)
+        with pytest.raises(Stopped) as stopped:
+            run_in_process(prepared)
+        sent = sum(server.sends.values())
+        assert 0.9 * limit <= sent * PRICE <= limit
+        committed = len(list(prepared.storage.list("commits")))
+        assert f"{money(sent * PRICE)} are spent" in str(stopped.value)
+        assert f"{committed} of {shards} shards are committed" in str(stopped.value)
+        assert committed in ((1, 2) if shards == 10 else (0,))  # two shards are under way at a time, and the money ends in both
+        # The same command sends nothing more: the money of the shard that was given up is spent, too.
+        with pytest.raises(Stopped):
+            run_in_process(night(server, count, shards, limit, in_flight=4))
+        assert sum(server.sends.values()) <= limit / PRICE
+        folder = run_in_process(night(server, count, shards, 1000, in_flight=4))
+        assert sum(server.sends.values()) == count  # nothing is paid for twice
+    spent = json.loads(prepared.storage.get("run.json") or b"")["costs"]["rewrite"]["keyword@tiny"]
+    assert (spent["requests"], spent["completion_tokens"]) == (count, count * TOKENS)
+    costs, host = rows(folder, "costs"), server.address.split("/")[2]
+    assert {row["provider"] for row in costs if row["component"] == "keyword"} == {host}
+    assert {row["provider"] for row in costs if row["stage"] == "retrieve"} == {None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("prices", "settings", "tokens"),
+    [
+        ("{cache_write: 10000}", (), 0),  # a prompt may be written to a cache and cost some dollars
+        # The limit of `args` is what is sent; the decoding's would leave room for all in flight.
+        ("{completion: 100}", ("rewrite.engine.args={max_tokens: 20000}",), TOKENS // 10),
+    ],
+)
+def test_no_request_goes_beside_a_first_one_that_may_take_most_of_the_money(
+    night: Night, prices: str, settings: tuple[str, ...], tokens: int
+) -> None:
+    with FakeServer(seconds=0.02, **({"completion_tokens": tokens} if tokens else {})) as server:
+        run_in_process(night(server, 200, 10, 2, *settings, in_flight=4, prices=prices))
+        assert server.times[1] - server.times[0] >= server.seconds
+        assert sum(server.sends.values()) == 200
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,11 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cluster.run.lease import holder
 from cluster.run.stage import shard_of
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.whole_runs import check_files, check_same_rows, rows, rows_of_shard
+from tests.support.jobs.whole_runs import ROOT, check_files, check_same_rows, rows, rows_of_shard
 
 pytestmark = pytest.mark.overlapping
 QUERIES = [
@@ -114,6 +119,12 @@ def test_a_finished_run_is_not_touched(make: Make, caplog: pytest.LogCaptureFixt
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 50])
+def test_rows_do_not_depend_on_the_shards(make: Make, calm: Path, size: int) -> None:
+    check_same_rows(done(make("output=other", f"cluster.shard_size={size}")), calm)
+
+
 # ---------------------------------------------------------------- stopped, and gone on with
 
 
@@ -186,3 +197,88 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     assert re.fullmatch(rf"signal 15: no more shards are admitted; {in_flight}; a second signal ends at once", words)
     assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
     check_same_rows(done(make()), calm)
+
+
+@pytest.mark.slow
+def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on_at_once(
+    make: Make, calm: Path, fail: Callable[..., None]
+) -> None:
+    ended = threading.Event()
+
+    def act() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        ended.wait(600)
+        raise SystemExit  # ends the thread that works: this stands for the end of the process
+
+    fail(1, act)
+    prepared = make("cluster.grace_seconds=0.2")
+    said = stopped(prepared)
+    try:
+        assert re.fullmatch(
+            r"interrupted: after 0\.2 s \(cluster\.grace_seconds\) (1 shard in flight \(\d quer(y|ies)\) is|"
+            r"[23] shards in flight \(\d queries\) are) left to the next start; what is committed stays; "
+            "go on with: the same command",
+            str(said),
+        )
+        assert (said.exit_code, status(prepared), commits(prepared)) == (143, ["interrupted"], 1)
+        last = holder(prepared.storage, time.time())
+        assert last is not None
+        assert last.released
+        (node,) = json.loads(prepared.storage.get("run.json") or b"")["node_time"]
+        assert node["lost"] > 0  # the work on the shard, which is done once more
+    finally:
+        ended.set()
+    folder = done(make())
+    assert status(prepared) == ["interrupted", "finished"]
+    check_same_rows(folder, calm)
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One query makes the retrieval worker raise."""
+    retrieve = Retrieve.__call__
+
+    def retrieved(self: Retrieve, table: pa.Table) -> pa.Table:
+        if "rye" in table.column("query").to_pylist():
+            raise ValueError("cannot be searched")
+        return retrieve(self, table)
+
+    monkeypatch.setattr(Retrieve, "__call__", retrieved)
+    return
+
+
+@pytest.mark.slow
+def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(make: Make, calm: Path, poison: None) -> None:
+    folder = done(make())
+    (rye,) = (row["query_id"] for row in rows(folder, "queries") if row["query"] == "rye")
+    for table in ("rewrites", "runs", "results"):
+        others = [row for row in rows(calm, table) if table == "rewrites" or row["query_id"] != rye]
+        assert sorted(map(repr, rows(folder, table))) == sorted(map(repr, others))
+    said = {(row["stage"], row["reason"]) for row in rows(folder, "errors") if row["query_id"] == rye}
+    assert said == {("retrieve", "failed"), ("fuse", "no_hits")}
+
+
+MODEL_AT_WORK = """
+import threading, time, torch
+from dmqr import command_line as program
+from jobs.run import stream
+
+def work():
+    a = torch.rand(300, 300)
+    while True:
+        a = (a @ a).clamp(0, 1)
+
+def stopped():
+    threading.Thread(target=work, name=stream._THREAD, daemon=True).start()
+    time.sleep(0.5)
+    return 1
+
+program.main = stopped
+program.entry_point()
+"""
+
+
+@pytest.mark.slow
+def test_a_stop_beside_a_model_at_work_keeps_its_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", MODEL_AT_WORK], cwd=ROOT, capture_output=True, timeout=400, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")

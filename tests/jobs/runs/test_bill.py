@@ -320,3 +320,19 @@ def test_the_time_of_the_driver_has_no_gap() -> None:
         "start@": 2.0, "log@": 2.0, "plan@": 2.0, "work@": 1.0
     }  # fmt: skip
     assert driver_costs.spent()["dedup"] == {"@": {"seconds": 9.0}}
+
+
+@pytest.mark.slow
+def test_on_ray_workers_count_the_requests_of_their_stages(make: Make, proxy: Proxy) -> None:
+    prepared = make(NODES, output=proxy.server.fresh("runs"), cluster={"address": "local", "shard_size": 2})
+    take_traffic()
+    run_in_process(prepared)
+    check_agreement(prepared, NODES)
+    committed = [json.loads(prepared.storage.get(one.key) or b"") for one in prepared.storage.list("commits")]
+    assert all(one["storage"]["read"]["get"] >= 1 and one["storage"]["write"]["put"] >= 3 for one in committed)
+    (start,) = json.loads(prepared.storage.get("run.json") or b"")["starts"]
+    assert start["node_seconds"].keys() <= {"cpu", "gpu"}
+    assert start["busy"].keys() >= {"read", "rewrite", "retrieve", "write"}
+    assert start["queued"].keys() == start["busy"].keys()
+    assert sum(start["queued"].values()) > 0  # between two processes, if nowhere else
+    assert start["spent"][DRIVER]["storage@"]["put"] >= len(committed)  # each manifest's own, which it cannot count

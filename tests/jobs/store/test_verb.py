@@ -80,11 +80,24 @@ def test_an_output_has_its_store(nights: Nights, capsys: pytest.CaptureFixture[s
         assert values["runs"] == [str(folder)]
 
 
+@pytest.mark.slow
+def test_a_run_compacts_the_store_when_it_is_finished(
+    nights: Nights, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.store.compact.MOST_TOGETHER", 1)
+    nights.run("one")
+    log([*QUERIES, NEW])
+    assert main(["run", nights.path, "--label", "two"]) == 0
+    assert "3 files are 1 now" in capfd.readouterr().err
+    assert len(list(Path("runs/store").glob("v1/completions/*/merged-*"))) == 1
+    assert nights.run("three")[1:] == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["gc", "nowhere", "--unused", "30d"], "nowhere: no store lies there (no folder v1)"),
-        (["stats", "facts"], 'Unknown command "stats". Available commands: gc, forget; see dmqr store --help'),
+        (["stats", "facts"], 'Unknown command "stats"; see dmqr store --help'),
         (["gc"], "CONFIG|STORE"),
         (["forget", "facts"], "QUERY"),
         (["forget", "facts", "a", "b"], "Unused Tokens: ['b']"),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.jobs.simulated import Simulated
 from tests.support.jobs.whole_runs import ROOT, Done, check_same_rows, finish, start
-from tests.support.plugins import page_file
+from tests.support.plugins import installed, page_file
 
 pytestmark = pytest.mark.slow
 
@@ -61,3 +61,48 @@ def test_it_runs_there_and_its_changed_code_is_another_run(nodes: Simulated, tmp
     assert scores[changed] == 2 * scores[there]
     (tmp_path / "overlap.py").write_text(text)
     assert dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder == there
+
+
+STRATEGY = """
+label: AGAIN
+joint: false
+definition: the query once more
+prompt: |
+  Say this again: {query}
+"""
+POINTS = """[dmqr.retrievers]
+overlap = own_package.overlap:OverlapSettings
+[dmqr.engines]
+echo = own_package.echo:Echo
+[dmqr.strategies]
+again = own_package
+"""
+CONFIG = """
+name: packaged
+log: {path: log.parquet, query_column: query}
+rewrite: {engine: {kind: echo, model: echo-2}, strategies: [again]}
+retrieve: {retrievers: {overlap: {kind: overlap, index: overlap.json}}}
+rerank: {kind: none}
+output: runs
+cluster: {address: local, shard_size: 8}
+"""
+
+
+def test_a_retriever_an_engine_and_a_strategy_of_a_package_work_on_ray(tmp_path: Path, corpus: Path) -> None:
+    """Each is found by an entry point of a distribution outside this repository."""
+    files = {
+        "own_package/__init__.py": "",
+        "own_package/overlap.py": page_file("overlap.py"),
+        "own_package/echo.py": page_file("echo.py"),
+        "own_package/again.yaml": STRATEGY,
+    }
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    pq.write_table(pa.table({"query": QUERIES}), tmp_path / "log.parquet")
+    with installed(tmp_path / "site", "own-package", files, POINTS) as site:
+        dmqr(tmp_path, "index", "config.yaml", "--corpus", corpus, path=site)
+        run = dmqr(tmp_path, "run", "config.yaml", path=site).folder
+    rewrites, lists = (pq.read_table(run / table).to_pylist() for table in ("rewrites", "runs"))
+    assert {(row["strategy"], row["model"], row["text"]) for row in rewrites} == {
+        ("again", "echo-2", f"{query} again") for query in QUERIES
+    }
+    assert {(row["strategy"], row["retriever"]) for row in lists} == {("original", "overlap"), ("again", "overlap")}

@@ -24,7 +24,7 @@ from tests.support.jobs.corrective_llm import (
 )
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.retrievers.web_server import WebServer
-from tests.support.rewriters.fake_server import FakeServer
+from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 HITS = 2
 
@@ -153,6 +153,45 @@ def test_results_are_corrected_as_the_rule_says(job: str, server: FakeServer, we
             for url, title, text in web.found(by_hand.web[query_id], HITS):
                 assert f"(source: {url})" in prompt
                 assert f"{title}. {text}" in prompt
+
+
+@pytest.mark.slow
+def test_the_web_is_away_and_what_is_kept_stands_alone(job: str, web: WebServer, passages: dict[str, str]) -> None:
+    texts = set(ByHand(finished(prepared_work(job, ["store=null", "name=first"], None)), passages, "run").web.values())
+    failing = sorted(texts)[0]
+    web.fail(failing, "400")
+    run = finished(prepared_work(job, ["store=null", "name=second"], None))
+    by_hand = ByHand(run, passages, "run")
+    asking = {query_id for query_id, text in by_hand.web.items() if text == failing}
+    errors = [one for one in rows(run, "errors") if one["stage"] == "web"]
+    assert {one["query_id"] for one in errors} == asking
+    assert {one["raw"] for one in errors} == {failing}
+    assert all("stand alone" in one["message"] for one in errors)
+    for one in rows(run, "corrections"):
+        if one["query_id"] in asking:
+            assert (one["web_query"], one["hits"]) == (failing, None)
+    for one in rows(run, "answers"):
+        if one["query_id"] in asking:
+            assert [each["doc_id"] for each in one["documents"]] == by_hand.kept[one["query_id"]]
+
+
+@pytest.mark.slow
+def test_what_cannot_be_graded_stays(job: str, server: FakeServer, passages: dict[str, str]) -> None:
+    """A refused grade and a verdict in other words are rows in errors; their documents are answered from."""
+
+    def refused(body: dict[str, Any]) -> Reply | None:
+        prompt = prompt_of(body)
+        return refusal(400, "no") if kind_of(prompt) == "grade" and "moon" in prompt else None
+
+    server.answer = refused
+    run = finished(prepared_work(job, [], None))
+    errors = [one for one in rows(run, "errors") if one["stage"] == "grade"]
+    assert errors
+    assert {one["component"] for one in errors} == {"three_grades"}
+    ungraded = {(one["query_id"], one["doc_id"]) for one in rows(run, "grades") if one["verdict"] is None}
+    assert len(errors) == len(ungraded) == run.counts["graded/ungraded"]
+    shown = {(one["query_id"], each["doc_id"]) for one in rows(run, "answers") for each in one["documents"]}
+    assert ungraded <= shown
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,22 @@
 """The whole job through real Ray on the sample: its balances from the files, and the same rows whatever is killed."""
 
+from __future__ import annotations
+
+import hashlib
 import json
 import os
 import re
 import shutil
 import signal
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.tables import ELAPSED
+from rewriters.normalise import normalise
 from tests.support.jobs.whole_runs import (
     ROOT,
     Done,
@@ -32,6 +38,7 @@ pytestmark = pytest.mark.slow
 
 SHARD_SIZE = 20
 SHARDS = sample_shards(SHARD_SIZE)
+STRATEGIES = {"general", "keyword", "pseudo_answer", "core_content"}
 
 
 def command(verb: str, folder: Path, output: Path, *more: str) -> list[str]:
@@ -54,10 +61,77 @@ def sample() -> list[Row]:
     return found
 
 
+@pytest.fixture(scope="module")
+def queries(sample: list[Row]) -> dict[str, list[Row]]:
+    """query_id -> the log rows that ask it, worked out here."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in sample:
+        text = normalise(row["query"] or "")
+        if text and len(row["query"]) <= 2000:
+            found[hashlib.sha256(text.encode()).hexdigest()[:32]].append(row)
+    return found
+
+
 # ---------------------------------------------------------------- what a person sees
 
 
+def test_the_folder_is_named_last_and_the_table_before_it(calm: Done, sample_place: Path) -> None:
+    assert calm.folder.parent == sample_place / "runs"
+    for words in ("371 rows", "nDCG@10", "R@10", "original alone", "$"):
+        assert words in calm.out
+    assert json.loads((sample_place / "runs" / "quickstart" / "latest.json").read_text())["path"] == str(calm.folder)
+
+
+def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
+    (log,) = (calm.folder / "logs").glob("*.jsonl")
+    assert log.read_text() == calm.err
+    assert "Traceback" not in calm.err
+    lines = [json.loads(line) for line in calm.err.splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert not [line for line in lines if "ray::" in line["message"] or len(line["message"]) > 400]
+    assert len(lines) < 30 + SHARDS
+    events = [line["event"] for line in lines if line["event"] not in ("phase", "progress", "failures")]
+    assert events == ["start", "log", "plan", *["commit"] * SHARDS, "end"]
+    (closing,) = [line["message"] for line in lines if line["message"].startswith("checking and closing: ")]
+    assert closing.startswith("checking and closing: 176/176 queries; errors 3 queries")
+    assert "; errors 3 queries: truncated 3; cost $" in closing
+
+
 # ---------------------------------------------------------------- the balances, from the files
+
+
+def test_costs_reconcile_from_the_rows_up_to_the_record(calm: Done, queries: dict[str, list[Row]]) -> None:
+    record = json.loads((calm.folder / "run.json").read_text())
+    seconds: Counter[str] = Counter()
+    searches = 0
+    costs = rows(calm.folder, "costs")
+    assert sorted(row["query_id"] for row in costs if row["stage"] == ELAPSED) == sorted(queries)
+    for row in costs:
+        if row["stage"] == ELAPSED:  # of which the record has no sum
+            continue
+        seconds[row["stage"]] += row["seconds"]
+        searches += row["searches"]
+        assert (row["query_id"] is None) == (row["component"] == "start_up")
+        assert row["query_id"] is None or row["query_id"] in queries
+    totals = {stage: sum(one.get("seconds", 0) for one in parts.values()) for stage, parts in record["costs"].items()}
+    apart = {stage: totals.pop(stage) for stage in [*totals] if stage not in seconds}  # caused by no row
+    assert apart["write"] > 0
+    assert totals == pytest.approx(dict(seconds))
+    assert seconds.keys() == {"rewrite", "retrieve", "fuse"}
+    assert 0 < searches <= len(queries) * (1 + len(STRATEGIES)) * 2
+    (node,) = record["node_time"]
+    assert node["attributed"] + node["start_up"] + node["idle"] + node["lost"] == pytest.approx(node["worker_seconds"])
+    assert node["attributed"] + node["start_up"] == pytest.approx(sum(seconds.values()) + sum(apart.values()))
+    assert node["idle"] > 0
+    assert record["status"] == "finished"
+    assert record["starts"][-1]["start"] == 1
+
+
+def test_success_names_every_file_and_nothing_else_lies_there(calm: Done) -> None:
+    check_files(calm.folder, SHARDS)
+    shards = json.loads((calm.folder / "shards.json").read_text())["shards"]
+    assert len(shards) == SHARDS
+    assert [of for *_, of in shards] == [20, 6, *[20] * 7, 10]
 
 
 # ---------------------------------------------------------------- again

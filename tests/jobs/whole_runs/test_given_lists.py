@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytrec_eval
 
 from cluster.errors import RetrieverError
+from cluster.run.shards import SUCCESS
 from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.job.given_lists import with_given_lists
 from retrievers.trec.settings import TrecSettings
-from tests.support.jobs.field_sets import DOCUMENTS, QUERIES, lines, write_beir
+from tests.support.jobs.field_sets import DOCUMENTS, QRELS, QUERIES, lines, write_beir
+from tests.support.jobs.whole_runs import rows
 
 TOPICS = ("q1", "q2", "q5")  # q4 is in the log and not in the file, q5 in the file and not in the log
 MEASURES = {"nDCG@3": "ndcg_cut_3", "RR": "recip_rank", "P@5": "P_5"}
@@ -28,6 +31,13 @@ def write_run(path: Path, seed: int = 7) -> dict[str, dict[str, float]]:
     draw.shuffle(rows_of)
     path.write_text("".join(f"{topic} Q0 {doc_id} {n} {score} other\n" for n, (topic, doc_id, score) in enumerate(rows_of, 1)))
     return found
+
+
+def by_trec_eval(run: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Means over the judged queries of the split; one without a list counts zero."""
+    judged = QRELS["test"]
+    found = pytrec_eval.RelevanceEvaluator(judged, set(MEASURES.values())).evaluate(run)
+    return {shown: sum(found.get(key, {}).get(name, 0.0) for key in judged) / len(judged) for shown, name in MEASURES.items()}
 
 
 @pytest.fixture
@@ -47,6 +57,16 @@ def config(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: 
         return config_file(found | {"cluster": {"address": "none", "shard_size": 2}} | parts)
 
     return write
+
+
+def done(*words: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    code, out = main([*words]), capfd.readouterr()
+    assert code == 0, out.err
+    return out.out, out.err
+
+
+def means(ablation: dict[str, Any]) -> dict[str, dict[str, float]]:
+    return {arm["arm"]: {name: one["mean"] for name, one in arm["measures"].items()} for arm in ablation["comparison"]["arms"]}
 
 
 def test_one_query_after_different_turns_has_no_list_of_its_own(config: Write, tmp_path: Path) -> None:
@@ -72,6 +92,33 @@ def test_one_query_after_different_turns_has_no_list_of_its_own(config: Write, t
     assert isinstance(given, TrecSettings)
     assert given.lists is not None
     assert given.lists.texts.to_pylist() == ["tell me more"]
+
+
+@pytest.mark.slow
+def test_an_arm_is_measured_as_trec_eval_measures_the_file(
+    config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "other.run")
+    path = config(ablate={"runs": {"other.v1": "other.run"}})
+    out, err = done("ablate", path, "--json", capfd=capfd)
+    found = means(json.loads(out))
+    assert found["other.v1"] == pytest.approx(by_trec_eval(run), abs=1e-12)
+    where = "retrieve.retrievers.other_v1: other.run: "
+    for words in (
+        "1 rows of the log have no list in it", "1 of its 3 topics are not in the log (q5)",
+        "documents have the score of the one before", "topics ranks and scores disagree",
+    ):  # fmt: skip
+        assert f"{where}" in err
+        assert words in err
+    (place,) = (tmp_path / "runs").glob("small-*")
+    theirs = [row["doc_id"] for row in rows(place, "results") if row["arm"] == "other.v1"]
+    assert len(theirs) == 2 * len(DOCUMENTS)
+    for gone in (place / SUCCESS, place / "commits" / "000001.json"):
+        gone.unlink()
+    again, _ = done("ablate", path, "--json", capfd=capfd)
+    assert means(json.loads(again)) == found
+    without = means(json.loads(done("ablate", config(name="without"), "--json", capfd=capfd)[0]))
+    assert without == {name: of for name, of in found.items() if name != "other.v1"}
 
 
 def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
