@@ -194,13 +194,16 @@ class ComparedCorpus:
         """Reads names, sizes and versions of the corpus's files."""
         self.corpus, self.progress, self._source = corpus, progress, source_of(corpus)
         self._content: tuple[int, str] | None = None
+        self._told: set[str] = set()  # warnings: several retrievers may search one index
 
     def check(self, shown: str, note: CorpusNote) -> str | None:
         """Raises OtherCorpus if an index is of another by its note; returns `source_of` the corpus where the note's differs."""
         corpus = self.corpus
         if self._source is None:
-            problem = f"{corpus.key}: {corpus.shown_paths} is not here, so whether {shown} is of it is not known"
-            event("warning", problem, logging.WARNING)
+            problem = f"{corpus.key}: {corpus.shown_paths} is missing or empty, so it is not known whether {shown} is of it"
+            if problem not in self._told:
+                event("warning", problem, logging.WARNING)
+            self._told.add(problem)
         elif note.source != self._source:
             self._content = documents, content = self._content or self._read()
             if content != note.content:

@@ -24,22 +24,23 @@ _LISTED = 20  # runs that hold a forgotten query and are named
 
 
 def runs_table(runs: Sequence[ListedRun]) -> Table:
-    """Returns the runs in the given order with state, queries, quality and cost; below it who judged, where an LLM did."""
+    """Returns the runs in the given order with state, queries, quality and cost; below it retries and judging LLMs."""
     measure = next((name for name in map(leading, reversed(runs)) if name is not None), MEASURES[0])  # that of the newest run
     of_answers = list(dict.fromkeys(name for run in runs for name in measured_answers(run)))
     columns = [Head("run"), Head("begun"), Head("state"), Head("queries", count), Head("failed", count)]
     columns += [Head(name, figure) for name in (measure, "original", *of_answers)]
     rows: list[list[Any]] = []
-    judges: dict[str, None] = {}
+    notes: dict[str, None] = {}
     for run in runs:
-        retry = "" if run["retry"] is None else f"\n  retry of {run['retry']['of']}: {', '.join(run['retry']['reasons'])}"
-        row = [run["run_id"] + retry, run["began"][:16].replace("T", " "), run["state"], run["queries"], run["failed"]]
+        if run["retry"] is not None:
+            notes |= {f"{run['run_id']} is a retry of {run['retry']['of']}: {', '.join(run['retry']['reasons'])}": None}
+        row = [run["run_id"], run["began"][:16].replace("T", " "), run["state"], run["queries"], run["failed"]]
         row += [measured(run, "results", measure), measured(run, "original", measure)]
         rows.append([*row, *(measured_answers(run).get(name) for name in of_answers), run["usd"]])
         evaluation = run["evaluation"] or {}
         for figures in (evaluation, *evaluation.get("judged_answers", {}).values()):
-            judges |= {f"judged by {figures['judged_by']}, an LLM, and LLMs over-rate": None} if "judged_by" in figures else {}
-    return Table([*columns, Head("cost", money)], rows, note="\n".join(judges))
+            notes |= {f"judged by {figures['judged_by']}, an LLM, and LLMs over-rate": None} if "judged_by" in figures else {}
+    return Table([*columns, Head("cost", money)], rows, note="\n".join(notes))
 
 
 def runs_page(output: str, runs: Sequence[ListedRun]) -> str:

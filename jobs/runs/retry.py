@@ -15,6 +15,7 @@ from cluster.storage import open_storage
 from jobs.chain.store.forgotten import mark_forgotten
 from jobs.chain.store.layout import milliseconds
 from jobs.config.config import MOST_LABEL
+from jobs.counts import ErrorQueries, counts_of
 from jobs.job.keys import run_id
 from jobs.job.prepare import Prepared
 from jobs.runs.folder import RunFolder, open_run, stored_json
@@ -49,6 +50,8 @@ def prepare_retry(prepared: Prepared, reason: str) -> Prepared:
         if retry.storage.stat(SUCCESS) is None:
             break
         parent = retry
+    if not stored_json(parent.storage, "run.json"):
+        raise ConfigError("run-missing", f"--retry {reason}: no run lies at {parent.storage.root}; start one without --retry")
     noted = stored_json(retry.storage, "run.json").get(RETRY)
     if noted is None:
         noted = _marked(open_run(parent.storage.root), reason, config.store_folder)
@@ -80,6 +83,11 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
         raise ConfigError(
             "argument", f"--retry {reason}: no query of {where} has it{nearest_reason}; give a reason of its errors/"
         )
+    stages = {errors.stage for errors, _ in counts_of(run.counts, ErrorQueries) if errors.reason in wanted}
+    engine = run.config.rewrite.engine
+    if stages == {"rewrite"} and engine is not None and engine.kind == "recorded":
+        problem = "a recording has one answer to each request, so asking again changes nothing"
+        raise ConfigError("argument", f"--retry {reason}: {problem}; name an engine that answers anew in rewrite.engine")
     with database() as connection:
         rows = connection.execute(_OF_REASONS, {"files": files, "reasons": wanted}).fetchall()
     query_ids = [query_id for (query_id,) in rows]

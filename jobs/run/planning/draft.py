@@ -91,4 +91,5 @@ def plan_words(plan: Plan) -> str:
 
 def head_words(queries: int, shards: int) -> str:
     """Returns a description of the head."""
-    return f"first the {queries:,} asked most often, half of the traffic, in {shards:,} shard{'s' * (shards != 1)}"
+    number = "one" if queries == 1 else f"{queries:,}"
+    return f"first the {number} asked most often, half of the traffic, in {shards:,} shard{'s' * (shards != 1)}"

@@ -207,3 +207,7 @@ def test_a_recording_is_not_asked_again(small_job: Callable[..., str], capfd: py
     assert "a recording has one answer to each request" in out.err
     costs = [row for row in rows(Path(out.out.splitlines()[-1]), "costs") if row["stage"] == "rewrite"]
     assert sum(row["requests"] for row in costs) == 1
+    assert main(["run", path, "--retry", "all"]) == 2
+    assert "--retry all: a recording has one answer to each request" in capfd.readouterr().err
+    assert main(["run", path, "--label", "other", "--retry", "all"]) == 2
+    assert "start one without --retry [run-missing]" in capfd.readouterr().err
