@@ -70,6 +70,28 @@ def test_fresh_entries_share_the_seconds_of_the_call_and_settled_ones_stay(
     assert all(before[name] == now[name] for before, now in pairs for name in untouched)
 
 
+@given(ROWS, st.integers(0, 5))
+def test_a_slice_of_a_chunked_table_settles_like_a_table_of_its_own(rows: list[list[dict[str, Any]]], cut: int) -> None:
+    chunked = pa.concat_tables([table(rows), table(rows[::-1])]).slice(min(cut, len(rows)))
+    own = table((rows + rows[::-1])[min(cut, len(rows)) :])
+    assert (
+        settle(chunked, 7.0, 1.0, 3)[0].column("costs").to_pylist() == settle(own, 7.0, 1.0, 3)[0].column("costs").to_pylist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"),
+    [
+        ([[entry("s", "a", 3.0)], [entry("s", "b", 1.0)]], [6.0, 2.0]),  # in proportion to what was measured
+        ([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]], [8 / 3] * 3),  # equally where nothing was
+    ],
+)
+def test_entries_share_the_seconds_of_the_call(rows: list[list[dict[str, Any]]], seconds: list[float]) -> None:
+    settled = [one for row in settle(table(rows), 8.0, 2.0, 1)[0].column("costs").to_pylist() for one in row]
+    assert [one["seconds"] for one in settled] == pytest.approx(seconds)
+    assert [one["device_seconds"] for one in settled] == pytest.approx([2 * one for one in seconds])
+
+
 def test_an_entry_of_what_was_taken_from_a_store_alone_has_no_seconds() -> None:
     hit = entry("s", "hit", reused=2)
     rows, charged = settle(table([[hit], [entry("s", "a"), entry("s", "some", searches=1, reused=3)]]), 6.0, 2.0, 1)
@@ -241,6 +263,24 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def test_calls_that_overlap_share_the_time_and_nothing_is_counted_twice() -> None:
+    clock = Clock()
+    busy = BusyTime(clock)
+    with busy.share() as first:
+        clock.now += 4
+        with busy.share() as second:
+            clock.now += 6
+            assert second() == pytest.approx(3)
+        clock.now += 1
+        assert first() == pytest.approx(4 + 3 + 1)
+        clock.now += 2
+        assert first() == pytest.approx(2)  # since it was asked last
+    clock.now += 50  # nobody is there
+    with busy.share() as third:
+        clock.now += 1
+        assert third() == pytest.approx(1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 10)), max_size=40))

@@ -14,7 +14,7 @@ from cluster.isolation import Isolation
 from cluster.run.meter import Meter
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.progress import ProgressTracker
-from cluster.run.runner_ray import RayRunner
+from cluster.run.runner_ray import RayRunner, node_alive, tracker_options
 from cluster.run.session import Session
 from cluster.run.snapshot import BlockTotals
 from cluster.run.stage import Stage, link
@@ -201,3 +201,13 @@ def test_the_row_that_kills_is_left_out_or_named(ray_session: None, tmp_path: Pa
         run()
         assert found == {0: [], 1: [], 2: [str(POISON)], 3: []}
     assert RETRIES + 1 <= len(list(tmp_path.glob("died-*"))) <= RETRIES + 2
+
+
+@pytest.mark.slow
+def test_the_tracker_lives_on_the_drivers_node(ray_session: None) -> None:
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    where = tracker_options(node)["scheduling_strategy"]
+    assert (where.node_id, where.soft) == (node, False)
+    assert node_alive(node)

@@ -137,6 +137,17 @@ def test_however_often_a_block_is_done_it_counts_once(events: list[tuple[int, st
     assert kept.amounts[series("dmqr_retries", stage="rewrite")] == retries
 
 
+def test_what_a_block_found_the_second_time_only_is_added() -> None:
+    kept = Kept()
+    one = tracker(kept)
+    for requests, searches in ((10, 4), (13, 3)):
+        attempt = one.block_started("rewrite", 0, 8, "w")
+        spent: dict[str, dict[str, dict[str, float]]] = {"rewrite": {"a@m": {"requests": requests, "searches": searches}}}
+        one.block_finished("rewrite", 0, 8, attempt, BlockTotals(spent, {}))
+    assert kept.amounts[series("dmqr_requests", component="a", model="m")] == 13
+    assert kept.amounts[series("dmqr_searches", component="a")] == 4
+
+
 def test_the_gauges_follow_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracked, "LOOK_SECONDS", 0.05)
     kept = Kept()

@@ -11,8 +11,9 @@ import pytest
 
 from cluster.costs import STORAGE, STORAGE_REQUESTS
 from cluster.storage import Storage, open_storage
+from cluster.storage.copies import cache_folder
 from cluster.storage.s3 import PART, S3Storage
-from cluster.storage.s3_duckdb import open_duckdb, reason
+from cluster.storage.s3_duckdb import bounded_duckdb, kept_duckdb, open_duckdb, reason
 from cluster.storage.traffic import add_traffic, take_traffic
 from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
@@ -108,6 +109,37 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def test_a_query_that_takes_long_draws_nothing(connection: duckdb.DuckDBPyConnection) -> None:
     assert connection.sql("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]  # drawn after 2 s
+
+
+def test_a_database_that_is_kept_is_opened_once_for_each_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[dict[str, object]] = []
+
+    def counted(config: dict[str, object]) -> duckdb.DuckDBPyConnection:
+        opened.append(config)
+        return connect(config=config)
+
+    connect = duckdb.connect
+    monkeypatch.setattr("duckdb.connect", counted)
+    with kept_duckdb():
+        with bounded_duckdb("100MB", 1) as one, bounded_duckdb("100MB", 1) as other:
+            for connection, number in ((one, 1), (other, 2)):
+                connection.execute(f"CREATE TEMP TABLE mine AS SELECT {number} AS n")
+                connection.register("given", pa.table({"n": [number]}))
+                assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
+            for connection, number in ((one, 1), (other, 2)):
+                assert connection.execute("SELECT mine.n, given.n FROM mine, given").fetchall() == [(number, number)]
+        with bounded_duckdb("100MB", 1) as third, pytest.raises(duckdb.CatalogException):
+            third.execute("FROM mine")
+        assert len(opened) == 1
+        with bounded_duckdb("200MB", 1) as wide:
+            assert wide.execute("SELECT current_setting('memory_limit')").fetchall() == [("190.7 MiB",)]
+        assert len(opened) == 2
+        folders = [Path(str(one["temp_directory"])) for one in opened]
+        assert {one.parent for one in folders} == {cache_folder() / "work"}  # is swept after a kill
+        assert all(folder.is_dir() for folder in folders)
+    assert not any(folder.exists() for folder in folders)
+    with bounded_duckdb("100MB", 1):
+        assert len(opened) == 3
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import yaml
 
 from dmqr.arguments import VERB_NAMES, documented, function_of
 from tests.support.jobs.tables_page import BLOCKS, cells, example
-from tests.support.jobs.whole_runs import PATIENCE, ROOT
+from tests.support.jobs.whole_runs import PATIENCE, ROOT, rows
 
 ON_A_CLUSTER = ("submit", "logs", "stop")  # tests/jobs/submit/test_on_a_cluster.py types them
 
@@ -73,6 +73,24 @@ def test_the_first_pages_show_what_the_run_prints(page: str, done: Done) -> None
     lines = [line for text in shown for line in text.splitlines() if "..." not in line]
     assert len(lines) > 5
     assert [line for line in lines if line not in done["run"].stdout.splitlines()] == []
+
+
+@pytest.mark.slow
+def test_try_finds_what_the_run_has_found(done: Done, folder: Path) -> None:
+    run = Path(done["run"].stdout.splitlines()[-1])
+    trial = json.loads(typed(EXAMPLES["try"], folder, "--json").stdout)[0]
+    of_run = sorted((row for row in rows(run, "results") if row["query_id"] == trial["query_id"]), key=lambda row: row["rank"])
+    lists = ("strategy", "position", "retriever", "rank")
+    assert [hit["doc_id"] for hit in trial["results"]] == [row["doc_id"] for row in of_run]
+    for hit, row in zip(trial["results"], of_run, strict=True):
+        there = [[one[key] for key in lists] for one in row["sources"]]
+        assert [[one[key] for key in lists] for one in hit["sources"]] == there
+        # vectors move by 1e-7 with the batch that they are computed in, so a rounded cosine by its last digit
+        scores = [one["score"] for one in hit["sources"]]
+        assert scores == pytest.approx([one["score"] for one in row["sources"]], abs=2e-6)
+        assert hit["score"] == pytest.approx(row["score"], abs=1e-5)
+    written = [row["text"] for row in rows(run, "rewrites") if row["query_id"] == trial["query_id"]]
+    assert sorted(written) == sorted(rewrite["text"] for rewrite in trial["rewrites"])
 
 
 @pytest.mark.slow

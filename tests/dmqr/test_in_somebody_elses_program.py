@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -140,6 +141,20 @@ def test_a_refusal_says_where_what_and_what_to_do(here: Path) -> None:
         dmqr.plan("job.yaml", log__path="none.parquet")
     with pytest.raises(dmqr.ConfigError, match="no run lies there"):
         dmqr.open("none")
+
+
+@pytest.mark.slow
+def test_what_is_shown_is_escaped(here: Path) -> None:
+    found = dmqr.rewrite(["<script>alert(1)</script>"], "job.yaml")
+    assert "<script>" not in found._repr_html_()
+    assert "&lt;script&gt;" in found._repr_html_()
+    run = dmqr.run("job.yaml", **IN_PROCESS, evaluate__qrels="qrels.tsv")
+    shown = run._repr_html_()
+    assert shown.startswith("<pre>")
+    assert "nDCG@10" in shown
+    assert "nDCG@10" in run.quality()._repr_html_()
+    figures = r"\d+ queries, \d+ with errors; nDCG@10 of run [.\d]+, of original [.\d]+"
+    assert re.fullmatch(rf"Run\({re.escape(repr(run.folder))}, finished: {figures}\)", repr(run))
 
 
 PROGRAM = """

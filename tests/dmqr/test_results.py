@@ -16,6 +16,7 @@ from jobs.config.load import load_config
 from jobs.runs.documents import results_with_texts
 from jobs.runs.folder import open_run
 from rewriters.normalise import query_id
+from tests.support.jobs.whole_runs import in_order
 
 IN_PROCESS = {"cluster.address": "none", "evaluate.qrels": "qrels.tsv"}
 
@@ -30,6 +31,18 @@ def printed(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 def as_json(values: Any) -> Any:
     return json.loads(json.dumps(values))
+
+
+@pytest.mark.slow
+def test_a_run_that_is_opened_measures_what_the_call_did(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = dmqr.run("job.yaml", **IN_PROCESS)
+    assert isinstance(run, dmqr.Run)
+    opened = dmqr.open(run.folder)
+    assert as_json(opened.values) == as_json(run.values)
+    shown = printed(capfd, "evaluate", run.folder)
+    assert (as_json(opened.quality().values), shown["counted"]) == (shown, 3)
+    rows = {row["measure"]: (row["results"], row["original"]) for row in run.quality().table.to_pylist()}
+    assert rows == {name: (one["results"], one["original"]) for name, one in shown["measures"].items()}
 
 
 def test_judgements_and_measures_that_are_given(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +85,34 @@ def test_results_and_measures_as_csv(here: Path) -> None:
     reasons: list[str] = []
     (table,) = results_with_texts(open_run(run.folder), reasons.append)
     assert ("index" in reasons[0], set(table.column("text").to_pylist())) == (True, {""})
+
+
+@pytest.mark.slow
+def test_tables_and_costs_are_those_of_the_folder(here: Path) -> None:
+    run = dmqr.run("job.yaml", **IN_PROCESS)
+    folder = Path(run.folder)
+    assert sorted(run.tables) == sorted(json.loads((folder / "_SUCCESS.json").read_text())["tables"])
+    for name in run.tables:
+        table, files = run.table(name), [pq.read_table(path) for path in sorted((folder / name).glob("*.parquet"))]
+        assert table.schema.equals(files[0].schema), name
+        assert in_order(table.to_pylist()) == in_order([row for one in files for row in one.to_pylist()]), name
+        assert run.relation(name).aggregate("count(*)").fetchall() == [(table.num_rows,)]
+    assert run.table("results", ["doc_id", "rank"]).column_names == ["doc_id", "rank"]
+    with pytest.raises(dmqr.ConfigError, match="no table 'result'; did you mean 'results'"):
+        run.table("result")
+    with pytest.raises(dmqr.ConfigError, match="results: no column 'doc'; did you mean 'doc_id'"):
+        run.table("results", ["doc"])
+    rows = run.costs.to_pylist()
+    spent = {(row["stage"], f"{row['component']}@{row['model'] or ''}", name): row[name]
+             for row in rows for name in {*row} - {"stage", "component", "model", "usd"} if row[name] is not None}  # fmt: skip
+    wanted = {
+        (stage, key, name): amount
+        for stage, of in run.values["costs"].items()
+        for key in of
+        for name, amount in of[key].items()
+    }
+    assert spent == wanted
+    assert run.usd == run.values["usd"] == pytest.approx(sum(row["usd"] for row in rows))
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 from cluster.errors import RetrieverError
 from retrievers.corpora.builds import BuildInputs, Built
 from retrievers.elastic.build import ElasticBuild, build_elastic_index, elastic_indexes
+from retrievers.elastic.passages import BulkLoader
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
@@ -111,6 +112,30 @@ def test_what_is_otherwise_on_an_index_that_is_there_is_set(alias: str, corpus: 
     again = build(corpus, block(alias))
     assert (again.concrete, again.built) == (made.concrete, False)
     assert served(made.concrete) == ("1", None, "true")
+
+
+def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.elastic.passages._DOCUMENTS", 50)
+    merged, sent = ElasticBuild._merge, BulkLoader._send
+    before: list[int] = []
+
+    def send(self: BulkLoader, left: Any) -> None:
+        sent(self, left)
+        segments(self._index)  # what was sent is a segment now
+
+    def look(self: ElasticBuild) -> None:
+        before.append(segments(self._index))
+        merged(self)
+
+    def segments(name: str) -> int:
+        ask("POST", f"/{name}/_refresh")
+        return int(ask("GET", f"/{name}/_stats/segments")["_all"]["primaries"]["segments"]["count"])
+
+    monkeypatch.setattr(ElasticBuild, "_merge", look)
+    monkeypatch.setattr(BulkLoader, "_send", send)
+    made = build(many(write_corpus), block(alias, shards=2))
+    assert before[0] > 2
+    assert segments(made.concrete) == 2
 
 
 def test_another_corpus_moves_the_alias_and_the_one_before_stays(alias: str, corpus: Path, write_corpus: Write) -> None:

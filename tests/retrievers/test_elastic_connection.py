@@ -75,6 +75,17 @@ def test_a_key_from_the_environment(
 
 
 @pytest.mark.slow
+def test_a_wrong_key_is_refused_and_not_repeated(secured: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE_URL", secured)
+    monkeypatch.setenv("SAFE_KEY", "bm90LWEta2V5OnNlY3JldC1zYXVjZQ==")
+    said = refusal(BLOCK, api_key_env="SAFE_KEY")
+    assert said == f"retrieve.retrievers.bm25: {secured} does not accept the key; correct SAFE_KEY in the environment"
+    assert "asks for a key; name its variable in api_key_env" in refusal(BLOCK)
+    monkeypatch.setenv("SAFE_URL", secured.replace("//", "//elastic:wrong-Word@"))
+    assert refusal(BLOCK) == f"retrieve.retrievers.bm25: {secured} does not accept the key; correct SAFE_URL in the environment"
+
+
+@pytest.mark.slow
 def test_a_password_in_the_address_is_used_and_not_shown(secured: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAFE_URL", secured.replace("//", f"//elastic:{PASSWORD}@"))
     said = refusal(BLOCK, index="nothing-there")

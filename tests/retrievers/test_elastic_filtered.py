@@ -1,12 +1,15 @@
 """An alias with a filter keeps it; and the state of an index that changes in place, or whose synonym sets do."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
+from retrievers.corpora.builds import BuildInputs
+from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.index import ElasticIndex, index_state
 from retrievers.elastic.query import knn_query
@@ -90,6 +93,22 @@ def test_an_alias_that_routes_its_searches_is_refused(foreign: str, new_name: Na
     alias = alias_of(foreign, new_name(), routing="7")
     with pytest.raises(RetrieverError, match=f"alias {alias} sends its searches to the shard of a routing value"):
         retriever_identity("r", typed({"kind": "elastic", "index": alias}))
+
+
+@pytest.mark.slow
+def test_an_alias_that_is_moved_to_a_new_index_keeps_its_filter(
+    elasticsearch: str, new_name: Name, write_corpus: Callable[..., Path]
+) -> None:
+    block = typed({"kind": "elastic", "index": new_name()})
+    (fields,) = elastic_indexes({"r": block}).values()
+    first = build_elastic_index(fields, BuildInputs([write_corpus({"doc_id": ["a", "b"], "text": ["the sea", "the moon"]})]))
+    alias_of(first.concrete, block.index, filter={"match": {"text": "sea"}})
+    more = write_corpus({"doc_id": ["a", "b", "c"], "text": ["the sea", "a moon", "the moon"]})
+    build_elastic_index(fields, BuildInputs([more]))
+    identity = retriever_identity("r", block)
+    assert identity["index"] != first.concrete
+    assert identity["filter"] == {"match": {"text": "sea"}}
+    assert retriever_facts("r", block, identity)["documents"] == 1
 
 
 @pytest.mark.slow

@@ -115,6 +115,21 @@ def test_after_an_outage_requests_are_as_large_as_before(behind: Any, calm: Any)
     assert sizes == [50, 50, 50, 50, 50]
 
 
+@pytest.mark.slow
+def test_requests_grow_again_while_one_call_goes_on(behind: Any) -> None:
+    sizes: list[int] = []
+
+    def meddle(request: Request) -> Fault | None:
+        sizes.append(len(request.items))
+        return Fault(kind="answer", status=429) if len(sizes) <= 6 else None
+
+    retriever, _ = behind(only_searches(meddle), batch=64, max_in_flight=1)
+    many = [SearchText(f"{text.text} {number}") for text in TEXTS for number in range(8)]
+    assert len(rows(retriever.search(many, 5))) == 800
+    assert sizes[:7] == [64, 32, 16, 8, 4, 2, 1]
+    assert max(sizes[7:]) > 50
+
+
 def test_a_search_that_is_too_much_for_the_server_is_one_error(behind: Any) -> None:
     def meddle(request: Request) -> Fault | None:
         items = frozenset(i for i, text in enumerate(searches_of(request)) if text == "wild beer")

@@ -1,6 +1,7 @@
 """Forward passes: logits and vectors are transformers', without padding nearly so, on a CPU with attention of its own."""
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retrievers.batches import length_batches, packed_batches
+from retrievers.batches import length_batches, made_ahead, packed_batches
 from retrievers.encoder import Encoder
 from retrievers.encoders.bert import open_bert
 from retrievers.encoders.forward import Padded, Unpadded, open_passes
@@ -135,6 +136,26 @@ def test_batches_are_full_and_longest_first(batches_of: Any, tokens: int) -> Non
         assert size(np.append(part, after[0])) > tokens, "it is full"
     assert [int(one) for one in lengths[np.concatenate(batches)]] == sorted(lengths.tolist(), reverse=True)
     assert list(batches_of(np.array([], dtype=int), tokens)) == []
+
+
+def test_the_next_one_is_made_meanwhile() -> None:
+    began: list[int] = []
+
+    def make_one(number: int) -> int:
+        began.append(number)
+        if number == 3:
+            raise ValueError("three")
+        return number * 10
+
+    found = made_ahead(make_one, range(5))
+    assert next(found) == 0
+    for _ in range(100):
+        time.sleep(0.01 * (1 not in began))
+    assert began == [0, 1], "one, and no more"
+    assert [next(found), next(found)] == [10, 20]
+    with pytest.raises(ValueError, match="three"):
+        next(found)
+    assert list(made_ahead(make_one, [])) == []
 
 
 def test_heads_see_the_side_that_their_tokenizer_pads() -> None:

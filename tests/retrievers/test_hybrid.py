@@ -17,7 +17,7 @@ from dmqr.testing import hits_of
 from retrievers.analyzer import words
 from retrievers.elastic.query import MOST_CLAUSES, bm25_query
 from retrievers.elastic.settings import QuerySettings
-from retrievers.hybrid.retriever import Hybrid, fused_lists
+from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
 from retrievers.hybrid.settings import HybridSettings
 from retrievers.joined import joined_text, repetitions, search_vectors
 from retrievers.kinds import all_indexed
@@ -104,6 +104,17 @@ def test_it_has_vectors_and_an_encoder_only_with_a_dense_retriever(blocks: dict[
     two = hybrid({"one": blocks["bm25"], "two": {"kind": "local", "index": str(bm25_index)}})
     assert not isinstance(open_retriever("both", typed(two)), Embedder)
     assert typed(two).encoder is None
+
+
+@pytest.mark.slow
+def test_the_time_of_its_searches_is_shared_among_its_retrievers(blocks: dict[str, Any]) -> None:
+    opened, names = open_retriever("both", typed(hybrid(blocks))), ["both/bm25", "both/dense"]
+    assert search_shares(opened, names) == [0.5, 0.5]
+    opened.search(TEXTS, 3)
+    shares = search_shares(opened, names)
+    assert sum(shares) == pytest.approx(1)
+    assert shares[1] > shares[0]  # the encoder takes longer than BM25 over a dozen passages
+    assert search_shares(open_retriever("bm25", typed(blocks["bm25"])), ["bm25"]) == [1.0]
 
 
 def test_what_decides_its_hits_is_in_its_identity(blocks: dict[str, Any], bm25_index: Path) -> None:

@@ -375,6 +375,21 @@ def test_a_server_that_lists_no_models_or_not_all_is_told_by_its_first_answer(
             assert (code, "tinny" in line) == ("model", True), line
 
 
+@pytest.mark.parametrize("paths", [["/info"], ["/v1/models"], ["/info", "/v1/models"]])
+def test_a_server_that_fails_on_its_facts_is_told_by_its_first_answer(
+    monkeypatch: pytest.MonkeyPatch, paths: list[str]
+) -> None:
+    monkeypatch.setattr("retrievers.served.client._OPENING_PATIENCE", 0.1)
+    with FakeModels("openai", embed=embed) as fake:
+        fake.at = dict.fromkeys(paths, Said(503, b"no such route"))
+        began = time.monotonic()
+        assert encoder_at(fake).encode(searches("a")).shape == (1, 3)
+        assert time.monotonic() - began >= 0.1  # it is waited for
+        fake.always = Said(503, b"the model loads")
+        code, line = said(refused(fake, encoder_at))
+        assert (code, "no good answer: HTTP 503: the model loads" in line) == ("server-away", True), line
+
+
 @pytest.mark.parametrize(
     ("form", "serves", "opened", "more", "words"),
     [

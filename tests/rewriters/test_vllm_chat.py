@@ -89,6 +89,17 @@ def test_a_base_model_is_given_the_bare_prompt_and_said_once(folder: Path, caplo
     assert warned == ["base has no chat template: it is given the bare prompts, as a base model"]
 
 
+def test_a_text_is_no_message_and_no_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = tokenizer_of(folder)
+    chat = Chat(tokenizer, "m", None)
+    assert tokenizer.decode(chat.tokens("tea", {}, as_text=True)) == "tea"
+    assert tokenizer.decode(chat.tokens("tea", {})) != "tea"
+    tokenizer.chat_template = None
+    base = Chat(tokenizer, "base", None)
+    assert tokenizer.decode(base.tokens("tea", {}, as_text=True)) == "tea"
+    assert not caplog.records
+
+
 def test_the_marks_of_a_request_stay_and_other_special_tokens_go(folder: Path, tmp_path: Path) -> None:
     tokenizer = with_special(folder, tmp_path / "more", "[S_Query]", "[EOS]", "<|im_end|>", "[PAD]")
     chat = Chat(tokenizer, "m", None)

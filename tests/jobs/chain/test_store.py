@@ -15,10 +15,14 @@ from jobs.config.load import load_config
 from jobs.runs.folder import open_run
 from jobs.try_one.trial import LoadedConfig
 from retrievers.local.build import build_local_index
-from tests.support.jobs.nights import NEW, QUERIES, Nights, kinds, log
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.nights import NEW, QUERIES, Nights, kinds, log, results, totals
 from tests.support.jobs.run_folders import page
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.blocks import index_fields
+from tests.support.rewriters.fake_server import FakeServer, Reply, completion, refusal
+
+EMPTY = Reply(content=json.dumps(completion("")).encode(), headers={"Content-Type": "application/json"})
 
 
 @pytest.mark.slow
@@ -59,6 +63,37 @@ def test_try_takes_what_a_night_was_answered(nights: Nights) -> None:
     log([*QUERIES, NEW])
     assert nights.run("two")[1:] == (0, 0)
     assert first.is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [refusal(400, "no"), EMPTY])
+def test_what_failed_is_asked_again(nights: Nights, llm: FakeServer, fault: Reply) -> None:
+    llm.answer = lambda body: fault if QUERIES[0] in json.dumps(body) else None
+    first = nights.run("one")[0]
+    assert len(rows(first, "errors")) == 1
+    llm.answer = lambda _: None
+    second, sent, _ = nights.run("two")
+    assert sent == 1
+    assert not rows(second, "errors")
+
+
+@pytest.mark.slow
+def test_a_resumed_night_has_the_costs_of_a_whole_one(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights.run("one")
+    log([*QUERIES, NEW])
+    whole = nights.run("whole", "store=other")[0]
+    assert totals(whole, "requests")["rewrite"] == 7
+    stopped = nights.job("resumed")
+    monkeypatch.setattr("jobs.chain.stages.retrieve.Retrieve.__call__", _broken)
+    with pytest.raises(Stopped):
+        run_in_process(stopped)
+    monkeypatch.undo()
+    monkeypatch.chdir(whole.parent.parent)
+    folder, sent, _ = nights.counted(nights.job("resumed"))
+    assert sent == 0
+    assert totals(folder, "requests")["rewrite"] == 1  # of the stopped start
+    assert totals(folder, "reused")["rewrite"] == 6
+    assert results(folder) == results(whole)
 
 
 def _broken(*_: Any) -> Any:

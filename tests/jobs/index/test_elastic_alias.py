@@ -2,8 +2,10 @@
 
 import io
 import json
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,16 +22,19 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.index import compare
 from jobs.index import index as index_module
-from jobs.index.actors import load_on_actors, uses_actors
+from jobs.index.actors import LoadWorker, load_on_actors, share_requests, uses_actors
 from jobs.index.index import index, ready_indexes
 from jobs.job import indexes as preparing
 from jobs.job.prepare import Prepared, prepare
+from jobs.pages.comparison import UNMEASURED
+from jobs.pages.samples import samples
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.trial import LoadedConfig
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
 from retrievers.retriever import SearchText, open_retriever
+from tests.support.jobs.run_folders import RunMaker
 from tests.support.plugins import page_file
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
@@ -124,6 +129,20 @@ def test_texts_that_are_shown_are_those_that_were_searched(
     Path("job.yaml").write_text(yaml.safe_dump(job))
     with LoadedConfig(load_config("job.yaml"), "job.yaml", "small") as loaded:
         assert loaded.try_query("sea", lambda words: None).texts == OLD
+
+
+@pytest.mark.slow
+def test_a_report_shows_the_texts_of_the_index_that_was_searched(
+    alias: str, build: Callable[[dict[str, str]], str], tmp_path: Path
+) -> None:
+    name = build(OLD)
+    run = RunMaker(tmp_path)()
+    run.record["indexes"]["bm25"] = {"index": name}
+    run.record["config"]["retrieve"]["retrievers"]["bm25"] = {"kind": "elastic", "index": alias}
+    run.__dict__.pop("config", None)
+    build(NEW)
+    hits = [hit for one in samples(run, {}, UNMEASURED, texts=True) for hit in one.hits]
+    assert next(hit.text for hit in hits if hit.doc_id == "d01") == OLD["d01"]
 
 
 @pytest.mark.slow
@@ -336,3 +355,32 @@ def test_actors_build_the_index(
     ) as refusal:
         build_elastic_index(fields, BuildInputs([tmp_path / "wrong.parquet"], load=partial(load_on_actors, config)))
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.slow
+def test_workers_share_the_requests_in_flight(
+    elasticsearch: str, new_name: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = pa.table({"doc_id": [f"d{i:05d}" for i in range(8192)], "text": [f"sea {i}" for i in range(8192)]})
+    pq.write_table(many, tmp_path / "corpus.parquet")
+    blocks = {"bm25": {"kind": "elastic", "index": new_name(), "url_env": "PROXY_URL", "max_in_flight": 4}}
+
+    def load(loader: Any, batches: Any) -> Iterator[Counter[str]]:
+        """Two workers, two blocks each, as the actors would."""
+        workers = [LoadWorker(share_requests(loader, 2), "cpu") for _ in range(2)]
+        tables = [(number, pa.Table.from_batches([batch])) for number, batch in enumerate(batches)]
+        with ThreadPoolExecutor(4) as pool:
+            yield from pool.map(lambda one: workers[one[0] % 2](one[1]), tables)
+
+    def beside_others(request: Request) -> None:
+        end = time.monotonic() + 120
+        while request.kind == "_bulk" and proxy.most_at_once < 4 and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1)
+
+    with Proxy(elasticsearch, beside_others) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
+        made = build_elastic_index(fields, BuildInputs([tmp_path / "corpus.parquet"], load=load))
+    assert made.counts == Counter(loaded=8192)
+    assert proxy.most_at_once == 4

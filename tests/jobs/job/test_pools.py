@@ -1,10 +1,13 @@
 """Pools of a job: accelerators of engines, precisions, and shares of requests in flight."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.errors import ClusterError
 from cluster.run.pool_sizes import NodeGroup, size_pools
@@ -94,6 +97,47 @@ def test_a_strategy_in_a_file_has_its_engine_counted(values: dict[str, Any], tmp
     file.write_text(f"label: Mine\nprompt: 'Say: {{query}}'\nengine: {engine}\n")
     rewrite = {"engine": SERVER, "strategies": ["general", str(file)]}
     assert requested_pools(Config.model_validate(values | {"rewrite": rewrite}))["rewrite"].gpus == 2
+
+
+COMMON: list[dict[str, Any]] = [
+    {"kind": "recorded", "path": "r.jsonl"},
+    SERVER,
+    VLLM,
+    VLLM | {"args": {"tensor_parallel_size": 2}},
+]
+
+OWN: list[dict[str, Any] | None] = [
+    None, SERVER | {"model": "other"}, VLLM, VLLM | {"model": "b"}, VLLM | {"model": "b", "args": {"tensor_parallel_size": 2}},
+]  # fmt: skip
+
+NAMES = ["hyde", "expand", "step_back", "general"]
+
+
+def counted(common: dict[str, Any], own: Sequence[dict[str, Any] | None]) -> int:
+    """The GPUs of the distinct engines that are asked, by hand."""
+    engines = [common if one is None else one for one in own]
+    distinct = [one for place, one in enumerate(engines) if one not in engines[:place]]
+    return sum(one.get("args", {}).get("tensor_parallel_size", 1) for one in distinct if one["kind"] == "vllm")
+
+
+@given(
+    common=st.sampled_from(COMMON),
+    own=st.lists(st.sampled_from(OWN), min_size=1, max_size=4),
+    given_=st.sampled_from([None, 0, 8]),
+)
+def test_a_worker_asks_for_the_gpus_of_the_engines_that_are_asked(
+    common: dict[str, Any], own: list[dict[str, Any] | None], given_: int | None
+) -> None:
+    strategies = [name if one is None else {name: {"engine": one}} for name, one in zip(NAMES, own, strict=False)]
+    values = {
+        "name": "x", "log": {"path": "l", "query_column": "q"}, "rewrite": {"engine": common, "strategies": strategies},
+        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}}, "output": "o",
+        "cluster": {"rewrite": {"gpus": given_}}, "rerank": {"kind": "none"},
+    }  # fmt: skip
+    request = requested_pools(Config.model_validate(values))["rewrite"]
+    wanted = counted(common, own)
+    assert (request.gpus or 0) == (wanted if given_ is None else given_)
+    assert request.takes_spare_gpus == (wanted > 0)
 
 
 def test_an_engine_s_processes_see_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +23,8 @@ from jobs.job.indexes import check_documents, read_states
 from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
 from jobs.job.prepare import prepare
 from jobs.job.searched import searched_indexes
+from jobs.log.judgements import Judgements
+from jobs.measure import unknown
 from jobs.run.ablation import prepare_ablation
 from retrievers.elastic import connection
 from retrievers.elastic.settings import ElasticSettings
@@ -243,6 +245,27 @@ def test_states_of_two_servers_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changing, "retriever_facts", lambda name, settings, identity: {"state": {"documents": len(name)}})
     found = read_states(searched_indexes(BOTH, {"here": INDEX, "there": INDEX}))
     assert found == {"docs-1": {"documents": 4}, "docs-1 of OTHER_URL": {"documents": 5}}
+
+
+@pytest.mark.parametrize("other", [(THERE, INDEX), (HERE, INDEX | {"filter": PUBLIC})])
+def test_judged_documents_are_looked_up_in_each(other: tuple[Any, Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Store:
+        entry = INDEX
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def known(self, doc_ids: list[str]) -> list[bool]:
+            return [doc_id.startswith(self.name) for doc_id in doc_ids]
+
+    monkeypatch.setattr(unknown, "open_documents", lambda name, settings, cached_only: Store(name))
+    settings, index = other
+    retrieve = RetrieveSettings(retrievers={"here": HERE, "there": settings})
+    run: Any = SimpleNamespace(config=SimpleNamespace(retrieve=retrieve), record={"indexes": {"here": INDEX, "there": index}})
+    assert unknown.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "there-1": 1}}, "query")) is None
+    found = unknown.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "nowhere": 1}}, "query"))
+    assert found is not None
+    assert (found.unknown, "'nowhere'" in found.note) == (1, True)
 
 
 def test_texts_that_are_read_with_a_filter_are_an_arms_own() -> None:

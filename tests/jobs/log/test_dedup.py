@@ -87,6 +87,23 @@ def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
     assert [s.rows for s in last.shards] == [649, 1]
 
 
+@pytest.mark.slow
+def test_a_row_group_of_query_map_is_small(tmp_path: Path) -> None:
+    """A scanning thread holds one whole: with a piece in each, the check of the ids ran out of memory at 3 million rows."""
+    rows = 150_000
+    log = write(tmp_path / "log.parquet", {"query": [f"q{i}" for i in range(rows)], "id": [f"{i:050d}" for i in range(rows)]})
+    files = find_log_files(str(log))
+    summary = dedup(files, LogColumns("query", "id"), open_storage(str(tmp_path / "out")), 1000)
+    (file,) = summary.tables["query_map"]
+    metadata = pq.read_metadata(tmp_path / "out" / file.key)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert [sum(group.column(place).total_uncompressed_size for place in range(2)) < 8 << 20 for group in groups] == [
+        True
+    ] * len(groups)
+    assert max(group.num_rows for group in groups) <= 1 << 16
+    assert sum(group.num_rows for group in groups) == rows
+
+
 def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(20_000)]})
     monkeypatch.setattr("jobs.log.parts.MEMORY", "1MB")
@@ -164,6 +181,7 @@ def test_hive_partitions_order_rows_name_them_and_are_columns(tmp_path: Path) ->
 # ---------------------------------------------------------------- contexts
 
 
+AFTER = LogColumns("query", context_column="turns")
 KINDS = [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2), pa.list_(pa.string_view())]
 
 
@@ -172,6 +190,17 @@ def test_lists_of_text_are_joined(kind: pa.DataType) -> None:
     column = pa.array([["any trains?", "yes"], None, [None, "any trains?"], [None, None]], kind)
     assert contexts(column, 100).to_pylist() == [b"any trains?\nyes", None, b"any trains?", None]
     assert values(column).to_pylist() == ["any trains?; yes", None, "any trains?", None]
+
+
+def test_a_row_with_a_context_that_is_not_utf8_is_rejected(tmp_path: Path) -> None:
+    raw = pa.array([b"fine", b"caf\xe9", None, b"caf\xe9" + b"x" * 9000], pa.binary()).view(pa.string())
+    rows = {"query": ["a", "b", "c", None], "turns": raw}
+    summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", AFTER)
+    assert summary.rejected == {"empty": 1, "not_utf8": 1}
+    assert [(row["log_id"], row["message"], row["raw"]) for row in found["errors"]] == [
+        ("log.parquet#1", "the context is not UTF-8 (byte 3)", "caf\ufffd"), ("log.parquet#3", "the query is null", None)
+    ]  # fmt: skip
+    assert {row["query"] for row in found["queries"]} == {"a", "c"}
 
 
 # ---------------------------------------------------------------- values

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cluster.errors import LogError, RetrieverError
 from cluster.storage import open_storage
@@ -138,6 +140,29 @@ def test_recordings_may_be_packed(ending: str, tmp_path: Path) -> None:
     engine.close()
 
 
+TEXT = st.one_of(
+    st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
+    st.sampled_from(
+        ['say "hi"', '"', "a,b", "a;b", "a\tb", "two\nlines", "two\r\nlines", "null", "NA", " tea ", "007", "1e3", "2024-01-31"]
+    ),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(*[st.none() | TEXT] * 5), min_size=1, max_size=12))
+def test_the_same_rows_give_the_same_tables(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
+    rows = [(f"{place}{row[0] or ''}", *row[1:]) for place, row in enumerate(rows)]  # unique ids
+    rows.append(("last", "why is the sky blue", None, None, "de"))  # a log needs one query
+    place = tmp_path_factory.mktemp("forms")
+    columns = LogColumns("query", "id", context_column="turns", values=("market",))
+    corpus = CorpusSettings(id_column="id", text_column="query")
+    paths = [write_form(place / f"log.{form}", NAMES, rows) for form in ("parquet", "jsonl", "csv")]
+    found = [tables(path, place / f"of-{number}", columns) for number, path in enumerate(paths)]
+    assert found == [found[0]] * 3
+    assert len({content(path, place / "made", corpus) for path in paths}) == 1
+
+
 @pytest.mark.parametrize("name", ["log[1].csv", "log*.csv", "log[1].jsonl", "log?.jsonl", "[a].parquet", "log'*.jsonl"])
 def test_a_file_whose_name_looks_like_a_pattern_is_read_alone(name: str, tmp_path: Path) -> None:
     for other in ("log1", "log2", "a"):
@@ -228,6 +253,20 @@ def test_a_column_of_nulls_in_one_shard_has_no_type(empty: str, tmp_path: Path) 
 
 
 # ---------------------------------------------------------------- text that is not UTF-8
+
+
+@pytest.mark.parametrize(
+    "rows", [1, pytest.param(70_000, marks=pytest.mark.slow)]
+)  # the latter in a later batch than the first
+def test_csv_that_is_not_utf8_rejects_its_rows_alone(rows: int, tmp_path: Path) -> None:
+    lines = [b"%d,q%d" % (place, place % 5) for place in range(rows)]
+    (tmp_path / "log.csv").write_bytes(
+        b"\n".join([b"id,query", *lines, b"a,caf\xe9", b'b,"two\nlines"', b"c,", b"d,tea"]) + b"\n"
+    )
+    found = tables(str(tmp_path / "log.csv"), tmp_path / "out", LogColumns("query", "id"))
+    assert [row["log_id"] for row in found["query_map"]] == [*map(str, range(rows)), "a", "b", "c", "d"]
+    assert [(row["log_id"], row["reason"]) for row in found["errors"]] == [("a", "not_utf8"), ("c", "empty")]
+    assert {"two\nlines", "tea"} <= {row["query"] for row in found["queries"]}
 
 
 @pytest.mark.parametrize("before", [0, 3000], ids=["in the head", "later"])

@@ -11,13 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import LogError
+from cluster.run.shards import PLAN, read_plan
 from cluster.run.spread import spread
 from cluster.storage import open_storage
+from cluster.storage.copies import cache_folder
 from cluster.storage.traffic import add_traffic, take_traffic
+from jobs.config.config import Config
+from jobs.job.prepare import Prepared
 from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
+from jobs.run.planning.draft import draft_plan, store_plan
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +96,30 @@ def test_the_tables_are_those_of_one_process(
     assert found[0][2:] == ({"empty": 6}, 6 * 401)
     assert distinct is None or len(found[0][0]["queries"]) == distinct
     assert len({row["query_id"] for row in found[0][0]["queries"]}) == len(found[0][0]["queries"])
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_a_plan_names_the_same_tables_wherever_they_were_made(log: str, tmp_path: Path, values: dict[str, Any]) -> None:
+    config, columns = Config.model_validate(values | {"cluster": {"shard_size": 10}}), LogColumns("query", "id")
+    found = []
+    for local in (True, False):
+        output = open_storage(str(tmp_path / f"local {local}"))
+        prepared = Prepared(config, "", find_log_files(log), columns, {}, None, {}, None, None, output, "run")
+        storage = prepared.storage
+        draft = draft_plan(prepared, local=local)
+        assert storage.stat(PLAN) is None
+        assert bool(list(storage.list())) is not local
+        assert (draft.folder and draft.folder.parent) == (cache_folder() / "work" if local else None)  # is swept after a kill
+        plan = store_plan(prepared, draft)
+        assert read_plan(storage) == plan
+        named = {file.key: file.size for files in plan.tables.values() for file in files}
+        assert {entry.key: entry.size for entry in storage.list() if entry.key != PLAN} == named
+        for shard in plan.shards:
+            with storage.open(shard.key) as file:
+                assert pq.ParquetFile(file).metadata.row_group(shard.row_group).num_rows == shard.rows
+        found.append((plan.counts, plan.inputs, [shard[2:] for shard in plan.shards]))
+    assert found[0] == found[1]
+    assert found[0][0] == {"log_rows": 6 * 401, "queries": 97, "rejected": 6, "rejected_empty": 6, "traffic": 6 * 400}
 
 
 @pytest.mark.usefixtures("two_nodes")

@@ -1,5 +1,6 @@
 """The comparison of arms with their baseline: each figure from the frame's values, and what arms cost."""
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.costs import ArmCost, arm_costs
 from jobs.measure.significance import holm
-from jobs.pages.comparison import BEST, SECOND, comparison_table, marks
+from jobs.pages.comparison import BEST, SECOND, comparison_table, comparison_values, marks
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.run_folders import Row, ablation, arm, ask, write_folder
 from tests.support.jobs.terminals import lines
@@ -117,6 +118,30 @@ def test_oracles_are_bounds_and_outside_the_families(compared: Compare) -> None:
     assert any("bounds of what choosing can bring" in note for note in found.notes)
 
 
+def test_near_duplicate_queries_are_one_cluster(tmp_path: Path) -> None:
+    queries = [row | {"query": f"lamp tower{n // 2}"} for n, row in enumerate(QUERIES)]
+    run = ablation(tmp_path, ARMS, lists([one["name"] for one in ARMS]), queries, shard_size=20)
+    found = compare(run, Judgements("", GRADES), EvaluateSettings(measures=["P@5"]))
+    assert found.frame.drawn == KEYS / 2
+    values = found.frame.values[:, 0]
+    pairs = (values[0] - values[1]).reshape(-1, 2).mean(axis=1)  # clusters of one size: the t-test of their means
+    assert found.by_arm["full", "P@5"].p == pytest.approx(stats.ttest_1samp(pairs, 0).pvalue)
+    assert "60 distinct queries in 30 clusters of near-duplicates" in found.notes[0]
+
+
+def test_one_query_has_means_and_no_test(compared: Compare) -> None:
+    found = compared(grades={"Q00": GRADES["Q00"]}, measures=["P@5"])
+    one = found.by_arm["full", "P@5"]
+    assert math.isnan(one.p)
+    assert (one.p_holm, one.detectable) == (None, None)
+    assert any(note.startswith("no interval and no test") for note in found.notes)
+    json.dumps(comparison_values(found), allow_nan=False)
+    assert next(line for line in lines(comparison_table(found)) if line.startswith("full ")).endswith("- -")
+
+
+# ---------------------------------------------------------------- what is shown
+
+
 def test_the_table_is_sorted_and_marked(compared: Compare) -> None:
     found = compared(measures=["nDCG@10", "P@5"])
     shown = lines(comparison_table(found))
@@ -142,6 +167,29 @@ def test_a_measure_that_is_zero_throughout_shows_no_equivalence(compared: Compar
         "1.0000",
         "-",
     }  # no "="
+
+
+@pytest.mark.slow
+def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: Compare) -> None:
+    strategies = ["general", "keyword"]
+    arms = [
+        arm("full", also=["k=60"]), arm("original", same_as="full"), arm("general", reads_part_of=strategies), arm("keyword"),
+        arm("mine", "arms", same_as="keyword"), arm("k=7", "grid"),
+    ]  # fmt: skip
+    found = compared(arms)
+    adjusted = {one.arm for one in found.differences if one.p_holm is not None}
+    assert adjusted == {"general", "keyword"}  # full is the baseline, mine is keyword
+    assert found.untested == {"full", "mine"}
+    values = {one["arm"]: one for one in comparison_values(found)["arms"]}
+    assert values["general"]["reads_part_of"] == strategies
+    assert (values["mine"]["same_as"], values["full"]["also"]) == ("keyword", ["k=60"])
+    said = lines(comparison_table(found))
+    assert any(line.startswith("general §") for line in said)
+    text = " ".join(said)
+    assert "§ general: texts are parts of the answers to the joint request for general, keyword" in text
+    assert "mine is keyword under another name" in text
+    assert "full is also k=60" in text
+    assert compared(arms, baseline="k=60").baseline == "full"
 
 
 def test_an_arm_of_the_grid_whose_queries_all_gain_alike_has_no_test(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Arms and runs are measured as deep as the measures read; where lists are cut above that, it is said."""
 
+from __future__ import annotations
+
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +11,11 @@ import pytest
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.log.judgements import Judgements
+from jobs.log.judgements import Judgements, read_qrels
+from jobs.measure.comparison import Comparison, compare
 from jobs.measure.evaluate import evaluate
-from jobs.pages.ablation import ComparedArms, compared
+from jobs.measure.exports import write_trec
+from jobs.pages.ablation import ComparedArms, ablation_report, closing_page, closing_values, compared, write_pages
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.summary import closing_table
 from jobs.run.ablation import prepare_ablation
@@ -89,6 +94,35 @@ def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done:
             assert ranked == reranked[query] + fused[query][CANDIDATES:]
     pairs = {(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")}
     assert len(pairs) < len(QUERIES) * READS  # what stands behind the candidates is not scored
+
+
+@pytest.mark.slow
+def test_an_arm_whose_lists_end_above_the_first_measure_is_left_out(done: Callable[..., ComparedArms], tmp_path: Path) -> None:
+    found = done('ablate.arms={"twice": {"fuse.duplicates": "drop"}}')
+    comparison = found.comparison
+    assert comparison is not None
+    assert comparison.frame.measures == (f"R@{READS}", f"nDCG@{RESULTS}", "P@5")
+    assert "twice" not in comparison.frame.arms  # duplicates are looked for among the candidates, where its lists end
+    all_judged = f"(twice; {len(QUERIES)} of {len(QUERIES)} judged)"
+    remedy = f"raise fuse.keep ({CANDIDATES}) to {READS}, or measure R@{CANDIDATES}"  # results go on behind rerank.keep
+    note = f"twice: R@{READS}: left out: reads {READS} documents, lists end at {CANDIDATES} {all_judged}; {remedy}"
+    assert note in comparison.notes
+    assert "twice" in comparison_of(found, "P@4").frame.arms
+    other = comparison_of(found, f"nDCG@{RESULTS}", "P@5").frame
+    assert ("twice" in other.arms, other.measures) == (True, (f"nDCG@{RESULTS}",))  # another than the first is left out itself
+    write_pages(found, texts=True)
+    assert note in printed(closing_page(found), 300)
+    assert note in ablation_report(found, texts=True)
+    values = json.loads(json.dumps(closing_values(found)))["comparison"]
+    assert [arm["arm"] for arm in values["arms"]] == list(comparison.frame.arms)
+    exported = write_trec(str(tmp_path / "trec"), found.folder, comparison.frame)
+    assert len(Path(exported["full"]).read_text().splitlines()) == READS * len(QUERIES)
+
+
+def comparison_of(found: ComparedArms, *measures: str) -> Comparison:
+    assert found.folder.config.evaluate.qrels is not None
+    judgements = read_qrels(found.folder.config.evaluate.qrels, key="query")
+    return compare(found.folder, judgements, found.folder.config.evaluate.model_copy(update={"measures": list(measures)}))
 
 
 def test_lists_that_are_whole_have_every_measure_and_ends_of_all_lists_leave_deeper_ones_out(

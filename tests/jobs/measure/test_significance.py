@@ -1,6 +1,7 @@
 """Tests and intervals against scipy and statsmodels, and clusters of near-duplicate queries."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -244,3 +245,15 @@ def test_they_are_those_of_all_pairs(texts: list[str]) -> None:
 def test_what_is_a_near_duplicate(one: str, other: str, same: bool) -> None:
     found = query_clusters([one, other])
     assert (found[0] == found[1]) == same
+
+
+def test_a_long_log_takes_seconds() -> None:
+    made = np.random.default_rng(1)
+    words = np.array([f"w{n}" for n in range(4000)])
+    chances = 1 / np.arange(1, 4001)
+    chosen = made.choice(words, (8000, 8), p=chances / chances.sum())
+    lengths = made.integers(1, 9, 8000)
+    began = time.process_time()
+    found = query_clusters([" ".join(row[:length]) for row, length in zip(chosen, lengths, strict=True)])
+    assert 3000 < found.max() < 8000
+    assert time.process_time() - began < 8

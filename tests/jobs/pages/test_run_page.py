@@ -1,6 +1,7 @@
 """The page of a run: its figures against the tables, what it leaves out, and what strangers' texts do to it."""
 
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from jobs.pages.contributions import comparable, contributions
 from jobs.pages.run import cost_section, report, verdict
 from jobs.pages.sections import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import masked
+from jobs.terminal.formats import masked, shown
 from tests.support.jobs.run_folders import (
     PRICES,
     QUERIES,
     Make,
     Page,
+    Query,
     Row,
     RunMaker,
     frame_of,
@@ -242,6 +244,29 @@ def test_nothing_that_somebody_wrote_is_on_a_page_without_texts(make: Make, bm25
         assert word not in plain
     for name in (query_id(1), "d05", "truncated", "too_long", "r1", "keyword"):
         assert name in plain
+
+
+HOSTILE = "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&lt;\u202egnp\u2066\x00\x1b[31m\U0001f9a0 {{ 7*7 }} {% raw %}"  # noqa: E501
+
+
+def test_strangers_texts_stay_texts(make: Make) -> None:
+    query = Query(
+        HOSTILE,
+        {"general": HOSTILE + "x" * 9000},
+        {"keyword": (HOSTILE, HOSTILE)},
+        {("original", "bm25"): [HOSTILE], ("general", "bm25"): [HOSTILE + "2"]},
+    )
+    rejected = [{"log_id": HOSTILE, "stage": "log", "reason": "empty", "message": HOSTILE, "raw": HOSTILE, "attempts": 1}]
+    html = report(make([query], rejected=rejected), PRICES)
+    found = Page(html)
+    assert [tag for tag, _ in found.tags].count("style") == 1
+    assert not {"img", "script"} & {tag for tag, _ in found.tags}
+    assert not [code for code in (*range(9), *range(11, 32), 127, 0x202E, 0x2066) if chr(code) in html]
+    shown_text = shown(HOSTILE)
+    assert found.sections["samples"].count(shown_text) >= 4  # query, rewrite, two documents
+    assert found.sections["errors"].count(shown_text) >= 3
+    assert escape("{{ 7*7 }}") in html
+    assert "x" * 3000 not in html
 
 
 def test_passwords_in_addresses_are_masked(make: Make) -> None:

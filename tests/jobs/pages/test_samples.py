@@ -7,8 +7,9 @@ import pytest
 
 from jobs.log.judgements import Judgements
 from jobs.measure import judged_rows
+from jobs.measure.evaluate import Evaluation
 from jobs.measure.judged_rows import database
-from jobs.pages.comparison import UNMEASURED, MeasuredRun
+from jobs.pages.comparison import UNMEASURED, MeasuredRun, measured_run
 from jobs.pages.run import examples
 from jobs.pages.samples import SAMPLES, Sample, samples
 from jobs.runs.folder import RunFolder
@@ -59,6 +60,23 @@ def test_the_samples_of_an_unfinished_run_are_committed_ones(make: Make) -> None
     queries = [Query(f"query {n}", {"general": "g"}, asked=n + 1) for n in range(12)]
     run = make(queries, ("general",), shard_size=2, commit=2, finished=False)
     assert [one.title for one in found_in(run)] == ["query 3", "query 2", "query 1", "query 0"]
+
+
+def test_judged_queries_have_the_mean_of_their_rows(make: Make) -> None:
+    run = make()
+    judgements = Judgements("qrels", {query_id(0): {"d01": 1, "d05": -1}, query_id(1): {"d04": 3}}, "query_id")
+    found = measured_run(run, judgements, None)
+    values = found.frame
+    assert values is not None
+    assert found.grades == judgements.grades
+    assert found.by_query[query_id(0)] == (values.values[0, 0, 0], values.values[1, 0, 0])
+    assert [name for name, _ in found.gains] == [query_id(1), query_id(0)]
+    twice = Judgements("qrels", {"r1": {"d01": 1}, "r2": {"d01": 2, "d02": 0}})
+    rows = replace(values, keys=("r1", "r2"), query_ids=(query_id(0),) * 2)
+    assert MeasuredRun(Evaluation(rows, run.config), (), twice).grades == {query_id(0): {"d01": 2, "d02": 0}}
+    text = page(run, measured=found).sections["samples"]
+    assert "★ relevant 3" in text
+    assert "judged not relevant" in text
 
 
 # ---------------------------------------------------------------- what is shown

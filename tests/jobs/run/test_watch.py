@@ -164,6 +164,20 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     assert (state.stages, state.errors, state.quantities["requests"]) == ((), 1, 20)
 
 
+def test_times_are_summed_by_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    state, runner = State(), Runner()
+    anything: Any = runner
+    watch = Watch(None, state)
+    watch.costed_as = {"score": "rerank", "rewrite_2": "rewrite"}
+    runner.now = {name: page(busy=4.0)._replace(queued_seconds=1.0) for name in ("rewrite", "rewrite_2", "score")}
+    watch.look(anything, {}, {})
+    runner.now = {name: one._replace(queued_seconds=1.5) for name, one in runner.now.items()}
+    watch.last(anything)  # however soon after the last look
+    assert (state.busy, state.queued) == ({"rewrite": 8.0, "rerank": 4.0}, {"rewrite": 3.0, "rerank": 1.5})
+    assert state.worker_seconds == 12.0
+
+
 def test_without_prices_there_is_no_money() -> None:
     state = State()
     Watch(None, state).still({}, {"rewrite": {"dmqr@m": {"seconds": 9.0}}})

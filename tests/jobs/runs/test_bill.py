@@ -20,6 +20,7 @@ from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
@@ -143,6 +144,33 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
     data = Path("prices.yaml").read_bytes()
     assert record["prices"] == {"name": "prices.yaml", "sha256": hashlib.sha256(data).hexdigest()}
     assert "usd" not in json.dumps(record["starts"]).lower()  # money is not stored
+
+
+@pytest.mark.slow
+def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = make(NODES)
+    order, calls = Write.__call__, []
+
+    def ordered(self: Write, table: pa.Table) -> pa.Table:
+        calls.append(table)
+        if len(calls) == 2:
+            raise RuntimeError("in the middle")
+        return order(self, table)
+
+    monkeypatch.setattr(Write, "__call__", ordered)
+    with pytest.raises(RuntimeError):
+        run_in_process(prepared)
+    once = check_agreement(prepared, NODES)
+    run_in_process(prepared)
+    assert check_agreement(prepared, NODES) > once
+    record = json.loads(prepared.storage.get("run.json") or b"")
+    first, second = record["node_time"]
+    for one in (first, second):
+        assert sum(one[name] for name in TIMES) == pytest.approx(one["worker_seconds"])
+        assert one["lost"] == pytest.approx(sum(stage["lost"] for stage in one["stages"].values()))
+    assert first["lost"] > 0 == second["lost"]
+    assert first["stages"]["rewrite"]["start_up"] > 0
+    assert ["finish@" in start["spent"][DRIVER] for start in record["starts"]] == [False, True]
 
 
 def test_phases_of_the_driver_and_nodes_fill_the_time_of_the_start(make: Make) -> None:

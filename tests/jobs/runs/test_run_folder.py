@@ -1,6 +1,7 @@
 """Finding runs by folder and name; the tally of their manifests; counts of kinds, of each arm its own."""
 
 import json
+import tracemalloc
 from collections import Counter
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -110,6 +111,24 @@ def test_what_is_kept_is_what_the_manifests_say() -> None:
     assert tally.counts == sum((Counter(one.counts) for one in manifests), Counter())
     assert tally.starts == {1, 2}
     assert tally.by_start[2]["rewrite"] == {"attributed": 2 * 1.5 + 2 * 0.25, "start_up": 2 * 0.5}
+
+
+@pytest.mark.slow
+def test_a_shard_of_an_opened_run_takes_little_memory() -> None:
+    few, many = 50, 550
+    kept(manifest(number) for number in range(few))  # imports, and names that all shards share
+
+    def held(count: int) -> int:
+        before = tracemalloc.get_traced_memory()[0]
+        found = kept(manifest(number) for number in range(count))
+        return tracemalloc.get_traced_memory()[0] - before + 0 * len(found)
+
+    tracemalloc.start()
+    try:
+        of_few, of_many = held(few), held(many)
+    finally:
+        tracemalloc.stop()
+    assert (of_many - of_few) / (many - few) < 6000  # bytes: a hundred thousand in 600 MB
 
 
 def test_a_run_is_closed_by_one_reading_of_its_manifests(bm25_job: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,24 @@ def sent(values: dict[str, Any], config_file: Callable[[Any], str]) -> tuple[dic
     return tuple(sent_config(load_config(config_file(values))))  # type: ignore[return-value]
 
 
+def test_files_of_arms_are_sent_too_and_each_once(
+    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
+) -> None:
+    for name in ("one", "two"):
+        (place / f"{name}.yaml").write_text("x")
+    values["rewrite"]["strategies"] = ["general", {"./one.yaml": {"n": 2}}]
+    values["ablate"] = {
+        "arms": {"b": {"rewrite.strategies": ["./two.yaml", "keyword"], "fuse.k": 9}},
+        "grid": {"rewrite.strategies": [["./one.yaml"], ["general"]], "fuse.k": [1, 2]},
+    }
+    found, files = sent(values, config_file)
+    one, two = "submitted/files/1/one.yaml", "submitted/files/2/two.yaml"
+    assert files == {one: place / "one.yaml", two: place / "two.yaml"}
+    assert found["rewrite"]["strategies"] == ["general", {one: {"n": 2}}]
+    assert found["ablate"]["arms"] == {"b": {"rewrite.strategies": [two, "keyword"], "fuse.k": 9}}
+    assert found["ablate"]["grid"] == {"rewrite.strategies": [[one], ["general"]], "fuse.k": [1, 2]}
+
+
 @pytest.mark.parametrize("select", ["adaptive", "all", {"kind": "classified"}])
 def test_paths_of_arms_are_told_by_the_kind_that_they_change_to(
     values: dict[str, Any], config_file: Callable[[Any], str], place: Path, select: Any
@@ -105,6 +123,45 @@ def test_paths_of_arms_are_told_by_the_kind_that_they_change_to(
         "to_local": arms["to_local"] | {f"{name}.far.index": f"{place}/other"},
         "to_elastic": arms["to_elastic"],
     }
+
+
+def test_a_name_that_we_ship_is_no_file_of_the_current_folder(
+    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
+) -> None:
+    """As a run here, which reads a file of its own only where the name has the form of a path."""
+    for name in ("english", "answer", "iterate", "three_grades", "relevance", "web_query", "joint", "mine.yaml"):
+        (place / name).write_text("x")
+    values["rewrite"] |= {"select": {"kind": "classified", "rules": "english"}, "joint_prompt": "joint"}
+    search = {"provider": "searxng", "base_url": "http://searxng:8888"}
+    written = {
+        "answer": {"prompt": "answer"},
+        "iterate": {"prompt": "iterate", "by": "bm25", "below": 1, "rounds": 1},
+        "grade": {"prompt": "three_grades"},
+        "judge": {"relevance": {"prompt": "relevance"}},
+        "web": {"prompt": "web_query", "search": search, "documents": 2},
+    }
+    arms = {
+        "apart": {"rewrite.select.rules": "english", "answer.prompt": "answer", "judge.relevance.prompt": "relevance"},
+        "whole": {"answer": {"prompt": "answer"}, "rewrite.select": {"kind": "classified", "rules": "english"}},
+        "own": {"rewrite.select.rules": "./english", "answer.prompt": "mine.yaml"},
+    }
+    config = load_config(config_file(values | written | {"ablate": {"arms": arms}}))
+    found, files = sent_config(config)
+    assert found["rewrite"]["select"] == {"kind": "classified", "rules": "english"}
+    assert {name: found[name]["prompt"] for name in ("answer", "iterate", "grade", "web")} == {
+        "answer": "answer",
+        "iterate": "iterate",
+        "grade": "three_grades",
+        "web": "web_query",
+    }
+    assert found["judge"]["relevance"]["prompt"] == "relevance"
+    sent_own = found["ablate"]["arms"].pop("own")
+    assert found["ablate"]["arms"] == {name: arms[name] for name in ("apart", "whole")}
+    assert {key: Path(path).name for key, path in sent_own.items()} == {
+        "rewrite.select.rules": "english",
+        "answer.prompt": "mine.yaml",
+    }
+    assert files == {path: place / Path(path).name for path in [found["rewrite"]["joint_prompt"], *sent_own.values()]}
 
 
 def test_judgements_are_sent_where_they_are_small(

@@ -1,6 +1,8 @@
 """submit, logs, stop and status against a job server at the wire: ids, repeats, following, exit codes, refusals, secrets."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -8,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
 from jobs.submit import follow as following
+from tests.support.cluster.certificates import own_certificate
 from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, once_followed, submitted
 
 SECRET = "s3cr3t-value-of-a-key"
@@ -58,6 +62,25 @@ def later(server: FakeJobServer, log: str) -> Callable[[Job], None]:
 # ---------------------------------------------------------------- what is sent
 
 
+@pytest.mark.slow
+def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(job: str, tmp_path: Path) -> None:
+    with FakeJobServer() as server:
+        assert submitted(server, job, "--detach", "--set", "fuse.k=61") == 0
+    (job_id,) = server.jobs
+    body, sent = server.jobs[job_id].body, server.sent(job_id)
+    assert list(body["runtime_env"]) == ["working_dir"]
+    assert body["entrypoint"] == "python -m jobs run submitted/config.yaml"
+    assert {path.partition("/")[0] for path in sent} - {"submitted"} >= {"cluster", "jobs", "retrievers", "rewriters"}
+    assert not [path for path in sent if "__pycache__" in path]
+    assert sent["submitted/prices.yaml"] == (tmp_path / "prices.yaml").read_bytes()
+    assert sent["submitted/files/1/medical.yaml"] == (tmp_path / "strategies" / "medical.yaml").read_bytes()
+    config = yaml.safe_load(sent["submitted/config.yaml"])
+    assert config["rewrite"]["strategies"] == ["general", "submitted/files/1/medical.yaml"]
+    assert (config["fuse"]["k"], config["cluster"]) == (61, {"address": "auto"})
+    assert config["log"]["path"] == str(tmp_path / "log.parquet")
+    assert config["output"] == str(tmp_path / "runs")
+
+
 def test_no_secret_is_sent_listed_or_printed(
     server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +107,20 @@ def test_one_night_submitted_twice_is_one_job_and_follows(server: FakeJobServer,
     later(server, log=f"{END}\n{TABLE}")(server.jobs[job_id])
     assert submitted(server, job) == 0
     assert list(server.jobs) == [job_id]
+
+
+@pytest.mark.slow
+def test_another_job_has_another_id(server: FakeJobServer, job: str) -> None:
+    changes: list[tuple[str, ...]] = [
+        (), ("--label", "b"), ("--set", "name=other"), ("--set", "output=elsewhere"), ("--set", "fuse.k=9"), ("--ablate",),
+        ("--set", "log.path=other.parquet"), ("--set", "rerank.kind=cross_encoder", "--set", "rerank.model=org/other"),
+        ("--set", "rewrite.engine.path=other.jsonl"),
+    ]  # fmt: skip
+    for number, change in enumerate(changes, start=1):
+        assert submitted(server, job, "--detach", *change) == 0
+        assert len(server.jobs) == number, change
+    assert submitted(server, job, "--detach", "--set", "limits.error_rate=0.5") == 0
+    assert len(server.jobs) == len(changes)
 
 
 def test_two_that_submit_at_the_same_moment_end_as_one(
@@ -239,3 +276,40 @@ def test_a_missing_client_is_named(job: str, monkeypatch: pytest.MonkeyPatch, ca
 
 
 # ---------------------------------------------------------------- token and TLS, read once by Ray: in processes of their own
+
+
+def typed(job: str, address: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-m", "jobs", "submit", job, "--address", address, "--detach"]
+    return subprocess.run(command, env=known | environment, capture_output=True, text=True, timeout=400, check=False)
+
+
+@pytest.mark.slow
+def test_a_token_is_asked_for_refused_and_taken(job: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    with FakeJobServer(token=SECRET) as server:
+        without = typed(job, server.address, RAY_AUTH_MODE="disabled")
+        wrong = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="another")
+        unset = typed(job, server.address, RAY_AUTH_MODE="token", HOME=str(tmp_path))
+        absent = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(tmp_path / "no"))
+        right = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(tmp_path / "token"))
+        assert (without.returncode, wrong.returncode, right.returncode) == (2, 2, 0), right.stderr
+        assert "asks for a token; set RAY_AUTH_MODE=token" in without.stderr
+        assert "refuses the token" in wrong.stderr
+        for one in (unset, absent):
+            assert (one.returncode, one.stderr.count("\n")) == (2, 1), one.stderr
+            assert "RAY_AUTH_MODE is token, and no token is found here; set" in one.stderr
+        assert len(server.jobs) == 1
+        assert SECRET not in without.stderr + wrong.stderr + right.stderr
+        assert not [path for _, path, body in server.requests if SECRET.encode() in body]
+
+
+@pytest.mark.slow
+def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
+    certificate, context = own_certificate(tmp_path, "localhost", "DNS:localhost")
+    with FakeJobServer(tls=context) as server:
+        unknown = typed(job, server.address, RAY_AUTH_MODE="disabled")
+        assert unknown.returncode == 2
+        assert "TLS failed" in unknown.stderr
+        assert typed(job, server.address, RAY_AUTH_MODE="disabled", SSL_CERT_FILE=str(certificate)).returncode == 0
+        assert len(server.jobs) == 1

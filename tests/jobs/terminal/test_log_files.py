@@ -117,6 +117,29 @@ def test_on_s3_the_files_are_put_now_and_then_and_at_the_end(
     assert list(elsewhere.iterdir()) == []
 
 
+class Away(FileStorage):
+    """A store that takes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("/nowhere")
+        self.root = "s3://bucket/run"
+
+    def upload(self, path: Path, key: str) -> None:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_log_that_cannot_be_put_stays_here_and_a_warning_says_where(
+    elsewhere: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with logged("run", "night-1", as_json=True) as (_, log):
+        log.keep(Away())
+    last = lines(capfd.readouterr().err)[-1]
+    (folder,) = elsewhere.iterdir()
+    assert last["event"] == "warning"
+    assert last["message"].endswith(f"it is in {folder}")
+    assert len(list(folder.iterdir())) == 2
+
+
 def test_a_terminal_gets_text_and_the_file_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     master, slave = pty.openpty()

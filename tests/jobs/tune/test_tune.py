@@ -42,6 +42,12 @@ from tests.support.jobs.tuned_runs import Found, Judged, half, judged_run, names
 
 
 @pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """Dense lists are noise."""
+    return judged_run(tmp_path_factory.mktemp("noisy"), only_bm25, names_of(120))
+
+
+@pytest.fixture(scope="module")
 def alike(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """All lists are equally good."""
     return judged_run(tmp_path_factory.mktemp("alike"), half, names_of(120))
@@ -60,6 +66,20 @@ def best_of_all(values: np.ndarray, clusters: np.ndarray, errors: float = 1.0) -
 
 def means(tuning: Tuning) -> dict[str, float]:
     return {step.name: step.mean for step in tuning.steps.values()}
+
+
+@pytest.mark.slow
+def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
+    tuning = tune(*noisy)
+    step = tuning.steps[RETRIEVERS]
+    for setting in (step.final, *step.of_folds):
+        assert setting.retriever_weights["bm25"] > setting.retriever_weights["dense"]
+    found = tuning.against(step, EQUAL)
+    assert found is not None
+    assert found.low > 0
+    assert found.p < 0.01
+    assert tuning.chosen.name == RETRIEVERS
+    assert "tuning beats equal weights: retriever weights" in "\n".join(conclusions(tuning))
 
 
 def test_where_lists_are_alike_equal_weights_stay(alike: Judged) -> None:
@@ -129,6 +149,17 @@ def test_a_measure_that_looks_deeper_than_the_lists_reach_is_not_tuned_by(tmp_pa
         ConfigError, match=r"R@100: reads 100 documents, and lists end at 50; raise fuse\.depth \(30\).*, or measure R@50"
     ):
         tune(*judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["R@100"]}))
+
+
+def test_compat_is_what_evaluate_measures_too(tmp_path: Path) -> None:
+    """It takes documents without a score for those of score 0, so that lists with scores below it would be turned round."""
+    whole = {"depth": 1000, "keep": 1000}
+    judged = judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["Compat(p=0.9)"]}, fuse=whole)
+    grades = {key: {f"missing {n}": 1 for n in range(3)} | of for key, of in judged.judgements.grades.items()}
+    judged = judged._replace(judgements=judged.judgements._replace(grades=grades))
+    equal = tune(*judged).steps[EQUAL]
+    assert equal.values.any()
+    np.testing.assert_allclose(equal.values, measure(*judged).values[0, 0], atol=1e-12)
 
 
 @pytest.mark.parametrize(("keep", "reranked"), [(100, True), (12, False)])

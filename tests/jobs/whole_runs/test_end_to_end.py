@@ -203,3 +203,23 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
     for one in (once, again):
         assert one["attributed"] + one["start_up"] + one["lost"] + one["idle"] == pytest.approx(one["worker_seconds"])
     assert [one["status"] for one in json.loads((folder / "run.json").read_text())["starts"]] == ["killed", "finished"]
+
+
+def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(sample_place: Path) -> None:
+    output = sample_place / "asked"
+    process = start([*command("run", sample_place, output), "--set", "cluster.shard_size=4"])  # 45 shards: some must be left
+    wait_for_commits(process, output, 0)
+    process.terminate()
+    done = finish(process)
+    assert (done.code, done.out) == (143, "")
+    (folder,) = output.glob("quickstart-*")
+    left = committed(output)
+    assert 0 < left < 45
+    said, _, again = done.err.splitlines()[-1].partition("; go on with: ")
+    assert re.fullmatch(rf"dmqr run: interrupted: {left} of 45 shards are committed, \d+\.\d % of the traffic", said)
+    program, _, arguments = again.partition(" -m jobs run ")
+    assert shutil.which(program) is not None  # it can be typed as it stands
+    assert arguments.startswith("configs/quickstart.yaml --set ")
+    assert again.endswith(" --set cluster.shard_size=4 [interrupted]")
+    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
+    assert len(list((folder / "results").iterdir())) == left  # no file without its manifest

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.jobs.full_disk import full_disk
 
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
@@ -89,6 +90,23 @@ def test_no_list_or_score_of_an_earlier_state_is_reused(path: str, index: str) -
         assert reused(second, "rerank") == len(same) < len(pairs[1])  # scores are those of a text
         assert listed(second, "full") == listed(alone(path, "alone", *settings), "run")
         assert listed(second, "full") != listed(first, "full")
+
+
+@pytest.mark.slow
+def test_a_change_between_stop_and_resume_is_said(
+    path: str, index: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with full_disk(monkeypatch):
+        alone(path, "runs")
+    put(index, "d5", "bread of the sea")
+    folder = alone(path, "runs")
+    said = f"index {index}: another program has written to it since the start before"
+    assert sum(said in record.getMessage() for record in caplog.records) == 1
+    starts = json.loads((folder / "run.json").read_text())["starts"]
+    assert [one["index_states"]["begin"][index]["documents"] for one in starts] == [3, 4]
+    assert starts[-1]["index_states"]["end"] == starts[-1]["index_states"]["begin"]
+    (noted,) = noted_changes(starts)  # as the run's page says it
+    assert noted.startswith(f"index {index}: another program has written to it since the start before")
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cluster.errors import ClusterError
 from dmqr.command_line import program
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder, open_run
@@ -135,6 +136,25 @@ def test_a_retry_is_retried_and_all_stands_for_every_error(job: Job, llm: Llm) -
     assert second.record["retry"]["of"] == job.found("night-retry-1").record["run_id"]
     assert failed(second) == set()
     assert texts(second).keys() == set(QUERIES)
+
+
+def test_a_retry_that_was_stopped_goes_on(job: Job, llm: Llm, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm.faulty = {BAD: [REFUSED], WORSE: [REFUSED]}
+    job.run()
+
+    def broken(*_: Any) -> Any:
+        raise ClusterError("storage-refused", "the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.chain.stages.write.Write.__call__", broken)
+        sent = job.run("--retry", "refusal", code=1)
+    job.run("--retry", "unparsable", code=2)
+    sent += job.run("--retry", "refusal")
+    assert sent == {BAD: 1, WORSE: 1}
+    retry = job.found("retry-1")
+    assert retry.finished
+    assert retry.record["retry"]["queries"] == 2
+    assert failed(retry) == set()
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,34 @@ def test_a_run_has_the_pages_that_were_found_and_reranks_their_texts(
     assert {(row["model"], row["provider"], row["stage"]) for row in spent} == {(server.form, "127.0.0.1", "retrieve")}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "faults", [{"500": "server_error", "html": "bad_answer", "400": "refused"}, {"503": "unavailable"}, {"429": "rate_limited"}]
+)
+def test_a_search_that_fails_is_an_error_row_and_the_next_run_asks_it_again(
+    path: str, server: WebServer, faults: dict[str, str]
+) -> None:
+    queries = ["yeast of beer", "moon and tides", "lamp of a lighthouse"][: len(faults)]
+    for query, fault in zip(queries, faults, strict=True):
+        server.fail(QUERIES[query], fault)
+    folder = done(path, "label=one", "cluster.shard_size=6")
+    errors = [row for row in rows(folder, "errors") if row["reason"] != "no_hits"]
+    ids = {row["query"]: row["query_id"] for row in rows(folder, "queries")}
+    assert {(row["stage"], row["component"]) for row in errors} == {("retrieve", "web")}
+    assert sorted((row["query_id"], row["reason"], row["raw"]) for row in errors) == sorted(
+        (ids[query], reason, QUERIES[query]) for query, reason in zip(queries, faults.values(), strict=True)
+    )
+    for query in queries:
+        lists = [row for row in rows(folder, "runs") if row["query_id"] == ids[query] and row["strategy"] == "general"]
+        assert {row["retriever"] for row in lists} == {"bm25"}
+        assert any(row["query_id"] == ids[query] for row in rows(folder, "results"))
+        server.fail(QUERIES[query], "500", 0)
+    server.texts.clear()
+    again = done(path, "label=two", "cluster.shard_size=6")
+    assert sorted(server.texts) == sorted(QUERIES[query] for query in queries)
+    assert len(rows(again, "errors")) == len(rows(folder, "errors")) - len(errors)
+
+
 def test_the_error_rate_counts_failed_searches_and_a_wrong_key_ends_the_run(path: str, server: WebServer) -> None:
     for text in TEXTS:
         server.fail(text, "400")

@@ -12,10 +12,12 @@ import pytest
 from jobs.__main__ import main
 from jobs.job.steps import VARIABLES
 from jobs.log.judgements import JudgedBy
+from jobs.measure.diff import changed_queries
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
 from jobs.measure.diff.diff import Change, Cost, changes, diff
 from jobs.measure.diff.quality import judge_of_both
 from jobs.measure.judged import judge_asked
+from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
 from rewriters.steps.step import LlmStep
@@ -276,3 +278,24 @@ def test_the_verb(side: Side, capfd: pytest.CaptureFixture[str]) -> None:
     assert printed.err == "dmqr diff: judgements nowhere.tsv are not here; nothing is measured (give others: qrels)\n"
     assert main(["diff", a.storage.root, b.storage.root, "--json", "--samples", "0"]) == 0
     assert json.loads(capfd.readouterr().out)["moved"] == []
+
+
+@pytest.mark.slow
+def test_portions_find_what_one_pass_finds(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of logs whose shards begin at other queries, some not committed: every query is compared once."""
+    queries = [Query(str(n), {"general": str(n)}, hits={ORIGINAL: ["x", "y"]}, asked=n + 1) for n in range(40)]
+    others = [Query(one.name, {"general": one.name * (1 + n % 3)}, hits={ORIGINAL: ["x", "yz"[n % 2]]}, asked=n + 2)
+              for n, one in enumerate(queries[:30])]  # fmt: skip
+    a, b = side("a", queries, shard_size=7), side("b", others, shard_size=4, commit=6, finished=False)
+    whole = moves(a, b, 5)
+    assert (whole.both.queries, whole.only_a.queries, whole.rewrites.queries) == (24, 16, 16)
+    steps = []
+    for size in (1, 4, 9, 14):
+        monkeypatch.setattr(changed_queries, "QUERIES", size)
+        for left, right in ((a, b), (b, a)):
+            with database(left, right) as connection:
+                steps.append(sum(1 for _ in changed_queries.portions(connection, left, right)))
+        found = moves(a, b, 5)
+        assert found.overlap == pytest.approx(whole.overlap)
+        assert found._replace(overlap=whole.overlap) == whole
+    assert steps == [40, 40, 10, 10, 5, 5, 3, 3]

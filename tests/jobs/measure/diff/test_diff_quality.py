@@ -77,6 +77,20 @@ def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFol
     assert found.frame.unjudged.tolist() == [5 / 9, 0.5]
 
 
+@pytest.mark.slow
+def test_who_gained_and_who_lost_most(two: tuple[RunFolder, RunFolder]) -> None:
+    found = quality(*two, of_queries(), 2)
+    assert found.gained == [  # of equal gains that of the query which is asked more often
+        QueryChange(query_id(3), "four", 4, 0.0, pytest.approx(BEST)),
+        QueryChange(query_id(2), "three", 9, pytest.approx(SECOND), pytest.approx(BEST)),
+    ]
+    assert found.lost == [QueryChange(query_id(4), "five", 1, pytest.approx(BEST), pytest.approx(SECOND))]
+    words = page(*two, of_queries())
+    assert "gained most, by nDCG@10 +1.0000 0.0000 1.0000 4 times four +0.3691 0.6309 1.0000 9 times three" in words
+    assert "lost most, by nDCG@10 -0.3691 1.0000 0.6309 once five" in words
+    assert "judged in both: 5 distinct queries; left out: 1 not in the log of A, 1 not in the log of B" in words
+
+
 def test_what_only_one_run_counts_is_left_out(side: Side) -> None:
     a = side("a", ranked(fone=1, ftwo=1, fthree=1), commit=2, finished=False)
     b = side("b", ranked(fone=1, stwo=1, fthree=1, ffour=1))
