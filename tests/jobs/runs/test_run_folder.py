@@ -156,7 +156,7 @@ def keys(draw: st.DrawFn) -> CountKey:
     kind = draw(st.sampled_from(PARSED))
     values: list[Any] = []
     for place, field in enumerate(fields(kind)):
-        values.append(draw(st.integers(0, 99) if field.type == "int" else NAMES if place == kind.WIDE else PLAIN))
+        values.append(draw(st.integers(0, 99) if field.type is int else NAMES if place == kind.WIDE else PLAIN))
     if kind is Work:
         values[0] = draw(st.sampled_from(list(counts.QUANTITIES)))
     return kind(*values)

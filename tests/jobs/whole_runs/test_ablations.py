@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.jobs.full_disk import full_disk
 
 from cluster.errors import RewriterError
 from jobs.job.prepare import Prepared
 from jobs.pages.ablation import closing_page, compared
 from jobs.plan.plan import plan
 from jobs.terminal.live_display import LiveDisplay
+from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_job, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer

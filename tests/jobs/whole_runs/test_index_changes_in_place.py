@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.jobs.full_disk import full_disk
 
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
@@ -17,6 +16,7 @@ from jobs.job.prepare import prepare
 from jobs.pages.run import report
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
+from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.elastic_server import ask

@@ -163,7 +163,7 @@ def test_a_retry_that_was_stopped_goes_on(job: Job, llm: Llm, monkeypatch: pytes
         (["--retry", "refusal"], "no query of {run} has it; did you mean"),
         (["--retry", "x"], "no query of {run} has it"),
         (["--retry", "refusal", "--set", "store=null"], "--retry: `store` is null"),
-        (["--retry", "refusal", "--set", "fuse.k=9"], "no run lies there"),
+        (["--retry", "refusal", "--set", "fuse.k=9"], "no run lies at"),
     ],
 )
 def test_refused(job: Job, llm: Llm, words: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,7 @@ def fused(rows: Sequence[Row], schema: pa.Schema = RETRIEVED) -> pa.Table:
             ],
         }
         if "scores" in row:
-            found["unscored"] = []
+            found["unscored"] = [-1] if row["scores"] is None else []
             found["scores"] = row["scores"] and [
                 {"reranker": 0, "document": doc_ids.index(one["doc_id"]), "score": one["score"]} for one in row["scores"]
             ]
