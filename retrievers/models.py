@@ -98,8 +98,7 @@ def read_weights(file: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     safe = file.suffix == ".safetensors"
-    weights: dict[str, Any] = load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
-    return weights
+    return load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
 
 
 def file_hash(folder: Path) -> str:

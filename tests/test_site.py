@@ -15,7 +15,7 @@ NAMED = [page for part in CONFIG["NAVIGATION"].values() for page in part]
 
 
 class Links(HTMLParser):
-    """What a page links to, and the places in it that links may lead to."""
+    """Links of a page, and the places in it that links may lead to."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

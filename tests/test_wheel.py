@@ -1,4 +1,4 @@
-"""What a wheel has, and that it works outside a clone: in an environment of its own, with the other packages of this one."""
+"""A wheel has all, and works outside a clone: in an environment of its own, with the other packages of this one."""
 
 import os
 import shutil
@@ -72,7 +72,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def typed(installed: Path, folder: Path, program: str, *words: str) -> str:
-    """What a command prints that is typed in a folder outside of the clone."""
+    """Returns what a command prints that is typed in a folder outside of the clone."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [installed / "bin" / program, *words],

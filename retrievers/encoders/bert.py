@@ -25,6 +25,7 @@ def open_bert(folder: Path, classifies: bool, dtype: Any) -> Bert | None:
 
     config = read_json(folder / "config.json")
     special = config.get("is_decoder") or "auto_map" in config or "quantization_config" in config
+    special = special or config.get("position_embedding_type", "absolute") != "absolute"
     if config.get("model_type") not in _TYPES or config.get("hidden_act") != "gelu" or special:
         return None
     with suppress(FileNotFoundError, KeyError, AttributeError):  # weights in several files, or by other names

@@ -1,4 +1,4 @@
-"""What an ablation costs beside the run that it shares its work with: time, calls, searches, pairs, memory.
+"""The cost of an ablation beside the run that it shares its work with: time, calls, searches, pairs, memory.
 
     DMQR_SHARED=FOLDER python tests/benchmarks/ablation_speed.py [--cases subsets,command,grid,pairs] [--rounds 3]
         [--queries 2000] [--corpus SciFact]
@@ -208,7 +208,7 @@ def grid(folder: Path, name: str, queries: int) -> bool:
 
 
 def pairs(folder: Path, name: str, queries: int = 20) -> bool:
-    """Whether exactly the union of the arms' candidates is scored, each pair once."""
+    """Checks that exactly the union of the arms' candidates is scored, each pair once."""
     from jobs.config.load import load_config
     from jobs.job.prepare import prepare
     from jobs.run.ablation import prepare_ablation

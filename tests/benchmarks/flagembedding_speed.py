@@ -95,7 +95,7 @@ class Forward(NamedTuple):
     device: str
 
     def each(self, encoded: Any, network: Callable[[Mapping[str, torch.Tensor]], torch.Tensor]) -> np.ndarray:
-        """What the network makes of each text, in their order."""
+        """Returns what the network makes of each text, in their order."""
         lengths = [len(ids) for ids in encoded["input_ids"]]
         order, begin, made = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True), 0, []
         with torch.inference_mode():

@@ -148,7 +148,7 @@ def measured(unit: str, amount: int, each: Contestants, rounds: int) -> list[tup
 
 
 def tokenising(model: str, queries: list[str], passages: list[str]) -> list[tuple[str, str, int, float]]:
-    """What our tokenising takes alone."""
+    """Times our tokenising alone."""
     ours: Any = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": LENGTH}), device=DEVICE)
     both = list(zip(queries, passages, strict=True))
     chunks = [both[begin : begin + CHUNK] for begin in range(0, len(both), CHUNK)]

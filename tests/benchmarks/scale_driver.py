@@ -1,4 +1,4 @@
-"""What a run's driver needs for its shards alone: seconds of each phase, and its peak memory, with stages that do nothing.
+"""The need of a run's driver for its shards alone: seconds of each phase, and its peak memory, with stages that do nothing.
 
     python tests/benchmarks/scale_driver.py [--shards 1000 10000 100000] [--address none cluster] [--in-flight 64]
 

@@ -35,7 +35,7 @@ DEFAULTS = {"queries": "1000,10000,100000", "shard_sizes": "1000", "sides": "non
 
 
 class Figures(NamedTuple):
-    """What one run took."""
+    """Figures of one run."""
 
     seconds: float
     cpu: float

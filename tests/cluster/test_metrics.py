@@ -61,7 +61,7 @@ def tracker(kept: Kept, clock: list[float] | None = None) -> ProgressTracker:
 
 
 def found_in(shard: int) -> BlockTotals:
-    """What the rewriting of a shard finds, whichever worker does it."""
+    """Returns what the rewriting of a shard finds, whichever worker does it."""
     spent: dict[str, dict[str, dict[str, float]]] = {
         "rewrite": {
             "dmqr@m": {

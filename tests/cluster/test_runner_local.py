@@ -27,7 +27,7 @@ EACH = 5
 
 
 class World:
-    """What happens where, by a seed: delays, rows on which a worker raises, a block on which all of it does."""
+    """Events of a run, by a seed: delays, rows on which a worker raises, a block on which all of it does."""
 
     def __init__(self, seed: int, broken: tuple[str, int] | None = None, delay: float = 0.004, faults: bool = True) -> None:
         self.seed, self.broken, self.delay, self.faults = seed, broken, delay, faults

@@ -1,4 +1,4 @@
-"""What a corpus may look like, and what is refused with which words."""
+"""Forms of a corpus, and what is refused with which words."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is let in, which server is taken, and what a person is told: one line, without a secret."""
+"""Access to a server, its choice, and what a person is told: one line, without a secret."""
 
 import base64
 import json

@@ -158,7 +158,7 @@ FILTER = {"synonyms_set": "rewrites", "type": "synonym_graph", "updateable": Tru
 
 
 class Sets:
-    """What the server holds: rules by the name of their set, and the status of a look at them."""
+    """Content of the server: rules by the name of their set, and the status of a look at them."""
 
     def __init__(self) -> None:
         self.rules = {"rewrites": [{"id": "a", "synonyms": "sea => sea, tide"}, {"id": "b", "synonyms": "lamp, light"}]}

@@ -1,4 +1,4 @@
-"""What holds for every retriever: the contract that a plug-in's author runs, and more. A new kind joins by a line in KINDS."""
+"""Rules for every retriever: the contract that a plug-in's author runs, and more. A new kind joins by a line in KINDS."""
 
 from typing import Any
 

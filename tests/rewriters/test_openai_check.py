@@ -1,4 +1,4 @@
-"""What the engine of Chat Completions servers refuses before a job begins, and in which words."""
+"""Settings that the engine of Chat Completions servers refuses before a job begins, and in which words."""
 
 import socket
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How models are spoken to and read, with real tokenizers and parsers; with engines in the slow tests at the end."""
+"""Chats with models, and how they are read, with real tokenizers and parsers; with engines in the slow tests at the end."""
 
 import importlib.util
 import json

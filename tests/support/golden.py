@@ -338,13 +338,13 @@ def _costs(run: Path) -> dict[str, str]:
 
 
 def golden(run: Path) -> dict[str, Any]:
-    """What is frozen of a run."""
+    """Returns what is frozen of a run."""
     tables = {table: frozen_table(rows, columns) for table, columns in COLUMNS.items() if (rows := _read(run, table))}
     return {"fingerprint": run.name.rpartition("-")[2], "costs": _costs(run), "tables": tables}
 
 
 def found(made: World, name: str, changes: Sequence[str] = ()) -> dict[str, Any]:
-    """What is to be frozen of a preset, as JSON gives it back."""
+    """Returns what is to be frozen of a preset, as JSON gives it back."""
     values = golden(made.run(name, changes))
     if name in AGAIN:
         values["again"] = golden(made.run(name, [*changes, "name=again"]))["costs"]
@@ -352,7 +352,7 @@ def found(made: World, name: str, changes: Sequence[str] = ()) -> dict[str, Any]
 
 
 def frozen(name: str) -> dict[str, Any]:
-    """What is frozen of a preset."""
+    """Returns what is frozen of a preset."""
     values: dict[str, Any] = json.loads((FROZEN / f"{name}.json").read_text(encoding="utf-8"))
     return values
 

@@ -17,7 +17,7 @@ WAITED_FOR: dict[str, Any] = {
     "overloaded": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
     "Brave's form": {"type": "ErrorResponse", "error": {"status": 429, "code": "RATE_LIMITED", "detail": "too many"}},
 }
-"""What comes with HTTP 200, and is sent again without using up an attempt."""
+"""Errors that come with HTTP 200, and are sent again without using up an attempt."""
 NO_ACCESS: dict[str, tuple[int, Any]] = {
     "401 in a 200": (200, {"error": {"code": 401, "message": "No auth credentials found"}}),
     "402 in a 200": (200, {"error": {"code": "402", "message": "Insufficient credits"}}),

@@ -113,7 +113,7 @@ def query_blocks(texts: list[str]) -> list[pa.Table]:
 
 
 class Contest(NamedTuple):
-    """What is done, by ours and by the bare loop; both return how many searches they made."""
+    """Work that is done, by ours and by the bare loop; both return how many searches they made."""
 
     what: str
     ours: Callable[[], int]

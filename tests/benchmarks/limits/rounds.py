@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether the goal is met."""
+        """Returns True if the goal is met."""
         return not self.reason and self.ratio >= self.goal
 
 

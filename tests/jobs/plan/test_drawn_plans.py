@@ -37,7 +37,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def paid(folder: Path) -> Counter[str]:
-    """What a finished job has made, by kind of work."""
+    """Sums what a finished job has made, by kind of work."""
     made, rows = Counter[str](), [row for row in stored(folder, "costs") if row["query_id"] is not None]
     for kind in QUANTITIES:
         made[kind] = sum(row[cost_quantity(kind)] or 0 for row in rows if row["stage"] in cost_stages(kind))

@@ -94,7 +94,7 @@ def stored(place: Path = Path()) -> dict[str, int]:
 
 
 def bill(folder: Path) -> dict[str, float]:
-    """What a finished run has paid for, by kind, and its price in tokens and searches."""
+    """Sums what a finished run has paid for, by kind, and its price in tokens and searches."""
     run, sums = open_run(str(folder)), Counter[str]()
     for stage, parts in run.spent.items():
         for one in parts.values():
@@ -268,7 +268,7 @@ def test_what_a_stopped_run_has_spent_counts_towards_its_limit(
 
 @pytest.mark.slow
 def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reused(night: Callable[..., Job]) -> None:
-    """How long a night takes that finds most in the store is not known by one that found little, so that they are at most."""
+    """The time of a night that finds most in the store is not known by one that found little, so that they are at most."""
     Path("prices.yaml").write_text(f"{PRICES}driver_hour: 3600\n")  # a USD for a second
     settings = "limits.max_cost_usd=1000"
     folder = run_in_process(night("one", settings))

@@ -1,4 +1,4 @@
-"""What `plan` says and refuses, and what it expects by what is committed, or by the night before."""
+"""Words and refusals of `plan`, and its expectations by what is committed, or by the night before."""
 
 import io
 import json

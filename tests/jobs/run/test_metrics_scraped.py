@@ -55,7 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scraped(address: str) -> str:
-    """What Prometheus would get from the nodes, found as an operator finds them."""
+    """Returns what Prometheus would get from the nodes, found as an operator finds them."""
     import ray
 
     ray.init(address, log_to_driver=False)

@@ -1,4 +1,4 @@
-"""How many requests to S3 a shard costs: a run of three times the shards makes so many more, of each kind."""
+"""Requests to S3 of a shard: a run of three times the shards makes so many more, of each kind."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> FileStorage:
 
 @pytest.fixture
 def status(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What `dmqr runs RUN` prints."""
+    """Returns what `dmqr runs RUN` prints."""
 
     def shown(path: str, *options: str) -> str:
         assert main(["runs", path, *options]) == 0

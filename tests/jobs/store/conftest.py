@@ -1,4 +1,4 @@
-"""What tests of the store share."""
+"""Fixtures that tests of the store share."""
 
 from collections.abc import Callable
 

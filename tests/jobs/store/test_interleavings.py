@@ -219,7 +219,7 @@ class Put(NamedTuple):
 
 
 class Forgetting(NamedTuple):
-    """What was forgotten: rows that were made until `surely` do not count, some of until `maybe`."""
+    """Forgotten queries: rows that were made until `surely` do not count, some of until `maybe`."""
 
     surely: int
     maybe: int

@@ -1,4 +1,4 @@
-"""What arms cost where their stages share answers: each arm's bill is that of a run of it, in jobs drawn at random."""
+"""Costs of arms whose stages share answers: each arm's bill is that of a run of it, in jobs drawn at random."""
 
 import json
 import random

@@ -59,7 +59,7 @@ def asked(server: FakeServer, kind: str) -> list[str]:
 
 
 class ByHand:
-    """What is to be made of the results of an arm, from the tables of what came before."""
+    """Returns what is to be made of the results of an arm, from the tables of what came before."""
 
     def __init__(
         self, run: RunFolder, passages: dict[str, str], arm: str, *, rewrites_of: str = "", when: str = "none"

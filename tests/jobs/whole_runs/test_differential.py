@@ -33,12 +33,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def is_single(arm: Arm) -> bool:
-    """Whether an arm is a strategy alone, which is always there."""
+    """Returns True if an arm is a strategy alone, which is always there."""
     return arm.family == "always" and arm.name not in (FULL, BASELINE)
 
 
 def has_original(config: Config) -> bool:
-    """Whether any list of the original has a weight, by the rule in docs/config.md: the retriever's own entry wins."""
+    """Returns True if any list of the original has a weight, by the rule in docs/config.md: the retriever's own entry wins."""
     weights = config.fuse.weights
     named = config.retrieve.route("original")
     return any(

@@ -1,4 +1,4 @@
-"""What docs/python.md shows keeps the contracts that authors run, and what does not keep them is told."""
+"""Examples of docs/python.md keep the contracts that authors run, and what does not keep them is told."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What docs/python.md shows, line by line, and a retriever of the user's own in whole runs: store, other code, no code."""
+"""Examples of docs/python.md, line by line, and a retriever of the user's own in whole runs: store, other code, no code."""
 
 import os
 import re

@@ -34,7 +34,7 @@ ANSWERS = {
 
 @dataclass
 class Fault:
-    """What is done to the next `times` requests of a method whose path (with query) matches.
+    """A fault that is done to the next `times` requests of a method whose path (with query) matches.
 
     kind: of ANSWERS: answered so, the server never sees them. reset: the connection is reset before. lost: the
     server does it, and the connection is reset before its answer. cut: half of the answer's body, then a reset. slow: passed
@@ -79,7 +79,7 @@ class Proxy:
 
 
 def kind(method: str, path: str) -> str:
-    """What a request is, by its method and query."""
+    """Returns what a request is, by its method and query."""
     query = parse_qs(urlsplit(path).query, keep_blank_values=True)
     if "list-type" in query:
         return "list"

@@ -1,4 +1,4 @@
-"""What only a worker, a cluster, vLLM, Elasticsearch or S3 meets, by code: each by the function that raises it."""
+"""Errors that only a worker, a cluster, vLLM, Elasticsearch or S3 meets, by code: each by the function that raises it."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def joint_names(config: Config) -> list[str]:
 
 
 def reads_a_part(config: Config, arm: Config) -> bool:
-    """Whether an arm reads a part of the config's own joint answer, by the rule in docs/ablations.md."""
+    """Returns True if an arm reads a part of the config's own joint answer, by the rule in docs/ablations.md."""
     apart = {"strategies", "select", "gate", "store"}
     alike = [one.rewrite.model_dump(exclude=apart) for one in (config, arm)]
     if alike[0] != alike[1] or not arm.rewrite.planned or isinstance(arm.rewrite.select, SelectAdaptive):
@@ -165,7 +165,7 @@ class Alone:
         return list(self._folders.values())
 
     def sent(self, config: Config) -> set[str]:
-        """What a run of a config sends."""
+        """Returns what a run of a config sends."""
         self.folder(config)
         return self.bodies[config.model_dump_json(exclude={"output", "ablate"})]
 

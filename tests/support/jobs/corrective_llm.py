@@ -1,4 +1,4 @@
-"""What a fake LLM says to the prompts of corrective RAG, by hashes of what it is asked: any test can tell it beforehand."""
+"""Answers of a fake LLM to the prompts of corrective RAG, by hashes of what it is asked: any test can tell it beforehand."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def prompt_of(body: dict[str, Any]) -> str:
 
 
 def kind_of(prompt: str) -> str:
-    """Which step a prompt is of."""
+    """Returns the step that a prompt is of."""
     if prompt.startswith("Typed: "):
         return "question"
     if prompt.startswith("Documents:"):

@@ -37,7 +37,7 @@ QUERIES = {
 }  # fmt: skip
 """Query -> the turn before it."""
 PLANS = ["", "none", "1", "general, keyword", "", "keyword"]
-"""What the log says of the strategies of each query."""
+"""Strategies of each query, as the log has them."""
 DOCUMENTS = {
     "d1": ("Lighthouses", "A keeper trimmed the wick of the lamp every four hours of the night."),
     "d2": ("Lighthouses", "The lens threw the light of a small lamp far across the sea. It was seen for hours."),
@@ -138,7 +138,7 @@ def embed(texts: Sequence[str]) -> list[list[float]]:
 
 @dataclass(frozen=True)
 class World:
-    """What the drawn configs name."""
+    """Servers and indexes that the drawn configs name."""
 
     llm: FakeServer
     rerankers: FakeModels
@@ -322,7 +322,7 @@ class Drawing:
         return {"select": select, "strategies": ["general", "keyword", *pick.choice([[], ["step_back"], ["core_content"]])]}
 
     def _shown(self) -> Changes:
-        """How many documents an LLM is shown, and how."""
+        """Draws the documents that an LLM is shown, and their form."""
         pick = self._random
         labels = [None, None, {"by": "rank"}, {"by": "score", "high": 0.5, "medium": 0.2}]
         labels += [{"by": "rerank", "high": 1, "medium": -1}] if self._reranked else []

@@ -37,7 +37,7 @@ class Job:
     started: float = field(default_factory=time.time)
 
     def details(self) -> Raw:
-        """What the server says of it."""
+        """Returns what the server says of it."""
         return {
             "type": "SUBMISSION",
             "submission_id": self.body["submission_id"],

@@ -108,6 +108,6 @@ class Simulated:
 
 
 def fetched_text(address: str) -> str:
-    """What a GET answers."""
+    """Returns the answer to a GET."""
     with urllib.request.urlopen(address, timeout=60) as answer:
         return str(answer.read().decode())

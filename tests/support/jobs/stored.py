@@ -40,13 +40,13 @@ def put_into(files: StoreFiles, texts: Mapping[str, str], prompt: str = "") -> N
 
 
 def found(files: StoreFiles, queries: Collection[str]) -> dict[str, str | None]:
-    """What a job finds: query -> text."""
+    """Returns what a job finds: query -> text."""
     known = stored_completions(files, [asked(query) for query in queries])
     return {query: known[asked(query).key].completion.text for query in queries if asked(query).key in known}
 
 
 def texts(store: Path | str, queries: Collection[str]) -> dict[str, str | None]:
-    """What a job finds that begins now."""
+    """Returns what a job finds that begins now."""
     return found(opened(store), queries)
 
 

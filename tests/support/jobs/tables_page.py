@@ -12,7 +12,7 @@ BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```", PAGE.partition("\n## Recipe
 
 
 def example(folder: Path) -> str:
-    """What the page's Python prints in a folder with configs/ and runs/, all of it together."""
+    """Returns what the page's Python prints in a folder with configs/ and runs/, all of it together."""
     code = "\n".join(text for kind, text in BLOCKS if kind == "python")
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -19,5 +19,5 @@ def typed(block: Mapping[str, Any] | RetrieverSettings) -> RetrieverSettings:
 
 
 def index_fields(analyzer: str | None = None, encoder: Mapping[str, Any] | None = None) -> IndexFields:
-    """What a local index is to hold."""
+    """Returns the fields that a local index is to hold."""
     return IndexFields(analyzer, None if encoder is None else _ENCODER.validate_python(encoder))

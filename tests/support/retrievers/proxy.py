@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """What came: `items` are the line pairs of a bulk or msearch. `number` counts requests of this kind, from 1."""
+    """A request that came: `items` are the line pairs of a bulk or msearch. `number` counts requests of this kind, from 1."""
 
     method: str
     kind: str  # the last part of the path
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a request.
+    """A fault that is done to a request.
 
     items: numbers of items that are answered `status` and `error`, while the others are passed on. failed_shards: of these
     items, in what the server answered. kind: lost (passed on, never answered), reset (not passed on), cut (half the answer),

@@ -15,7 +15,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Said:
-    """What the server says; seconds: that it takes before; drip: seconds before each byte of the body."""
+    """An answer of the server; seconds: that it takes before; drip: seconds before each byte of the body."""
 
     status: int = 200
     content: bytes = b""
@@ -47,7 +47,7 @@ class Wire:
         self._faults[text] = (said, times)
 
     def fault(self, texts: Sequence[str]) -> Said | None:
-        """What a request with these texts ends with; None: nothing is wrong."""
+        """Returns what a request with these texts ends with; None: nothing is wrong."""
         for text in texts:
             said, times = self._faults.get(text, (Said(), 0))
             with self._lock:

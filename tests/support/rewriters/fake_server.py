@@ -27,7 +27,7 @@ Answer = Callable[[Body], "Reply | None"]
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server does instead of a good answer. fault: cut, hang or reset, for what is no HTTP answer."""
+    """A fault in place of a good answer. fault: cut, hang or reset, for what is no HTTP answer."""
 
     status: int = 200
     content: bytes = b""
@@ -223,7 +223,7 @@ class FakeServer:
         return text_completion(text, tokens if self.usage else None)
 
     def stranger(self, headers: Mapping[str, str], key: str) -> bool:
-        """Whether a request does not have the key."""
+        """Returns True if a request does not have the key."""
         return headers.get("Authorization") != f"Bearer {key}"
 
     def _stranger(self, request: web.Request) -> bool:

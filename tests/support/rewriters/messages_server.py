@@ -45,5 +45,5 @@ class MessagesServer(FakeServer):
         return message(text, usage | cached)
 
     def stranger(self, headers: Mapping[str, str], key: str) -> bool:
-        """Whether a request does not have the key, or says no version."""
+        """Returns True if a request does not have the key, or says no version."""
         return headers.get("x-api-key") != key or headers.get("anthropic-version") != "2023-06-01"

@@ -34,7 +34,7 @@ def asked(one: Rewriter, text: str, **more: Any) -> tuple[Query, list[Request]]:
 
 
 def answered(one: Rewriter, text: str, *answers: str | Completion) -> Rewritten:
-    """What comes of the answers to a query's requests, in their order."""
+    """Returns what comes of the answers to a query's requests, in their order."""
     query, requests = asked(one, text)
     completions = [said(answer) if isinstance(answer, str) else answer for answer in answers]
     return one.read(query, list(zip(requests, completions, strict=True)))

@@ -101,7 +101,7 @@ def test_what_only_one_run_counts_is_left_out(side: Side) -> None:
 
 
 def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int]) -> Frame:
-    """What `measure` finds: key -> query and the value of every measure."""
+    """Values as `measure` finds them: key -> query and the value of every measure."""
     order = sorted(keys, key=lambda key: (keys[key][0] is None, keys[key][0] or ""))
     ids = tuple(keys[key][0] for key in order)
     words = tuple({query_id(0): "one", query_id(1): "two"}.get(one or "") for one in ids)
