@@ -220,8 +220,8 @@ def tune(
     """
     from jobs.pages.tune import tuning_page, tuning_values
     from jobs.runs.folder import open_run
+    from jobs.tune.config_file import check_out, write_tuned
     from jobs.tune.tune import tune
-    from jobs.tune.written import check_out, write_tuned
 
     face, folder = caller(), open_run(os.fspath(run))
     written = out or f"{folder.config.name}-tuned.yaml"

@@ -41,7 +41,7 @@ class Face:
     @contextmanager
     def working(self, verb: str) -> Iterator[LiveDisplay]:
         """Yields the display of a verb that keeps no log; several may be at work at a time."""
-        from cluster.embedded import embedded
+        from cluster.host_program import embedded
         from jobs.terminal.log_files import ToldProgress
 
         with embedded():

@@ -63,7 +63,7 @@ def init(log: Folder, /, *documents: Folder, out: str = "dmqr.yaml") -> Result:
         dmqr init configs/sample/log.parquet configs/sample/corpus.parquet
     """
     from cluster.storage.whole_file import written
-    from jobs.tune.written import check_out
+    from jobs.tune.config_file import check_out
 
     check_out(out)
     if not documents:

@@ -217,7 +217,7 @@ def rewrite(
     """
     from jobs.index.index import ready_indexes
     from jobs.try_one.outcome import Given
-    from jobs.try_one.rewritten import rewriting_alone, rewritten
+    from jobs.try_one.rewrites import rewriting_alone, rewritten
     from jobs.try_one.trial import LoadedConfig
 
     given, file = configured(config, settings)

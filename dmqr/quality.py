@@ -65,7 +65,7 @@ class Truth:
     @cached_property
     def judgements(self) -> Judgements | None:
         """Judgements that are given, else those of the config, else those of the run's judge."""
-        from jobs.measure.judged import judged_relevance
+        from jobs.measure.judge import judged_relevance
 
         if self._judged and self._qrels is not None:
             raise ConfigError("argument", "judged: measures by the run's judge, and qrels names a file; leave one out")

@@ -170,7 +170,7 @@ def run(
     from jobs.job.prepare import prepare
     from jobs.measure.answers import gold_answers
     from jobs.measure.exports import check_table, write_tables
-    from jobs.measure.judged import judged_relevance
+    from jobs.measure.judge import judged_relevance
     from jobs.pages.comparison import UNMEASURED, measured_run
     from jobs.pages.run import write_report
     from jobs.run.job import run_of
@@ -231,7 +231,7 @@ def ablate(
         dmqr ablate configs/ablate.yaml
     """
     from jobs.measure.answers import gold_answers
-    from jobs.measure.judged import judged_relevance
+    from jobs.measure.judge import judged_relevance
     from jobs.pages.ablation import compared, write_pages
     from jobs.run.ablation import prepare_ablation
 

@@ -40,7 +40,7 @@ class SearchText(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinedText:
-    """The texts of one query, to be searched as one (`retrievers/joined.py`); `original` is None if it is not among them."""
+    """The texts of one query, to be searched as one (`retrievers/join.py`); `original` is None if it is not among them."""
 
     original: SearchText | None
     rewrites: tuple[SearchText, ...]

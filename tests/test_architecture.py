@@ -21,9 +21,9 @@ from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import CHAIN, stages
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
+from jobs.job.paths import own_folders
 from jobs.job.pools import requested_pools, rerankers_of
 from jobs.job.prepare import Prepared
-from jobs.job.shipping import own_folders
 from jobs.log.check import LogColumns
 from jobs.tables import COMMITTED, SHARD
 from tests.support.jobs.one_arm import one_arm

@@ -16,7 +16,7 @@ from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
 from jobs.job.measure_checks import check_measures
 from jobs.job.pools import requested_pools
-from jobs.job.rewriting import read_rewriting
+from jobs.job.rewrite import read_rewriting
 from jobs.job.steps import asked_steps
 from rewriters.rewriter import Rewriter
 

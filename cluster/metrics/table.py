@@ -1,6 +1,6 @@
 """The metrics that a run exports, as metrics.toml describes them: `METRICS`.
 
-Blocks are counted in `tracked.py`; `jobs/run/progress.py` sets what the driver knows.
+Blocks are counted in `exporter.py`; `jobs/run/progress.py` sets what the driver knows.
 """
 
 import tomllib

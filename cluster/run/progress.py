@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from cluster.costs import Totals, add_totals, added
 from cluster.isolation import Isolation, Isolations
-from cluster.metrics.tracked import TrackedMetrics
+from cluster.metrics.exporter import TrackedMetrics
 from cluster.outages import Outage, merged
 from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.snapshot import BlockTotals, Retry, ShardState, Snapshot, StageProgress

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cluster.metrics.tracked import TrackedMetrics
+from cluster.metrics.exporter import TrackedMetrics
 from cluster.outages import outages
 from cluster.run.meter import Meter, run_block
 from cluster.run.pool_sizes import TASK_CPUS

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.cause import one_line
-from cluster.embedded import is_embedded, sigterm_kept
 from cluster.errors import ClusterError, Stopped
+from cluster.host_program import is_embedded, sigterm_kept
 from cluster.run.own_job import working_folder_has
 from cluster.run.pool_sizes import (
     TASK_CPUS,

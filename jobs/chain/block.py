@@ -25,7 +25,7 @@ from jobs.tables import error_row, with_appended
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
-from rewriters.steps.reading import StepResult, read_step
+from rewriters.steps.results import StepResult, read_step
 
 Value = TypeVar("Value")
 

@@ -15,8 +15,8 @@ from cluster.costs import TOKENS, BusyTime, Totals, add_totals, by_tier, entry
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import open_storage
 from jobs.chain.allowance import Allowance, Grant
-from jobs.chain.arms.opened import AnsweredBy
 from jobs.chain.arms.requests import made_with, request_key
+from jobs.chain.arms.resources import AnsweredBy
 from jobs.chain.completions import REUSED, CompletionRecord, Completions
 from jobs.chain.journal import JournalKeeper, Key
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions

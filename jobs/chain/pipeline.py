@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy
 from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import opened_together
+from jobs.chain.arms.resources import AnsweredBy, OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.counts import added_failures
 from jobs.chain.stages.gate import Gating
@@ -36,9 +36,9 @@ from jobs.chain.store.files import StoreFiles
 from jobs.chain.worker import WorkerJob
 from jobs.config.config import Config
 from jobs.job import engine
+from jobs.job.paths import absolute
 from jobs.job.pools import Workers, sharing_workers
 from jobs.job.prepare import Prepared
-from jobs.job.shipping import absolute
 from jobs.tables import SHARD, failure_row, with_appended, with_columns, without_columns
 from retrievers.rerankers.settings import RerankerSettings
 

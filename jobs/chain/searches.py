@@ -15,7 +15,7 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import bear, charge_failure, heartbeat, shard_of, stopping
 from cluster.storage import Storage
-from jobs.chain.arms.opened import OpenedBy, digest
+from jobs.chain.arms.resources import OpenedBy, digest
 from jobs.chain.arms.shared_work import Search
 from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
@@ -24,7 +24,7 @@ from jobs.chain.search_texts import Text
 from jobs.chain.store.facts import Searched, StoredLists, search_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.web.searches import WebSearches
-from jobs.job.opening import open_retriever
+from jobs.job.retrievers import open_retriever
 from jobs.tables import LOST, ORIGINAL, failure_row
 from retrievers.hybrid.retriever import search_shares
 from retrievers.lists import TOGETHER

@@ -14,7 +14,7 @@ from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_seconds
 from jobs.config.retrieve import RetrieveSettings
-from jobs.config.rewriting import RewriteSettings
+from jobs.config.rewrite import RewriteSettings
 from jobs.config.settings import (
     AblateSettings,
     EvaluateSettings,

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, database, files, portions, queries_table
+from jobs.runs.tables import create_view, database, files, portions, queries_table
 from jobs.tables import ITERATE
 from retrievers.fusion import list_weight
 

@@ -14,8 +14,8 @@ from cluster.errors import DmqrError, RetrieverError
 from cluster.run.actors import map_on_actors
 from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
+from jobs.job.paths import package_folders
 from jobs.job.pools import device
-from jobs.job.shipping import package_folders
 from retrievers.elastic.passages import PassageEncoder, load_here
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent

@@ -21,7 +21,7 @@ from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index.sources import corpus_file, passages
-from jobs.job.opening import retriever_identity, stored_index
+from jobs.job.retrievers import retriever_identity, stored_index
 from jobs.log.sets import irds
 from jobs.log.sets.names import set_name
 from jobs.terminal.formats import and_more

@@ -38,7 +38,7 @@ from jobs.index.compare import (
     source_of,
 )
 from jobs.index.sources import passages
-from jobs.job.opening import stored_index
+from jobs.job.retrievers import stored_index
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
 from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, index_builds

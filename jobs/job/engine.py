@@ -15,7 +15,7 @@ from cluster.settings import Names
 from cluster.storage import remote
 from cluster.storage.copies import copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
-from jobs.job.shipping import with_paths
+from jobs.job.paths import with_paths
 from retrievers.models import local_folder, model_identity
 from retrievers.retriever import error_context
 from rewriters.engines import Engine, errors_of_engine, open_engine

@@ -5,8 +5,8 @@ from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.job.opening import open_documents, retriever_facts, retriever_identity
-from jobs.job.searched import SearchedIndex, searched_indexes, text_sources
+from jobs.job.corpora import SearchedIndex, searched_indexes, text_sources
+from jobs.job.retrievers import open_documents, retriever_facts, retriever_identity
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words
 from retrievers.kinds import RetrieverSettings, all_indexed, indexed_identities

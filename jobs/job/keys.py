@@ -14,7 +14,7 @@ from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import DIVIDE_VERSION, FUSION_VERSION, JOINING
-from retrievers.joined import JOINED_VERSION
+from retrievers.join import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
 from rewriters.gate import GATE_VERSION
 from rewriters.reading.ladder import PARSE_VERSION

@@ -12,13 +12,13 @@ from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
+from jobs.job.corpora import SearchedIndex, searched_indexes
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.indexes import States, check_depths, check_documents, encoder_warnings, index_identities, read_facts
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
-from jobs.job.rewriting import config_error, read_rewriting
-from jobs.job.searched import SearchedIndex, searched_indexes
+from jobs.job.rewrite import config_error, read_rewriting
 from jobs.job.steps import ReadySteps, Resolve, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions

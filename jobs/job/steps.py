@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import ConfigError, RewriterError
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.rewriting import read_text
+from jobs.job.rewrite import read_text
 from jobs.log.judgements import read_answers
 from retrievers.kinds import RetrieverSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.settings import DecodingSettings
-from rewriters.steps.reading import READING_VERSION
+from rewriters.steps.results import READING_VERSION
 from rewriters.steps.settings import HIGHEST_GRADES, LABEL_VARIABLES, DocumentStepSettings, LlmStepSettings
 from rewriters.steps.step import LlmStep, load_step
 

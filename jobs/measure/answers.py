@@ -29,7 +29,7 @@ from jobs.counts import WITHOUT_GOLD
 from jobs.job.measure_checks import ANSWER_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
 from jobs.measure.frame import ANSWERS, Frame, arms_of, frame_of
-from jobs.measure.judged import judge_asked
+from jobs.measure.judge import judge_asked
 from jobs.measure.judged_rows import asked_queries, counted_keys, database, table_rows, wanted_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder

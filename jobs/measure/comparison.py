@@ -17,11 +17,11 @@ from jobs.job.measure_checks import check_baseline
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers, answer_frame, answering, judged_answer_frames
 from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
-from jobs.measure.judged import judged_relevance
+from jobs.measure.judge import judged_relevance
+from jobs.measure.missing_documents import unknown_documents
 from jobs.measure.notes import PART, comparison_notes
 from jobs.measure.significance import ALPHA, EQUIVALENT, SAMPLES, TIE, Corrected, adjusted, detectable, effects, verdict
 from jobs.measure.slices import Slice, slices_of
-from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import and_more
 from rewriters.steps.settings import HIGHEST_GRADES

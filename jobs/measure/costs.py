@@ -18,7 +18,7 @@ from jobs.counts import QUANTITIES, MadeWork, by_arm, cost_quantity, cost_stages
 from jobs.measure.comparison import Comparison
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
-from jobs.runs.saving import GateSaving, gate_saving
+from jobs.runs.savings import GateSaving, gate_saving
 from jobs.runs.sums import Need, arm_needs
 from jobs.terminal.formats import signed
 

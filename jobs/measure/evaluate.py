@@ -14,9 +14,9 @@ from cluster.storage import Storage
 from jobs.config.config import Config
 from jobs.log.judgements import Judgements
 from jobs.measure.frame import Frame, Pair, measure
+from jobs.measure.missing_documents import unknown_documents
 from jobs.measure.notes import INTERVAL, interval_notes, judge_notes, judged_note, zero_notes
 from jobs.measure.significance import FEW_QUERIES
-from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure, known
 

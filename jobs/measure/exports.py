@@ -25,7 +25,7 @@ from jobs.measure.frame import JUDGED_LISTS, Frame
 from jobs.measure.judged_rows import ARM_LISTS, contexts_of, database
 from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, searched_rewrites
+from jobs.runs.tables import create_view, searched_rewrites
 from retrievers.web.hits import is_page
 
 ENDINGS = (".parquet", ".csv")

@@ -23,6 +23,7 @@ from jobs.measure import judged_rows
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import ARM_LISTS, NOT_ASKED, AskedQuery, asked_queries, counted_keys, database
 from jobs.measure.measures import MeasuredCells, reached
+from jobs.measure.missing_documents import UnknownDocuments
 from jobs.measure.notes import nothing_measured
 from jobs.measure.significance import (
     TIE,
@@ -35,7 +36,6 @@ from jobs.measure.significance import (
     paired_test,
     verdict,
 )
-from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 

@@ -15,7 +15,7 @@ from jobs.chain.arms.arms import FULL, RUN
 from jobs.log.judgements import Judgements
 from jobs.measure.judged_rows import above_cuts, counted_keys, database
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, files, portions
+from jobs.runs.tables import create_view, files, portions
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 

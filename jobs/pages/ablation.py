@@ -23,7 +23,7 @@ from jobs.measure.answers import GoldAnswers
 from jobs.measure.comparison import FAMILIES, FULL, Comparison, comparisons
 from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
 from jobs.measure.exports import LONG, long_tables, write_tables
-from jobs.measure.judged import judge_models
+from jobs.measure.judge import judge_models
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.measure.significance import TIE
 from jobs.measure.strategies import TOP, Funnel, Worth, funnel, worth
@@ -33,7 +33,7 @@ from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, 
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import spending_rows
 from jobs.runs.folder import REPORT, RunFolder
-from jobs.runs.saving import Saving, saved
+from jobs.runs.savings import Saving, saved
 from jobs.runs.sums import found_by_guards
 from jobs.runs.tally import covered_words
 from jobs.terminal.formats import count, duration, figure, known, money, percent, sentence

@@ -12,7 +12,7 @@ from jobs.measure.judged_rows import above_cuts
 from jobs.measure.strategies import listed_strategies
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, database, files, portions, spread
+from jobs.runs.tables import create_view, database, files, portions, spread
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import sentence
 from retrievers.fusion import takes_part

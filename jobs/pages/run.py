@@ -26,10 +26,10 @@ from jobs.pages.samples import Sample, samples
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import guard_words, lost_words
 from jobs.runs.folder import REPORT, RunFolder
-from jobs.runs.reading import database, files
 from jobs.runs.retry import retry_words
-from jobs.runs.saving import saving_of_run
+from jobs.runs.savings import saving_of_run
 from jobs.runs.sums import Selected, many_fallbacks, readers_by_strategy, selected_by_type
+from jobs.runs.tables import database, files
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import count, duration, figure, money, percent, planned_rewrites, queries, sentence
 

@@ -17,7 +17,7 @@ from jobs.pages.contributions import TOP, comparable
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, database, files, queries_of, spread
+from jobs.runs.tables import create_view, database, files, queries_of, spread
 from jobs.tables import NOTES, ORIGINAL
 from rewriters.steps.settings import HIGHEST_GRADES
 

@@ -19,8 +19,8 @@ from cluster.storage.s3_duckdb import kept_duckdb, reason
 from jobs.chain.pipeline import COSTED
 from jobs.pages.render import Code, Head, Section, Table, render
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import database, files, spread
 from jobs.runs.starts import TIMES, node_time
+from jobs.runs.tables import database, files, spread
 from jobs.tables import ELAPSED
 from jobs.terminal.formats import count, duration, masked, percent, size
 

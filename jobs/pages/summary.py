@@ -16,12 +16,12 @@ from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.measure.evaluate import answer_notes, answers_values, in_words
-from jobs.measure.judged import judge_models
+from jobs.measure.judge import judge_models
 from jobs.measure.measures import title
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.retry import RETRY, retry_words
-from jobs.runs.saving import saving_of_run
+from jobs.runs.savings import saving_of_run
 from jobs.runs.sums import (
     Selected,
     by_reason,

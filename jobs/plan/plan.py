@@ -15,16 +15,16 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gp
 from cluster.run.shards import SUCCESS, Plan, check_inputs, read_plan
 from cluster.storage import Storage, open_storage
 from jobs.job.indexes import encoder_words
+from jobs.job.paths import package_folders
 from jobs.job.prepare import Prepared
-from jobs.job.shipping import package_folders
-from jobs.plan.before import as_before, spent_usd
-from jobs.plan.missing import missing_of
+from jobs.plan.budget import as_before, spent_usd
+from jobs.plan.estimate import missing_of
 from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import planned_saving
 from jobs.run.job import Job, run_of
+from jobs.run.money import tries_per_request
 from jobs.run.planning.draft import PlannedQueries, check_unfinished, draft_plan
 from jobs.run.resume_check import check_indexes_unchanged
-from jobs.run.spending import tries_per_request
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.formats import unpriced
 from jobs.terminal.live_display import LiveDisplay

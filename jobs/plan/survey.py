@@ -35,7 +35,7 @@ from jobs.plan.work import COUNTED, Component, WorkPart, component_of
 from jobs.plan.workers import LOOKING, Seen, StoredAnswers, is_here
 from jobs.run.job import Job
 from jobs.run.planning.draft import PlannedQueries
-from jobs.runs.reading import spread
+from jobs.runs.tables import spread
 from jobs.tables import SHARD, unnested
 
 LOOKED = 100_000  # queries of a job: of more, some are looked at, of shards that are evenly chosen

@@ -12,7 +12,7 @@ from jobs.counts import QUANTITIES
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.plan.amounts import Amount, words
-from jobs.plan.before import over_budget
+from jobs.plan.budget import over_budget
 from jobs.run.planning.draft import head_words
 from jobs.terminal.formats import clock, money, queries
 from jobs.terminal.tables import facts

@@ -20,7 +20,7 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.steps.contexts import beginning
 from jobs.chain.store.files import Space
-from jobs.job.opening import open_documents
+from jobs.job.retrievers import open_documents
 from jobs.plan.amounts import NOTHING, Amount, exactly, of_number
 from jobs.plan.reasons import StoredQueries
 from jobs.plan.work import WorkPart

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.chain.arms.compile import Compiled
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy
 from jobs.chain.arms.requests import as_made, called, key_in_reading, most_requests
+from jobs.chain.arms.resources import AnsweredBy, OpenedBy
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.journal import Key

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cluster.costs import entry
 from cluster.errors import RetrieverError
 from cluster.storage import remote
-from jobs.chain.arms.opened import OpenedBy, ScoredBy
+from jobs.chain.arms.resources import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Search
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.engines import Engines, ShardAnswers
@@ -29,7 +29,7 @@ from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
 from jobs.job.engine import open_worker_engine
-from jobs.job.opening import open_documents
+from jobs.job.retrievers import open_documents
 from jobs.tables import unnested
 from retrievers.kinds import RetrieverSettings
 from retrievers.ranking import offsets_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 from cluster.errors import ConfigError
 from jobs.chain.arms.arms import Arm, arms_of
 from jobs.chain.arms.compile import Compiled, compile_arms
-from jobs.chain.arms.opened import digest
 from jobs.chain.arms.pools import pooled_config
+from jobs.chain.arms.resources import digest
 from jobs.config.config import Config
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id

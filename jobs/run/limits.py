@@ -8,8 +8,8 @@ from types import FrameType
 from typing import Any, Literal, NamedTuple, Self
 
 from cluster import costs
-from cluster.embedded import is_embedded
 from cluster.errors import Stopped
+from cluster.host_program import is_embedded
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
 from jobs.counts import FAILED_BY_OUTAGES, ErrorCount, counts_of
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
     """The part of the run that is paid for, 0 to 1: requests that were sent, of those that it may send; without an LLM judged
     queries, of all."""
     halted: bool  # True if requests were not sent, since the rest of the budget does not pay for them
-    around: float = 0.0  # USD that are not in `spent`: `jobs.run.spending.RunMoney.around`
+    around: float = 0.0  # USD that are not in `spent`: `jobs.run.money.RunMoney.around`
 
 
 def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from cluster.errors import ClusterError
-from cluster.metrics.tracked import LOOK_SECONDS, Exporter, TrackedMetrics
+from cluster.metrics.exporter import LOOK_SECONDS, Exporter, TrackedMetrics
 from cluster.run.lease import HEARTBEAT_SECONDS, Lease
 from cluster.run.pulse import periodically
 from cluster.run.session import IN_PROCESS

@@ -20,17 +20,17 @@ from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
 from jobs.counts import FAILED_BY_OUTAGES, ErrorQueries
+from jobs.job.paths import package_folders
 from jobs.job.prepare import check_shared_store
-from jobs.job.shipping import package_folders
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome, too_many
+from jobs.run.money import RunMoney, spent_around
 from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
-from jobs.run.spending import RunMoney, spent_around
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.watch import Watch, show_committed
 from jobs.runs.tally import Tally, covered_words, tally_of

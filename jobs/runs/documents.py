@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from cluster.cause import one_line
 from cluster.errors import ClusterError, RetrieverError
+from jobs.job.corpora import corpus_of, searched_indexes
 from jobs.job.indexes import text_settings
-from jobs.job.opening import is_replaced, open_documents
-from jobs.job.searched import corpus_of, searched_indexes
+from jobs.job.retrievers import is_replaced, open_documents
 from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, database, files, portions, queries_table
+from jobs.runs.tables import create_view, database, files, portions, queries_table
 from retrievers.web.hits import indexed_text, is_page
 
 _PAGES = """

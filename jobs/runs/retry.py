@@ -12,16 +12,16 @@ from typing import Any
 from cluster.errors import ConfigError, nearest
 from cluster.run.shards import SUCCESS
 from cluster.storage import open_storage
-from jobs.chain.store.forgotten import mark_forgotten
 from jobs.chain.store.layout import milliseconds
+from jobs.chain.store.tombstones import mark_forgotten
 from jobs.config.config import MOST_LABEL
 from jobs.counts import ErrorQueries, counts_of
 from jobs.job.keys import run_id
 from jobs.job.prepare import Prepared
 from jobs.runs.folder import RunFolder, open_run, stored_json
-from jobs.runs.reading import database
 from jobs.runs.status import read_status
 from jobs.runs.sums import by_reason
+from jobs.runs.tables import database
 from jobs.tables import NOTES
 from jobs.terminal.formats import queries
 

@@ -22,10 +22,10 @@ from cluster.errors import HeldError
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.files import CONCURRENT_READS, Space, put_file, put_rows, read_range, within
-from jobs.chain.store.forgotten import counting, forgotten_queries
 from jobs.chain.store.kinds import KEYS
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
 from jobs.chain.store.merges import Merge, put_merge, replaced
+from jobs.chain.store.tombstones import counting, forgotten_queries
 from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import Check, maintaining
 

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage
 from jobs.chain.store.files import read_range
-from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import milliseconds
+from jobs.chain.store.tombstones import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.runs.folder import find_runs, sample_logs
 from jobs.store.compact import drop_forgotten
 from jobs.store.contents import stored_spaces

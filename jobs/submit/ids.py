@@ -16,7 +16,7 @@ from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.own_job import COMMAND
 from jobs.config.config import Config
-from jobs.job.shipping import absolute_path
+from jobs.job.paths import absolute_path
 from jobs.submit.sent_config import SentConfig
 from rewriters.settings import identity_fields
 

@@ -17,7 +17,7 @@ from cluster.settings import Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
-from jobs.job.shipping import absolute_path, package_folders
+from jobs.job.paths import absolute_path, package_folders
 from jobs.log.judgements import local_qrels
 from jobs.log.sets.names import moved, set_name
 from rewriters.engines.settings import ENGINES

@@ -13,7 +13,7 @@ from cluster.storage.copies import work_folder
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
-from jobs.job.rewriting import config_error, read_rewriting
+from jobs.job.rewrite import config_error, read_rewriting
 from jobs.job.steps import asked_steps
 from jobs.log.judgements import local_qrels, read_answers, read_qrels
 from jobs.submit.ids import DRIVER_LOG, Verb, attempts, metadata, next_id, submission_id

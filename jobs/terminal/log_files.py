@@ -26,8 +26,8 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import IO, Any
 
-from cluster.embedded import embedded
 from cluster.errors import ClusterError, HeldError
+from cluster.host_program import embedded
 from cluster.storage import Storage, remote
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import TREE, JsonLines, attached, event

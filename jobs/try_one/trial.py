@@ -32,10 +32,10 @@ from jobs.chain.engines import Engines
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
+from jobs.job.corpora import searched_indexes
 from jobs.job.engine import open_worker_engine
-from jobs.job.opening import open_documents
 from jobs.job.prepare import Ready, leave, prepare
-from jobs.job.searched import searched_indexes
+from jobs.job.retrievers import open_documents
 from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES

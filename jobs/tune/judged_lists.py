@@ -21,7 +21,7 @@ from jobs.chain.arms.arms import FULL
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.stages.cosines import similarity
-from jobs.job.rewriting import read_rewriting
+from jobs.job.rewrite import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import CountedKeys, above_cuts, asked_queries, counted_keys, database
@@ -30,7 +30,7 @@ from jobs.measure.significance import Floats, Numbers
 from jobs.runs.folder import RunFolder
 from jobs.tables import ITERATE
 from retrievers.encoder import TextEncoder, encoder_differences, encoder_identity, open_encoder
-from retrievers.joined import search_vectors
+from retrievers.join import search_vectors
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity

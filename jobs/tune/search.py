@@ -20,7 +20,7 @@ from cluster.errors import ConfigError
 from jobs.chain.cuts import cut_from
 from jobs.config.config import Config
 from jobs.job.measure_checks import check_grades, check_measures, deeper, deepest_rank
-from jobs.job.rewriting import read_rewriting
+from jobs.job.rewrite import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.measures import ListMeasures
 from jobs.measure.significance import TIE, Floats, Numbers, paired_test

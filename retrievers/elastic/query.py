@@ -13,7 +13,7 @@ import numpy as np
 
 from retrievers.analyzer import words
 from retrievers.elastic.settings import MOST_HITS, QuerySettings
-from retrievers.joined import joined_text, repetitions
+from retrievers.join import joined_text, repetitions
 from retrievers.retriever import JoinedText
 
 SLACK = 8  # hits requested beyond the depth where the server does not order equal scores by doc_id; the client orders and cuts

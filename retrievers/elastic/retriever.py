@@ -19,7 +19,7 @@ from retrievers.elastic.query import FORM, SLACK, bm25_query, cosines, filtered,
 from retrievers.elastic.search import MultiSearch, SearchHits
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
-from retrievers.joined import joined_text, search_vectors
+from retrievers.join import joined_text, search_vectors
 from retrievers.ranking import distinct
 from retrievers.retriever import (
     Alive,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from retrievers.analyzer import Analyzer
 from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
-from retrievers.joined import joined_text
+from retrievers.join import joined_text
 from retrievers.ranking import distinct
 from retrievers.retriever import Alive, RankedLists, Search, no_heartbeat, ranked_lists, top_rows
 from retrievers.settings import Bm25Settings, FieldWeights

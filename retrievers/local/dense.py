@@ -10,7 +10,7 @@ import pyarrow as pa
 from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
 from retrievers.encoder import RecentVectors, TextEncoder, refusals_named
-from retrievers.joined import search_vectors
+from retrievers.join import search_vectors
 from retrievers.ranking import distinct
 from retrievers.retriever import Alive, RankedLists, Search, SearchText, no_heartbeat, ranked_lists
 

@@ -1,7 +1,7 @@
 """Input and output of the readers; each reader parses one format of answers.
 
     json_object.py   {"general": "...", "keyword": "..."}, alone, in a fence, or after other text
-    labelled.py      General Search Rewriting: ...; and numbered lines: 1. ...  2. ...
+    labels.py        General Search Rewriting: ...; and numbered lines: 1. ...  2. ...
     repair.py        incomplete or malformed JSON; the plain text of an answer to a request for one strategy
 
 A reader is a function from an `LlmAnswer` to `Found`: the values of each strategy, the preferred one first. Readers parse the

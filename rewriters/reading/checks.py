@@ -11,7 +11,7 @@ from rewriters.reading.lines import opens_with
 from rewriters.reading.words import pattern, word_lists
 from rewriters.reading.words.languages import is_foreign, language_scripts, new_words, scripts, translated
 from rewriters.reading.words.refusals import is_refusal
-from rewriters.reading.words.romanised import is_romanised
+from rewriters.reading.words.romanisation import is_romanised
 from rewriters.reading.words.talk import ends_as_sentence
 from rewriters.reasons import Reason
 from rewriters.strategy import Strategy, Words

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.checks import clean, invalid_reason, is_repetitive, is_respelled
 from rewriters.reading.json_object import is_error, read_json, whole
-from rewriters.reading.labelled import read_labelled, read_numbered
+from rewriters.reading.labels import read_labelled, read_numbered
 from rewriters.reading.markup import final_box, is_page
 from rewriters.reading.repair import repair
 from rewriters.reading.texts import read_texts
-from rewriters.reading.thinking import strip_thinking, without_next_turns
+from rewriters.reading.thoughts import strip_thinking, without_next_turns
 from rewriters.reading.words.languages import is_foreign
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.sentences import whole_sentences

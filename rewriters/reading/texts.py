@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rewriters.reading.answer import LlmAnswer, Value, label_key
 from rewriters.reading.json_object import ABOUT, Pairs, decode, text_of
-from rewriters.reading.listed import LINES, read_listed
+from rewriters.reading.lists import LINES, read_listed
 from rewriters.reading.markup import elements, has_tags, without_wrapper
 from rewriters.reading.words.talk import is_thought
 from rewriters.strategy import Marks, Strategy

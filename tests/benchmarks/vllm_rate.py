@@ -135,7 +135,7 @@ def bare(task: Task) -> Done:
 def stage(task: Task) -> Done:
     """The rewriting stage as a run has it: shards through Ray Data, or threads, to a worker."""
     from jobs.chain.arms.arms import RUN
-    from jobs.chain.arms.opened import AnsweredBy
+    from jobs.chain.arms.resources import AnsweredBy
     from jobs.chain.arms.shared_work import Reading
     from jobs.chain.stages.rewrite import Rewrite
     from jobs.job.engine import blocks_in_flight

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.metrics import tracked
+from cluster.metrics import exporter
+from cluster.metrics.exporter import Exporter, TrackedMetrics
 from cluster.metrics.table import METRICS, RUN_LABELS
-from cluster.metrics.tracked import Exporter, TrackedMetrics
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from tests.support.cluster.metric_names import exposed
@@ -149,7 +149,7 @@ def test_what_a_block_found_the_second_time_only_is_added() -> None:
 
 
 def test_the_gauges_follow_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracked, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(exporter, "LOOK_SECONDS", 0.05)
     kept = Kept()
     one = tracker(kept)
     one.block_started("rewrite", 0, 8, "w0")

@@ -19,7 +19,7 @@ from retrievers.elastic.query import MOST_CLAUSES, bm25_query
 from retrievers.elastic.settings import QuerySettings
 from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
 from retrievers.hybrid.settings import HybridSettings
-from retrievers.joined import joined_text, repetitions, search_vectors
+from retrievers.join import joined_text, repetitions, search_vectors
 from retrievers.kinds import all_indexed
 from retrievers.retriever import (
     Alive,

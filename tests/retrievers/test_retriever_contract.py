@@ -7,7 +7,7 @@ import pytest
 
 from dmqr.testing import RetrieverContract, hits_of
 from retrievers.hybrid.retriever import Hybrid
-from retrievers.joined import joined_text, repetitions
+from retrievers.join import joined_text, repetitions
 from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import Embedder, JoinedText, Retriever, SearchText, open_retriever
 from retrievers.web.retriever import Web

@@ -27,14 +27,14 @@ from rewriters.normalise import PLAIN, id_bytes, normalise, query_id
 from rewriters.pool import Entry, load, load_pool, named
 from rewriters.query import Query
 from rewriters.reading.checks import is_in_wrong_language, is_repetitive
-from rewriters.reading.thinking import strip_thinking
+from rewriters.reading.thoughts import strip_thinking
 from rewriters.reading.words.languages import folded, is_foreign, language_of, language_scripts, scripts
-from rewriters.reading.words.romanised import is_romanised
+from rewriters.reading.words.romanisation import is_romanised
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.selection import chosen
 from rewriters.settings import SelectClassified, SelectColumn
-from rewriters.steps.reading import StepResult, read_step
+from rewriters.steps.results import StepResult, read_step
 from rewriters.steps.step import LlmStep
 from tests.support.rewriters.messages_server import message
 from tests.support.rewriters.pools import FOUR, TRAINED, a_file, answered, cut, rewriter, said, texts_of

@@ -12,15 +12,15 @@ from pydantic import BaseModel
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import FULL, Arm
-from jobs.chain.arms.opened import digest
+from jobs.chain.arms.resources import digest
 from jobs.config.config import Config
 from jobs.job import engine
+from jobs.job.corpora import SearchedIndex
 from jobs.job.given_lists import with_given_lists
 from jobs.job.indexes import check_depths, check_documents, index_identities, read_facts, read_states
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
-from jobs.job.rewriting import read_rewriting
-from jobs.job.searched import SearchedIndex
+from jobs.job.rewrite import read_rewriting
 from jobs.job.steps import ReadySteps, ready_steps
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting

@@ -9,16 +9,16 @@ from typing import Any
 from jobs.chain.arms.arms import RUN, Arm
 from jobs.chain.arms.checks import ArmChecks, CheckedArm, checked_run
 from jobs.chain.arms.equal_arms import distinct_arms, system
-from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.pools import pools_of_arms
+from jobs.chain.arms.resources import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.shared_work import Answer, RewriteGate, Search, SharedWork
 from jobs.chain.arms.tasks import Names, arm_tasks, judge_tasks
 from jobs.chain.arms.texts import ArmTexts, rewriting_identity
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
+from jobs.job.corpora import SearchedIndex, searched_indexes
 from jobs.job.keys import fingerprint, identity
 from jobs.job.prepare import Prepared
-from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import WEB_SEARCH
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import FuseSettings

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from jobs.chain.arms.arms import Arm
-from jobs.chain.arms.opened import digest
+from jobs.chain.arms.resources import digest
 from jobs.chain.arms.shared_work import Answer
 from jobs.config.config import Config
 from retrievers.fusion import list_weight

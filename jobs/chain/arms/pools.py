@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import STEPS, Arm
-from jobs.chain.arms.opened import digest
+from jobs.chain.arms.resources import digest
 from jobs.config.config import Config
 from jobs.job.indexes import text_settings
 from jobs.job.pools import opened_engines, requested_pools, rerankers_of, searched_first, step_engines

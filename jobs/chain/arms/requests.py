@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.chain.arms.opened import AnsweredBy, digest
+from jobs.chain.arms.resources import AnsweredBy, digest
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.completions import key_of
 from jobs.chain.journal import Key

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
+from jobs.chain.arms.resources import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.cuts import Cuts
 from jobs.job.steps import stage_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jobs.chain.arms.opened import AnsweredBy, digest
+from jobs.chain.arms.resources import AnsweredBy, digest
 from jobs.config.config import Config
 from jobs.job.steps import ReadyStep, ReadySteps
 from rewriters.steps.settings import DocumentStepSettings, IterateSettings, PromptSettings

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.chain.arms.checks import CheckedArm
-from jobs.chain.arms.opened import AnsweredBy, digest
+from jobs.chain.arms.resources import AnsweredBy, digest
 from jobs.chain.arms.shared_work import Reading, RewriteGate
 from rewriters.calls import in_prompt_order, joint_strategies
 from rewriters.rewriter import Rewriter, Rewriting

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.job.opening import is_replaced, open_documents
+from jobs.job.retrievers import is_replaced, open_documents
 from retrievers.retriever import DocumentStore
 
 

@@ -36,7 +36,7 @@ from jobs.chain.tables import BEST, DOCUMENT, FUSED
 from jobs.chain.worker import WorkerJob
 from jobs.counts import arm_key
 from jobs.tables import FILE, ORIGINAL, WEB_PAGE, with_appended, with_columns, without_columns
-from retrievers.joined import search_vectors
+from retrievers.join import search_vectors
 from retrievers.retriever import Embedder
 from rewriters.strategy import searched_as_one
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.run.stage import bear, heartbeat
-from jobs.chain.arms.opened import ScoredBy
+from jobs.chain.arms.resources import ScoredBy
 from jobs.chain.fill import Portion, fill
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import planned_documents, texts_and_places

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
-from jobs.chain.store.forgotten import counting, forgotten_queries, without_texts
 from jobs.chain.store.layout import (
     ABOUT,
     DIGITS,
@@ -36,6 +35,7 @@ from jobs.chain.store.layout import (
     range_of,
 )
 from jobs.chain.store.merges import read_merges, replaced
+from jobs.chain.store.tombstones import counting, forgotten_queries, without_texts
 
 CONCURRENT_READS = 8
 LISTINGS = 8  # of a space, while its files go: each of them shows what is in their place

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.journal import ShardJournal
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import Space, StoreFiles

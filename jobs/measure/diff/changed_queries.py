@@ -17,7 +17,7 @@ from cluster.run.shards import Shard
 from jobs.measure.judged_rows import contexts_of, database, text_names
 from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import create_view, files, queries_table
+from jobs.runs.tables import create_view, files, queries_table
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results", "selections")

@@ -16,7 +16,7 @@ from jobs.measure.answers import judged_answer_frames
 from jobs.measure.clusters import query_clusters
 from jobs.measure.comparison import margin_of
 from jobs.measure.frame import JUDGED_LISTS, Frame, Pair, measure
-from jobs.measure.judged import judged_relevance
+from jobs.measure.judge import judged_relevance
 from jobs.measure.judged_rows import contexts_of
 from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder

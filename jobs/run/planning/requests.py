@@ -7,7 +7,7 @@ from jobs.chain.arms.requests import asked_at_most
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
 from jobs.job.steps import stage_of
-from jobs.run.spending import tries_per_request
+from jobs.run.money import tries_per_request
 from rewriters.steps.settings import RelevanceSettings
 
 _KINDS = {"iterate": "rounds", "grade": "grades", "answer": "answers", "judge": "judgements"}

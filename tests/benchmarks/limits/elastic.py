@@ -23,7 +23,7 @@ from elasticsearch import Elasticsearch
 from elasticsearch.serializer import OrjsonSerializer
 from recorded_sets import ENCODER, shared
 
-from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.worker import WorkerJob
 from limits.rounds import Row, Unmeasured, interleaved

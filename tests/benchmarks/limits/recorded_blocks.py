@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from recorded_sets import DATA, INDEXES, recorded_rows, recording, shared
 
 from jobs.chain.arms.arms import RUN
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy
+from jobs.chain.arms.resources import AnsweredBy, OpenedBy
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.tables import QUERIES
 from retrievers.local.build import build_local_index

@@ -15,7 +15,7 @@ from small_jobs import configure, prepare, serving, timed
 from limits.rounds import Row, Spent, alternated
 
 QUERIES, PLACES, SHARD_SIZE = 5000, 64, 250
-ALONE = Path(__file__).with_name("rewriting_alone.py")
+ALONE = Path(__file__).with_name("rewrite_alone.py")
 
 
 def measure(quick: bool) -> list[Row]:

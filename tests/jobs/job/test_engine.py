@@ -9,7 +9,7 @@ import yaml
 from cluster.errors import ConfigError, RetrieverError, RewriterError
 from jobs.config.config import Config
 from jobs.job.engine import MAX_BLOCKS, blocks_in_flight, check, resolve
-from jobs.job.rewriting import read_rewriting
+from jobs.job.rewrite import read_rewriting
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting

@@ -14,8 +14,8 @@ from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import index
 from jobs.index import index as index_on_s3
-from jobs.job import engine, opening
-from jobs.job.opening import open_documents, open_retriever, retriever_identity
+from jobs.job import engine, retrievers
+from jobs.job.retrievers import open_documents, open_retriever, retriever_identity
 from retrievers import retriever as local
 from retrievers.local import build as local_build
 from retrievers.retriever import SearchText
@@ -76,7 +76,7 @@ def test_an_index_on_s3_finds_what_one_in_a_folder_finds(
     assert build(there, values, store.url("corpus.parquet")) == "built"
     assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"], "built here, and left here"
     assert retriever_identity("bm25", typed(block(there))) == local.retriever_identity("bm25", typed(bm25))
-    assert opening.retriever_facts("bm25", typed(block(there)), {}) == local.retriever_facts("bm25", typed(bm25), {})
+    assert retrievers.retriever_facts("bm25", typed(block(there)), {}) == local.retriever_facts("bm25", typed(bm25), {})
     mine = open_retriever("bm25", typed(block(there)), expect_identity=local.retriever_identity("bm25", typed(bm25))).search(
         SEARCHES, 5
     )
@@ -220,9 +220,9 @@ def test_an_index_that_is_replaced_while_it_is_copied_each_time(monkeypatch: pyt
     def gone(*_: object, **__: object) -> None:
         raise FileNotFoundError(2, "no such object")
 
-    monkeypatch.setattr(opening, "stored_index", lambda storage: ({"data": "data-1"}, b"{}"))
+    monkeypatch.setattr(retrievers, "stored_index", lambda storage: ({"data": "data-1"}, b"{}"))
     monkeypatch.setattr(S3Storage, "list", lambda self, prefix="": iter([]))
-    monkeypatch.setattr(opening, "copied", gone)
+    monkeypatch.setattr(retrievers, "copied", gone)
     with pytest.raises(RetrieverError, match="is replaced again and again; wait until it is built"):
         open_documents("bm25", typed({"kind": "local", "index": "s3://bucket/index"}))
 

@@ -20,7 +20,7 @@ from jobs.index.index import index
 from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.measure import measures as module
-from jobs.measure import unknown
+from jobs.measure import missing_documents
 from jobs.measure.answers import CLOSED, AnswerScore, best_overlap, overlap
 from jobs.measure.evaluate import evaluate
 from jobs.measure.measures import MEASURES, ListMeasures, measured_lists
@@ -171,7 +171,7 @@ def test_they_are_counted_and_said(path: str, monkeypatch: pytest.MonkeyPatch) -
     assert found["unknown_documents"] == {"unknown": 2, "looked_up": 4}
     assert "none of the judged documents can be found" in notes(folder, {QUERIES[1]: {"7": 1}})[0]
     assert notes(folder, {QUERIES[1]: {"d01": 1}}) == []
-    monkeypatch.setattr(unknown, "MOST", 2)
+    monkeypatch.setattr(missing_documents, "MOST", 2)
     assert "1 of 2 judged documents drawn from 4 are not" in notes(folder, SOME_UNKNOWN)[0]
 
 

@@ -18,7 +18,7 @@ from jobs.measure.costs import ArmCost
 from jobs.measure.strategies import Funnel, Worth
 from jobs.pages.ablation import ComparedArms, ablation_report, pareto_front
 from jobs.pages.comparison import BEST, SECOND, Comparisons, marks
-from jobs.runs.saving import saved
+from jobs.runs.savings import saved
 from jobs.terminal.formats import figure
 from tests.support.jobs.run_folders import Page, Row, frame_of, query_id, write_folder
 from tests.support.jobs.run_folders import arm as described

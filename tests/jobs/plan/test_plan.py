@@ -20,8 +20,8 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
-from jobs.job.rewriting import read_rewriting
-from jobs.plan.before import as_before
+from jobs.job.rewrite import read_rewriting
+from jobs.plan.budget import as_before
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.job import Job, run_of

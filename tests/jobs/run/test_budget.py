@@ -17,7 +17,7 @@ from cluster.prices import Prices
 from cluster.run.progress import ProgressTracker
 from cluster.run.stage import reporting_to
 from jobs.chain.allowance import Allowance
-from jobs.chain.arms.opened import AnsweredBy
+from jobs.chain.arms.resources import AnsweredBy
 from jobs.chain.engines import open_engines
 from jobs.chain.worker import WorkerJob
 from jobs.config.load import load_config

@@ -26,7 +26,7 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
 from jobs.pages.run import cost_section
 from jobs.pages.summary import closing_values, lost_words
-from jobs.plan.before import as_before
+from jobs.plan.budget import as_before
 from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
 from jobs.run.limits import Stopped
 from jobs.runs.bill import bill

@@ -17,7 +17,7 @@ from cluster.errors import HeldError
 from cluster.storage import open_storage
 from jobs.chain.store import files as module
 from jobs.chain.store.files import Space, open_store, put_rows
-from jobs.chain.store.forgotten import mark_forgotten
+from jobs.chain.store.tombstones import mark_forgotten
 from jobs.store import collect as collecting
 from jobs.store import compact as compacting
 from jobs.store.collect import OLD, UNUSED, Collected, collect

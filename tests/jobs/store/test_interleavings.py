@@ -22,8 +22,8 @@ from cluster.storage import Entry
 from jobs.chain.completions import CompletionRecord
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import StoreFiles, open_store
-from jobs.chain.store.forgotten import forgotten_queries
 from jobs.chain.store.layout import milliseconds
+from jobs.chain.store.tombstones import forgotten_queries
 from jobs.store.compact import compact_space, drop_forgotten, remove_replaced
 from jobs.store.contents import stored_spaces
 from jobs.store.forget import forget

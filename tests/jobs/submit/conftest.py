@@ -10,6 +10,6 @@ from tests.support.jobs.fake_job_server import FakeJobServer
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeJobServer]:
     """A server that is sent jobs without our packages: to pack their 500 files takes half a second."""
-    monkeypatch.setattr("jobs.job.shipping.own_folders", list)
+    monkeypatch.setattr("jobs.job.paths.own_folders", list)
     with FakeJobServer() as one:
         yield one

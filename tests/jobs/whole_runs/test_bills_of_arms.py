@@ -15,7 +15,7 @@ from jobs.counts import QUANTITIES, cost_quantity
 from jobs.measure.costs import arm_costs
 from jobs.pages.ablation import closing_page, compared
 from jobs.runs.folder import RunFolder
-from jobs.runs.saving import saved
+from jobs.runs.savings import saved
 from jobs.runs.sums import arm_needs
 from retrievers.local.build import build_local_index
 from tests.support.jobs.corrective_llm import kind_of, prompt_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.chain.steps.grading import named_sentences
+from jobs.chain.steps.grades import named_sentences
 from jobs.runs.folder import RunFolder
 from rewriters.reading.words.sentences import split_sentences
 from tests.support.jobs.corrective_llm import (

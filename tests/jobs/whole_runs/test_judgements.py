@@ -13,7 +13,7 @@ from jobs.__main__ import main
 from jobs.measure.comparison import compare
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.evaluate import evaluate
-from jobs.measure.judged import judge_models, judged_relevance
+from jobs.measure.judge import judge_models, judged_relevance
 from jobs.pages.comparison import comparison_values
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.corrective_llm import prompt_of

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.measure.answers import gold_answers
-from jobs.measure.judged import judged_relevance
+from jobs.measure.judge import judged_relevance
 from jobs.pages.ablation import ablation_report, compared
 from jobs.runs.folder import open_run
 from tests.support.golden import CRITERIA, world

@@ -17,7 +17,7 @@ from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.index.index import index
-from jobs.job.opening import open_documents
+from jobs.job.retrievers import open_documents
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate import evaluate
 from jobs.runs.documents import RunDocuments

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rewriters.engines import Completion
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
-from rewriters.steps.reading import MESSAGES, read_step
+from rewriters.steps.results import MESSAGES, read_step
 from rewriters.steps.settings import AnswerSettings, LabelSettings, RoundLabelSettings
 from rewriters.steps.step import LlmStep, load_step, shipped_steps
 from rewriters.strategy import told_hash

@@ -19,7 +19,7 @@ from jobs.chain.arms.requests import SAMPLES_APART
 from jobs.config.config import Config
 from jobs.job.measure_checks import deepest_rank
 from jobs.job.prepare import prepare
-from jobs.job.rewriting import read_rewriting
+from jobs.job.rewrite import read_rewriting
 from jobs.run.job import Job
 from rewriters.calls import calls_of
 from rewriters.settings import SelectAdaptive, SelectAll

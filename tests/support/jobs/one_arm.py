@@ -3,7 +3,7 @@
 from typing import Any
 
 from jobs.chain.arms.arms import RUN
-from jobs.chain.arms.opened import OpenedBy, ScoredBy
+from jobs.chain.arms.resources import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Answer, Reading, Search, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config

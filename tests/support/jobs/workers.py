@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.chain.arms.arms import RUN
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
+from jobs.chain.arms.resources import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.stages.candidates import Candidates

@@ -18,7 +18,7 @@ from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.block import Ask, LlmBlock, Reply, Step
 from jobs.chain.stages.llm.first_results import Rows, ShownResults
 from jobs.chain.stages.llm.stage import LlmStage
-from jobs.chain.steps.grading import document_values, grade_of, named_sentences, numbered_sentences
+from jobs.chain.steps.grades import document_values, grade_of, named_sentences, numbered_sentences
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.chain.worker import WorkerJob
 from jobs.config.settings import WebSearchSettings
@@ -27,7 +27,7 @@ from jobs.job.steps import ANSWER_KEYS
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
 from rewriters.reading.words.sentences import split_sentences
-from rewriters.steps.reading import MESSAGES
+from rewriters.steps.results import MESSAGES
 from rewriters.steps.settings import AMBIGUOUS, RELEVANT, GradeSettings
 
 RERANK = "rerank"  # value of `grade.by`

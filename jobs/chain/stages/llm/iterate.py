@@ -23,7 +23,7 @@ from jobs.chain.stages.candidates import UNRANKED, BlockCandidates, Candidates, 
 from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.fuse import SearchLists
 from jobs.chain.stages.llm.first_results import ShownResults
-from jobs.chain.stages.llm.merging import merged
+from jobs.chain.stages.llm.merge import merged
 from jobs.chain.stages.llm.rounds import ArmRounds, refine
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.stages.score import Score

@@ -18,7 +18,7 @@ from jobs.counts import WITHOUT_GOLD
 from jobs.job.steps import GRADE_KEYS
 from jobs.llm_tables import JUDGEMENT
 from rewriters.guards.mask import Mask
-from rewriters.steps.reading import StepResult
+from rewriters.steps.results import StepResult
 from rewriters.steps.settings import RelevanceSettings
 from rewriters.strategy import render
 

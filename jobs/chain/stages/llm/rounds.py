@@ -15,14 +15,14 @@ from jobs.chain.search_texts import Text
 from jobs.chain.searches import RoutedSearch
 from jobs.chain.stages.candidates import BlockCandidates, Candidates
 from jobs.chain.steps.contexts import FoundText, TokensOf, context_of
-from jobs.chain.steps.grading import document_values, grade_of
+from jobs.chain.steps.grades import document_values, grade_of
 from jobs.job.steps import LABEL_GRADES
 from jobs.tables import ITERATE, ORIGINAL, REPEATED_QUERY
 from retrievers.retriever import SearchText
 from retrievers.settings import FuseSettings
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
-from rewriters.steps.reading import StepResult
+from rewriters.steps.results import StepResult
 from rewriters.steps.settings import LABEL_VARIABLES, LabelGradeSettings
 
 RERANK = "rerank"  # value of `iterate.by`

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.storage import open_storage
-from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.searches import BlockSearches, Retrieval, Wanted, charge, needs_of
 from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search

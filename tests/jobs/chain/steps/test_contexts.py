@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.chain.arms.opened import AnsweredBy
+from jobs.chain.arms.resources import AnsweredBy
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.steps.contexts import FoundText, citations, context_of, without_citations
 from rewriters.engines.settings import RecordedSettings

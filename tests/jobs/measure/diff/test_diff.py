@@ -16,7 +16,7 @@ from jobs.measure.diff import changed_queries
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
 from jobs.measure.diff.diff import Change, Cost, changes, diff
 from jobs.measure.diff.quality import judge_of_both
-from jobs.measure.judged import judge_asked
+from jobs.measure.judge import judge_asked
 from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.chain.stages.candidates import ArmCandidates, BlockCandidates
-from jobs.chain.stages.llm.merging import merged
+from jobs.chain.stages.llm.merge import merged
 from retrievers.web.hits import WebHit
 from rewriters.steps.settings import IterateSettings
 

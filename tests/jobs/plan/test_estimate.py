@@ -17,7 +17,7 @@ from cluster.prices import load_prices
 from cluster.storage import open_storage
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
-from jobs.plan.before import over_budget
+from jobs.plan.budget import over_budget
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation

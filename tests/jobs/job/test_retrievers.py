@@ -13,18 +13,18 @@ import pytest
 from cluster import outages
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.pool_sizes import NodeGroup, Pool, size_pools
-from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.arms.resources import OpenedBy
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.config.retrieve import RetrieveSettings
 from jobs.job import indexes
 from jobs.job import indexes as changing
+from jobs.job.corpora import searched_indexes
 from jobs.job.indexes import check_documents, read_states
 from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
 from jobs.job.prepare import prepare
-from jobs.job.searched import searched_indexes
 from jobs.log.judgements import Judgements
-from jobs.measure import unknown
+from jobs.measure import missing_documents
 from jobs.run.ablation import prepare_ablation
 from retrievers.elastic import connection
 from retrievers.elastic.settings import ElasticSettings
@@ -258,12 +258,12 @@ def test_judged_documents_are_looked_up_in_each(other: tuple[Any, Mapping[str, A
         def known(self, doc_ids: list[str]) -> list[bool]:
             return [doc_id.startswith(self.name) for doc_id in doc_ids]
 
-    monkeypatch.setattr(unknown, "open_documents", lambda name, settings, cached_only: Store(name))
+    monkeypatch.setattr(missing_documents, "open_documents", lambda name, settings, cached_only: Store(name))
     settings, index = other
     retrieve = RetrieveSettings(retrievers={"here": HERE, "there": settings})
     run: Any = SimpleNamespace(config=SimpleNamespace(retrieve=retrieve), record={"indexes": {"here": INDEX, "there": index}})
-    assert unknown.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "there-1": 1}}, "query")) is None
-    found = unknown.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "nowhere": 1}}, "query"))
+    assert missing_documents.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "there-1": 1}}, "query")) is None
+    found = missing_documents.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "nowhere": 1}}, "query"))
     assert found is not None
     assert (found.unknown, "'nowhere'" in found.note) == (1, True)
 

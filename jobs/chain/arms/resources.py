@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from jobs.job.searched import SearchedIndex, corpus_of, searched_indexes, text_sources
+from jobs.job.corpora import SearchedIndex, corpus_of, searched_indexes, text_sources
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN
-from retrievers.joined import JOINED_VERSION
+from retrievers.join import JOINED_VERSION
 from rewriters.settings import identity_fields
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
@@ -79,7 +79,7 @@ class OpenedBy:
         """Returns the space of this retriever's lists.
 
         The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
-        as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
+        as one (`retrievers/join.py`), and which texts are long for Elasticsearch, is by the words of this version.
         """
         if self.of_pages:  # what is asked of the provider
             return digest({"web": dict(self.identity)})

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from jobs.chain.steps.contexts import beginning
 from jobs.job.steps import GRADE_KEYS
-from rewriters.steps.reading import StepResult
+from rewriters.steps.results import StepResult
 
 NONE_KEPT = "none"  # what the LLM says where no sentence helps
 

@@ -16,7 +16,7 @@ from jobs.chain.store.spaces import kept_spaces
 from jobs.counts import GATE_STAGE, QUANTITIES, cost_quantity
 from jobs.job.prepare import Prepared, free_models
 from jobs.plan.amounts import NOTHING, Amount, total
-from jobs.plan.before import last_run
+from jobs.plan.budget import last_run
 from jobs.plan.reasons import StoredQueries
 from jobs.plan.sample import PaidSample
 from jobs.plan.survey import Survey

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from rewriters.engines import Completion
 from rewriters.normalise import normalise
 from rewriters.reading.json_object import DECODER, NUMBERS
-from rewriters.reading.thinking import strip_thinking
+from rewriters.reading.thoughts import strip_thinking
 from rewriters.steps.step import LlmStep
 
 READING_VERSION = 1  # raised when an answer would be read differently; part of a run's fingerprint

@@ -13,9 +13,9 @@ import yaml
 from jobs.config.config import Config
 from jobs.config.load import config_of, load_config
 from jobs.pages.tune import tuning_page
+from jobs.tune.config_file import HEADER, tuned_values, write_tuned
 from jobs.tune.search import TuningStep
 from jobs.tune.tune import EQUAL, tune
-from jobs.tune.written import HEADER, tuned_values, write_tuned
 from tests.support.jobs.terminals import printed
 from tests.support.jobs.tuned_runs import Judged, half, judged_run, names_of, only_bm25
 

@@ -1,6 +1,6 @@
 """The rewriting worker of a run alone: reads a log, asks a server for all its queries, keeps the completions, and ends.
 
-python rewriting_alone.py LOG ADDRESS IN_FLIGHT SHARD_SIZE
+python rewrite_alone.py LOG ADDRESS IN_FLIGHT SHARD_SIZE
 """
 
 import sys

@@ -12,7 +12,7 @@ from jobs.job.keys import settings_fingerprint
 from jobs.job.prepare import Prepared
 from jobs.plan.amounts import Amount, words
 from jobs.run.driver_costs import DriverCosts
-from jobs.run.spending import RunMoney
+from jobs.run.money import RunMoney
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.starts import driver_spent, known_starts, waited_seconds
 from jobs.runs.tally import Tally

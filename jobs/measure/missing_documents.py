@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from cluster.errors import ClusterError, RetrieverError
-from jobs.job.opening import open_documents
-from jobs.job.searched import searched_indexes
+from jobs.job.corpora import searched_indexes
+from jobs.job.retrievers import open_documents
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
 from retrievers.kinds import all_indexed, indexed_identities

@@ -11,7 +11,7 @@ from itertools import pairwise
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
 from rewriters.reading.lines import SIGNS, has_text, is_chatter, leading_value, opens_with
-from rewriters.reading.listed import read_listed
+from rewriters.reading.lists import read_listed
 from rewriters.reading.markup import elements, has_tags, table, without_emphasis
 from rewriters.reading.words.talk import ends_as_sentence
 from rewriters.strategy import Strategy
