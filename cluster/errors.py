@@ -86,10 +86,10 @@ class Stopped(DmqrError):
     Attributes:
         graceful: Whether the shards in flight were committed first, so that no work is lost.
         complete: Whether all shards are committed, so that the run can be shown.
-        found: What is shown of a complete run; None: of others, and before it is known.
+        result: Of a complete run, as the verb shows it; None: of others, and before it is known.
     """
 
-    found: Any = None
+    result: Any = None
 
     def __init__(self, code: str, line: str, exit_code: int = 1, *, graceful: bool = True, complete: bool = False) -> None:
         super().__init__(code, line)

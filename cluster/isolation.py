@@ -23,7 +23,7 @@ class Isolation(NamedTuple):
     """A block that was in a worker when it died; rows are counted from 0."""
 
     deaths: int = 0  # workers that have died with this block alone, since a row was last left out
-    place: tuple[int, int] | None = None  # the rows that the last one had in hand: the first, and the one behind the last
+    row_range: tuple[int, int] | None = None  # the rows that the last one had in hand: the first, and the one behind the last
     left_out: tuple[int, ...] = ()
 
     def after_death(self, part: tuple[int, int], alone: bool) -> Isolation:
@@ -40,7 +40,7 @@ class Isolation(NamedTuple):
 
         `retries`: further deaths after which a part is to be a single row.
         """
-        first, end = self.place if self.place and self.deaths > 1 else (0, 0)
+        first, end = self.row_range if self.row_range and self.deaths > 1 else (0, 0)
         step = max(1, math.ceil((end - first) / math.ceil(rows ** (1 / max(1, retries - 1)))))
         edges = {0, rows, first, end, *range(first, end, step)}
         edges |= {edge for row in self.left_out for edge in (row, row + 1)}
@@ -59,7 +59,7 @@ class Isolations:
         self._parts: dict[Block, tuple[int, int]] = {}  # the rows in hand
         self._next: dict[tuple[int, str], tuple[int, float]] = {}  # (stage, worker) -> the shard that waits to be alone, when
 
-    def of(self, block: Block) -> Isolation | None:
+    def isolation_of(self, block: Block) -> Isolation | None:
         """Returns the state of a block; None: no worker has died with it."""
         return self._suspected.get(block)
 

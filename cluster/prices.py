@@ -29,7 +29,7 @@ class TokenPrices(BaseModel):
     completion: Price = 0.0
     """Those that the model writes."""
 
-    def of(self, tokens: Mapping[str, float]) -> float:
+    def usd_of(self, tokens: Mapping[str, float]) -> float:
         """Returns the USD of quantities named as `TOKENS`."""
         cached, written = tokens.get("cached_tokens", 0), tokens.get("cache_write_tokens", 0)
         usd = (
@@ -51,7 +51,7 @@ class ModelPrices(TokenPrices):
         """Returns the USD of quantities, with their parts by tier."""
         parts = {name: tokens_of(sums, name) for name in self.tiers}
         rest = {name: sums.get(name, 0) - sum(part.get(name, 0) for part in parts.values()) for name in TOKENS}
-        return self.of(rest) + sum(self.tiers[name].of(part) for name, part in parts.items())
+        return self.usd_of(rest) + sum(self.tiers[name].usd_of(part) for name, part in parts.items())
 
 
 NodeKind = Literal["cpu", "gpu"]

@@ -74,8 +74,8 @@ def _main(tokens: list[str]) -> int:
         try:
             return _show(verb, function(*given, **named), face.as_json)
         except Stopped as stop:
-            if stop.found is not None:
-                _show(verb, stop.found, face.as_json)
+            if stop.result is not None:
+                _show(verb, stop.result, face.as_json)
             raise
         finally:
             COMMAND_LINE.reset(before)

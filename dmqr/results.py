@@ -223,7 +223,7 @@ class Stored(Result):
             for key, sums in components.items():
                 component, _, model = key.partition("@")
                 named = {"stage": stage, "component": component, "model": model or None}
-                rows.append(named | {"usd": None if bill is None else bill.of(stage, key, sums)} | dict(sums))
+                rows.append(named | {"usd": None if bill is None else bill.usd_of(stage, key, sums)} | dict(sums))
         texts = [pa.field(name, pa.string()) for name in ("stage", "component", "model")]
         quantities = sorted({name for row in rows for name in row} - {"stage", "component", "model"} - {"usd"})
         numbers = [pa.field(name, pa.float64()) for name in ("usd", *quantities)]

@@ -90,7 +90,7 @@ class WholeJob:
                         run_job(job, display, self.again, log)
                     except Stopped as stop:
                         if stop.complete:
-                            stop.found = close(prepared, open_run(where), display)
+                            stop.result = close(prepared, open_run(where), display)
                         raise
                     result = close(prepared, open_run(where), display)
                     _compact_store(prepared.config, display)

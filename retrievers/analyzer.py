@@ -12,9 +12,9 @@ from functools import partial
 
 from cluster.errors import RetrieverError, nearest
 from retrievers.analysis.languages import LANGUAGES, open_stemmer, stop_words
-from retrievers.analysis.words import words
+from retrievers.analysis.words import split_words
 
-__all__ = ["ANALYZE_VERSION", "Analyzer", "analyzer_name", "open_analyzer", "words"]
+__all__ = ["ANALYZE_VERSION", "Analyzer", "analyzer_name", "open_analyzer", "split_words"]
 
 ANALYZE_VERSION = 2  # incremented when a text may give other terms; part of a run's fingerprint and of an index
 
@@ -36,7 +36,7 @@ def analyzer_name(name: str) -> str:
 def open_analyzer(name: str, *, documents: bool = False) -> Analyzer:
     """Returns a function from a query, or from one of `documents`, to its terms, in order, repetitions included."""
     name = analyzer_name(name)
-    split: Analyzer = partial(words, every=documents, turkish=name == "turkish")
+    split: Analyzer = partial(split_words, every=documents, turkish=name == "turkish")
     if name == "unicode":
         return split
     stop, stem = dict.fromkeys(stop_words(name), ""), open_stemmer(name)

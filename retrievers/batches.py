@@ -78,7 +78,7 @@ def in_threads(
     """
     stop, failures = threading.Event(), list[BaseException]()
 
-    def made(item: Item) -> Made:
+    def result_of(item: Item) -> Made:
         if failures:  # before the waiting thread has heard of it: this one would begin to wait for a server that is away
             raise failures[0]
         try:
@@ -89,7 +89,7 @@ def in_threads(
             raise
 
     with ThreadPoolExecutor(max(1, min(most, len(items)))) as threads:
-        futures = [threads.submit(made, item) for item in items]
+        futures = [threads.submit(result_of, item) for item in items]
         left = set(futures)
         try:
             while left:

@@ -80,7 +80,7 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     has_hits = (hits.lengths > 0) & (depth > 0)
     is_fused = has_hits & (weight > 0) & (retriever_weight > 0)
     stood_in = np.zeros(len(weight), dtype=bool)
-    for stands_in in (has_hits & hits.of(ORIGINAL) & (retriever_weight > 0), has_hits & hits.of(ORIGINAL)):
+    for stands_in in (has_hits & hits.of_strategy(ORIGINAL) & (retriever_weight > 0), has_hits & hits.of_strategy(ORIGINAL)):
         has_fused_list = np.bincount(hits.query[is_fused], minlength=hits.queries) > 0
         is_fallback = stands_in & ~has_fused_list[hits.query]
         stood_in, is_fused = stood_in | is_fallback, is_fused | is_fallback
@@ -121,7 +121,7 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
         hits.doc_ids.take(pa.array(hits.pair_document[chosen])),
         totals[order],
         offsets_of(list_counts[chosen]),
-        hits.place[hits.hit_list[sources]],
+        hits.list_index[hits.hit_list[sources]],
         hits.rank[sources],
         score[sources],
         np.bincount(hits.query[stood_in], minlength=hits.queries) > 0,
@@ -151,9 +151,9 @@ def _weights(hits: Hits, weights: Mapping[str, float]) -> np.ndarray:
     counted: np.ndarray = np.where(np.isnan(given), hits.weight, given) * hits.position_weight
     beside = np.full(hits.queries, np.inf)
     for key in (key for key in weights if key.startswith(BESIDE)):
-        is_fused = hits.of(key.removeprefix(BESIDE)) & (counted > 0) & (hits.lengths > 0)
+        is_fused = hits.of_strategy(key.removeprefix(BESIDE)) & (counted > 0) & (hits.lengths > 0)
         beside[hits.query[is_fused]] = np.minimum(beside[hits.query[is_fused]], weights[key])
-    return np.where(hits.of(ORIGINAL) & np.isfinite(beside[hits.query]), beside[hits.query], counted)
+    return np.where(hits.of_strategy(ORIGINAL) & np.isfinite(beside[hits.query]), beside[hits.query], counted)
 
 
 def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from retrievers.analyzer import words
+from retrievers.analyzer import split_words
 from retrievers.retriever import JoinedText, Search, SearchText
 
 JOINED_VERSION = 2
@@ -21,8 +21,8 @@ def repetitions(text: JoinedText) -> int:
     """Returns the number of times that the original stands in the joined text."""
     if text.original is None:
         return 0
-    own = max(1, len(words(text.original.text)))
-    return max(1, sum(len(words(rewrite.text)) for rewrite in text.rewrites) // (_REWRITES_TO_ORIGINAL * own))
+    own = max(1, len(split_words(text.original.text)))
+    return max(1, sum(len(split_words(rewrite.text)) for rewrite in text.rewrites) // (_REWRITES_TO_ORIGINAL * own))
 
 
 def joined_text(text: Search) -> str:

@@ -72,7 +72,7 @@ class RetrieverSettings(Settings):
         """Returns the number of hits that take part, of each list that its own is made of."""
         return None
 
-    def place(self, identity: Mapping[str, Any]) -> str:
+    def location(self, identity: Mapping[str, Any]) -> str:
         """Returns the name of its index in messages, by the identity of the index."""
         return str(identity.get("index", getattr(self, "index", self.kind)))
 

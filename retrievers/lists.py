@@ -41,7 +41,7 @@ class Hits(NamedTuple):
     """
 
     queries: int  # their number
-    place: np.ndarray  # index in `Lists`
+    list_index: np.ndarray  # index in `Lists`
     query: np.ndarray
     text: np.ndarray
     weight: np.ndarray
@@ -61,7 +61,7 @@ class Hits(NamedTuple):
     by_pair: np.ndarray  # hits, sorted by pair
     pair_offsets: np.ndarray  # shape (pairs + 1,)
 
-    def of(self, strategy: str) -> np.ndarray:
+    def of_strategy(self, strategy: str) -> np.ndarray:
         """Returns a mask of the lists of a strategy, shape (lists,), bool."""
         return self.strategy == (self.strategies.index(strategy) if strategy in self.strategies else -1)
 

@@ -67,7 +67,7 @@ def _neighbours(hits: Hits, is_fused: np.ndarray, has_hits: np.ndarray) -> tuple
     """
     group = hits.query * len(hits.retrievers) + hits.retriever
     groups = hits.queries * len(hits.retrievers)
-    original = hits.of(ORIGINAL)
+    original = hits.of_strategy(ORIGINAL)
     with_original = np.bincount(group[is_fused & original], minlength=groups) > 0
     added = has_hits & original & ~is_fused & ~with_original[group]
     compared = np.flatnonzero(is_fused | added)

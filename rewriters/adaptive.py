@@ -76,9 +76,9 @@ def adaptive_template(
             line = f"strategy {strategy.name!r}: adaptive selection needs its definition and usage, each on one line; add them"
             raise RewriterError("strategy", line)
     methods = "\n".join(
-        f"- {one.label}: {one.definition}{f' (up to {one.n} lines)' if one.n > 1 else ''}. For {one.usage}."
-        + (f" Write it in {one.language}, whatever is said below." if one.language else "")
-        for one in pool
+        f"- {method.label}: {method.definition}{f' (up to {method.n} lines)' if method.n > 1 else ''}. For {method.usage}."
+        + (f" Write it in {method.language}, whatever is said below." if method.language else "")
+        for method in pool
     )
     shown = [one for one in demonstrations if one.rewrites.keys() <= {*bases}]
     chosen = [one for one in pool if one.example][: max(1, min(2, len(pool) - 1))]  # two at most, and not all

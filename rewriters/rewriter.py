@@ -239,11 +239,11 @@ class Rewriter:
         most, masked = choice.texts.get(strategy.name) or strategy.n, (MASKED,) if mask.values else ()
         return [
             RewriteResult(
-                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
-                answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
-                (*one.flags, *masked),
+                strategy.name, text.position, unmasked(text.text, mask.values), strategy.weight, strategy.search_as,
+                answers.model, answers.prompt_hash, text.parsed_as, choice.reason, strategy.position_weight(text.position),
+                (*text.flags, *masked),
             )
-            for one in answers.texts[:most]
+            for text in answers.texts[:most]
         ]  # fmt: skip
 
 

@@ -20,6 +20,6 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    f"dmqr_{name}": Metric(one["kind"], one["about"], tuple(one.get("labels", ())), tuple(one.get("buckets", ())))
-    for name, one in tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8")).items()
+    f"dmqr_{name}": Metric(metric["kind"], metric["about"], tuple(metric.get("labels", ())), tuple(metric.get("buckets", ())))
+    for name, metric in tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8")).items()
 }

@@ -151,7 +151,7 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
         time.sleep(_TURN_SECONDS)
     isolation = tracker.isolation(stage.name, shard) if attempt > 1 else None
     if isolation is not None and isolation.deaths > stage.retries:
-        first, end = isolation.place or (0, table.num_rows)
+        first, end = isolation.row_range or (0, table.num_rows)
         raise ClusterError(
             "worker-died",
             f"{stage.name}: {isolation.deaths} workers died one after the other under shard {shard} alone, the last in rows "

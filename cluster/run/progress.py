@@ -197,7 +197,7 @@ class ProgressTracker:
     def isolation(self, stage: str, shard: int) -> Isolation | None:
         """Returns the state of a block with which workers have died; None: none has."""
         with self._condition:
-            return self._isolations.of((self._index[stage], shard))
+            return self._isolations.isolation_of((self._index[stage], shard))
 
     def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
         """Records which rows of a block that runs alone its worker has in hand: from `first` to before `end`."""

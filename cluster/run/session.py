@@ -198,11 +198,11 @@ def _reported_node_groups() -> list[NodeGroup]:
     groups = [] if config is None else config.node_group_configs
     return [
         NodeGroup(
-            UNLIMITED_NODES if one.max_count < 0 else one.max_count,
-            one.resources.get("CPU", 0.0),
-            one.resources.get("GPU", 0.0),
+            UNLIMITED_NODES if group.max_count < 0 else group.max_count,
+            group.resources.get("CPU", 0.0),
+            group.resources.get("GPU", 0.0),
         )
-        for one in groups
+        for group in groups
     ]
 
 

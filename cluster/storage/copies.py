@@ -38,7 +38,7 @@ def cache_folder() -> Path:
     return Path(named) if named else Path(tempfile.gettempdir(), f"dmqr-{os.getuid()}", "copies")
 
 
-def place(storage: S3Storage, name: str = "") -> Path:
+def copies_folder(storage: S3Storage, name: str = "") -> Path:
     """Returns the folder of all versions of one copy: of the objects below an address, or of the object `name` there."""
     return cache_folder() / hashlib.sha256(storage.url(name).encode()).hexdigest()[:16]
 
@@ -62,7 +62,7 @@ def copied(
         ClusterError: Too little space, or the folder cannot be written.
         FileNotFoundError: An object was removed or replaced.
     """
-    folder = place(storage, name) / hashlib.sha256(version.encode()).hexdigest()[:16]
+    folder = copies_folder(storage, name) / hashlib.sha256(version.encode()).hexdigest()[:16]
     if folder in _held and folder.is_dir():
         return folder
     if there_only and not folder.is_dir():

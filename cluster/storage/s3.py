@@ -149,11 +149,11 @@ class S3Storage:
 
     def delete(self, *keys: str) -> None:
 
-        def one(key: str) -> None:
+        def delete(key: str) -> None:
             with suppress(FileNotFoundError):  # some stores answer 404 where there is none
                 call(self.url(key), lambda client: client.delete_object(**self._named(key)))
 
-        for _ in prefetch(one, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
+        for _ in prefetch(delete, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
             pass
 
     def url(self, key: str) -> str:

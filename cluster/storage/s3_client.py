@@ -175,34 +175,34 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
 
     Of a server's answer only the code is passed on: some servers answer a wrong signature with the text that was signed.
     """
-    from botocore import exceptions as of
-    from urllib3 import exceptions as of_body  # botocore passes those of a body on as they are
+    from botocore import exceptions as s3
+    from urllib3 import exceptions as body  # botocore passes those of a body on as they are
 
     endpoint = where.meta.endpoint_url if where else ""
     host, region = (_host(endpoint), where.meta.region_name) if where else ("S3", None)
-    if isinstance(error, of.ClientError):
+    if isinstance(error, s3.ClientError):
         return _refused(error, url, endpoint, region)
     known: list[tuple[Any, Exception]] = [
-        (of.SSLError | of_body.SSLError, _insecure(error, url, endpoint)),
-        (of.ParamValidationError | of.UnsupportedS3ArnError, ClusterError(
+        (s3.SSLError | body.SSLError, _insecure(error, url, endpoint)),
+        (s3.ParamValidationError | s3.UnsupportedS3ArnError, ClusterError(
             "storage-refused", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
         )),
-        (of.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
+        (s3.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
         (
-            of.NoCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError | of.MetadataRetrievalError,
+            s3.NoCredentialsError | s3.CredentialRetrievalError | s3.TokenRetrievalError | s3.MetadataRetrievalError,
             _Away("no credentials for S3", endpoint, _NO_CREDENTIALS),
         ),
         (
-            of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError,
+            s3.EndpointConnectionError | s3.ConnectTimeoutError | s3.ProxyConnectionError,
             _Away(f"no answer from {host}", endpoint, _ADDRESS),
         ),
         # a login page has no ETag, and a redirect to one goes in circles
         (KeyError | RecursionError if where else (), _Away(f"what answers at {host} is no S3", endpoint, _ADDRESS)),
         (
-            of.HTTPClientError | of_body.HTTPError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
+            s3.HTTPClientError | body.HTTPError | s3.IncompleteReadError | s3.FlexibleChecksumError | s3.ChecksumError,
             _Away(f"{host} broke off ({type(error).__name__})", endpoint),
         ),
-        (of.BotoCoreError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
+        (s3.BotoCoreError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
     ]  # fmt: skip
     if where is None and isinstance(error, ValueError):  # an invalid address or config file
         return ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")

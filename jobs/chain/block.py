@@ -123,7 +123,7 @@ class LlmBlock:
         return {step: [self._reply(step, ask) for ask in asks] for step, asks in asked.items()}
 
     def _reply(self, step: int, ask: Ask) -> Reply:
-        completion = self._answers.made[ask.key].completion
+        completion = self._answers.records[ask.key].completion
         self._requests[ask.row].setdefault(ask.key, replace(ask.request, name=ask.name))
         arms = self._arms[step] if ask.arms is None else ask.arms
         if arms:

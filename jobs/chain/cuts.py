@@ -27,7 +27,7 @@ class Cuts:
     strategies: OwnCuts = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
 
-    def of(self, strategy: str, retriever: str) -> tuple[int | None, float | None]:
+    def cut_of(self, strategy: str, retriever: str) -> tuple[int | None, float | None]:
         """Returns the depth of a list and the higher of its floors; None: no such cut."""
         depth, own = self.strategies.get(strategy, (None, None))
         return depth, max((one for one in (own, self.floors.get(retriever)) if one is not None), default=None)

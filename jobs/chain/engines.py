@@ -230,18 +230,18 @@ class ShardAnswers:
         """Looks nothing up; `own` are the job's completions of the shard."""
         self._engines, self._own = engines, own
         self._shared: dict[Key, Request] = {}  # those that the store may have
-        self.made: dict[Key, CompletionRecord] = {}
+        self.records: dict[Key, CompletionRecord] = {}
         """Answers that were looked up or asked for."""
 
     def add(self, requests: Iterable[Request]) -> None:
-        """Answers requests, which may repeat; their completions are in `made` then. One that is there is not sent again.
+        """Answers requests, which may repeat; their completions are in `records` then. One that is there is not sent again.
 
         Raises:
             BlockHalted: The job's budget does not allow all of them; those that were answered are stored.
         """
         by_key: dict[Key, Request] = {}
         for request in requests:
-            if (key := self._engines.key(request)) not in self.made:
+            if (key := self._engines.key(request)) not in self.records:
                 by_key.setdefault(key, request)
         store, spaces = self._engines.store, self._engines.spaces
         shared = {key: one for key, one in by_key.items() if Space("completions", spaces[one.engine]) in store.names}
@@ -249,18 +249,18 @@ class ShardAnswers:
         known = self._own.get(list(by_key))
         stored = stored_completions(store, [self._fact(*one) for one in shared.items() if one[0] not in known])
         self._own.keep(stored)
-        self.made |= known | stored
-        missing = {key: one for key, one in by_key.items() if key not in self.made}
-        self.made |= self._engines.complete(self._own, missing, len(by_key) - len(missing))
+        self.records |= known | stored
+        missing = {key: one for key, one in by_key.items() if key not in self.records}
+        self.records |= self._engines.complete(self._own, missing, len(by_key) - len(missing))
 
     def close(self) -> None:
         """Merges the journals of the shard, and puts its answers into the store."""
         self._own.merge()
-        put_completions(self._engines.store, {self._fact(key, one): self.made[key] for key, one in self._shared.items()})
+        put_completions(self._engines.store, {self._fact(key, one): self.records[key] for key, one in self._shared.items()})
 
     def is_reused(self, key: Key) -> bool:
         """Returns True if an answer was taken from the store."""
-        return self.made[key].start == REUSED
+        return self.records[key].start == REUSED
 
     def costs(self, requests: Mapping[Key, Request], paid: Mapping[str, bool]) -> list[dict[str, Any]]:
         """Returns the cost entries of requests, with what earlier attempts have lost of them.
@@ -274,7 +274,7 @@ class ShardAnswers:
         for key, request in requests.items():
             if paid.get(asked_key(key)):
                 continue
-            entries.append(self._engines.cost(request, self.made[key]))
+            entries.append(self._engines.cost(request, self.records[key]))
             if (sends := self._own.lost[key]) and asked_key(key) not in paid:
                 lost.append(self._engines.lost(request, sends))
         return entries + lost

@@ -18,10 +18,10 @@ from retrievers.retriever import RankedLists
 
 
 class Found(NamedTuple):
-    """The lists of one retriever; that of ``texts[i]`` is ``lists`` number ``place[i]``, shared by equal texts."""
+    """The lists of one retriever; that of ``texts[i]`` is ``lists`` number ``list_index[i]``, shared by equal texts."""
 
     texts: list[Text]
-    place: np.ndarray
+    list_index: np.ndarray
     lists: RankedLists
 
 
@@ -43,8 +43,8 @@ def _flat(lists: Mapping[str, Found]) -> _FlatLists:
     return _FlatLists(
         [text for one in every for text in one.texts],
         [name for name, one in lists.items() for _ in one.texts],
-        np.concatenate([base + one.lists.offsets[one.place] for base, one in zip(bases, every, strict=False)]),
-        np.concatenate([np.diff(one.lists.offsets)[one.place] for one in every]),
+        np.concatenate([base + one.lists.offsets[one.list_index] for base, one in zip(bases, every, strict=False)]),
+        np.concatenate([np.diff(one.lists.offsets)[one.list_index] for one in every]),
         pa.concat_arrays([one.lists.doc_ids for one in every]),
         np.concatenate([one.lists.scores for one in every]),
     )
@@ -92,7 +92,7 @@ def _cut(flat: _FlatLists, search: Search) -> tuple[np.ndarray, np.ndarray]:
     if search.cuts == Cuts():
         sizes = np.minimum(flat.sizes, search.depth)
         return sizes, ranges(flat.begins, sizes)
-    own = [search.cuts.of(text.strategy, retriever) for text, retriever in zip(flat.texts, flat.retrievers, strict=True)]
+    own = [search.cuts.cut_of(text.strategy, retriever) for text, retriever in zip(flat.texts, flat.retrievers, strict=True)]
     depths = np.array([search.depth if most is None else min(search.depth, most) for most, _ in own], dtype=np.int64)
     sizes = np.minimum(flat.sizes, depths)
     take = ranges(flat.begins, sizes)

@@ -30,9 +30,9 @@ def needed_counts(table: pa.Table) -> Counter[str]:
         key = need["key"] if need["answered"] is not False else f"{need['key']}/{need['quantity']}"
         if need["made"] and key not in made_as:
             counts[MadeWork(need["quantity"], need["component"]).key] += 1
-        made = made_as.setdefault(key, (need["quantity"], need["component"]))
+        first = made_as.setdefault(key, (need["quantity"], need["component"]))
         known = users.setdefault(key, set())
-        kind = Work(*made) if need["quantity"] == made[0] else WorkElsewhere(need["quantity"], *made)
+        kind = Work(*first) if need["quantity"] == first[0] else WorkElsewhere(need["quantity"], *first)
         needs[kind.key, tuple(arm for arm in need["arms"] if arm not in known)] += 1
         known.update(need["arms"])
     needs.update((WorkAlone(*made_as[key]).key, tuple(arms)) for key, arms in users.items() if len(arms) == 1)

@@ -67,18 +67,18 @@ def query_texts(row: int, query: str, rewrites: Iterable[Mapping[str, Any]], as_
         rewrites: Rows of rewrites/.
         as_one: Strategy -> "with_original" or "texts" (`rewriters.strategy.Strategy.as_one`).
     """
-    original, found = SearchText(query, "query"), dict[tuple[str, int], list[SearchText]]()
+    original, parts_of = SearchText(query, "query"), dict[tuple[str, int], list[SearchText]]()
     firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
-    for one in rewrites:
-        key = one["strategy"], 0 if one["strategy"] in as_one else one["position"]
-        firsts.setdefault(key, one)
-        found.setdefault(key, []).append(SearchText(one["text"], one["search_as"]))
+    for entry in rewrites:
+        key = entry["strategy"], 0 if entry["strategy"] in as_one else entry["position"]
+        firsts.setdefault(key, entry)
+        parts_of.setdefault(key, []).append(SearchText(entry["text"], entry["search_as"]))
     texts = [Text(row, 0, ORIGINAL, 1, 1.0, 1.0, original)]
-    for number, (key, one) in enumerate(firsts.items(), start=1):
+    for number, (key, entry) in enumerate(firsts.items(), start=1):
         with_original = as_one.get(key[0]) == "with_original"
-        parts = tuple(found[key])
+        parts = tuple(parts_of[key])
         search = JoinedText(original if with_original else None, parts) if with_original or len(parts) > 1 else parts[0]
-        texts.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], search))
+        texts.append(Text(row, number, entry["strategy"], entry["position"], entry["weight"], entry["position_weight"], search))
     return texts
 
 

@@ -53,7 +53,7 @@ class RoutedSearch(NamedTuple):
     texts: Mapping[str, Sequence[Text]]
     arms: Mapping[frozenset[str], Sequence[str]]
 
-    def of(self, key: str) -> Iterator[tuple[str, Text]]:
+    def texts_of(self, key: str) -> Iterator[tuple[str, Text]]:
         """Yields the texts that a retriever is searched with, by its key, with its name here."""
         return ((name, text) for name, used in self.search.retrievers.items() if used == key for text in self.texts[name])
 
@@ -62,12 +62,12 @@ class Searches(Protocol):
     """The searches of a block by one retriever.
 
     Attributes:
-        made: Those that were made, by the first query that asked each.
+        executed: Searches that were made, by the first query that asked each.
         alike: Those that needed none of their own, since another one asks the same.
         known: Lists that an earlier stage has made, and charged.
     """
 
-    made: set[Searched]
+    executed: set[Searched]
     alike: set[Searched]
     known: Mapping[Wanted, RankedList]
 
@@ -108,7 +108,7 @@ class IndexSearches:
         """Searches nothing yet; `asking`: the stage, or the round; `known`: lists that an earlier stage has made."""
         self._retriever, self._depth, self.known = retriever, opened.depth, known
         self._store = StoredLists(files, Space("lists", opened.space))
-        self.made: set[Searched] = set()
+        self.executed: set[Searched] = set()
         self.alike: set[Searched] = set()
         self._space, self._first = f"{asking}/{opened.space}", dict[Wanted, Searched]()
 
@@ -116,7 +116,7 @@ class IndexSearches:
         """Returns the list of each search; those that are not stored are searched for."""
 
         def compute(missing: list[Searched]) -> list[list[tuple[Searched, RankedList]]]:
-            self.made.update(missing)
+            self.executed.update(missing)
             lists = single_lists(self._retriever.search([one.search for one in missing], self._depth, heartbeat))
             return [list(zip(missing, lists, strict=True))]
 
@@ -239,8 +239,8 @@ class BlockSearches:
         web = self.web
         return [
             web[search.retrievers[name]].hits[text.search] if search.retrievers[name] in web else None
-            for name, one in lists.items()
-            for text in one.texts
+            for name, hits in lists.items()
+            for text in hits.texts
         ]
 
     def search(self, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
@@ -259,9 +259,9 @@ class BlockSearches:
             heartbeat()
         lists |= dict.fromkeys(self.failed, ({}, joined_lists([])))
         every = []
-        for of, standing in zip(routed, alone, strict=True):
-            keys = of.search.retrievers
-            searched = of.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(of.texts, ())
+        for arm_search, standing in zip(routed, alone, strict=True):
+            keys = arm_search.search.retrievers
+            searched = arm_search.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(arm_search.texts, ())
             every.append({name: _found(texts, name, standing, *lists[keys[name]]) for name, texts in searched.items()})
         return every
 
@@ -272,14 +272,14 @@ class BlockSearches:
         began, by, opened = time.perf_counter(), self._searches[key], self._retrieval.plans[key]
         wanted: dict[Wanted, list[str]] = {}
         for arm_search in routed:
-            for _, text in arm_search.of(key):
+            for _, text in arm_search.texts_of(key):
                 wanted.setdefault(text.search, []).append(self.query_ids[text.row])
         lists = by(wanted)
         number_of = {search: number for number, search in enumerate(wanted)}
         standing: dict[Wanted, list[str]] = {}
         vain: list[list[Text]] = [[] for _ in routed]
         for number, arm_search in enumerate(routed):
-            for name, text in arm_search.of(key):
+            for name, text in arm_search.texts_of(key):
                 joins = name in arm_search.search.together and text.number and name in arm_search.search.route(ORIGINAL)
                 if joins and not len(lists[number_of[text.search]].scores):
                     original = alone[number][name, text.row] = SearchText(self._queries[text.row])
@@ -294,11 +294,11 @@ class BlockSearches:
         known = self._asked.setdefault(opened.space, set())
         firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
         firsts = [one for one in firsts if one not in by.alike and one.search not in by.known]
-        asked = [one for one in firsts if one in by.made or one not in known]
+        asked = [one for one in firsts if one in by.executed or one not in known]
         known.update(asked)
         texts: Counter[int] = Counter()  # of a job of one arm: texts that were to be searched, by row
         for arm_search, standing_in in zip(routed, vain, strict=True) if not self._several else ():
-            for _, text in arm_search.of(key):
+            for _, text in arm_search.texts_of(key):
                 if text.number or text.search not in by.known:
                     texts[text.row] += text.texts
             texts.update(text.row for text in standing_in)
@@ -321,9 +321,9 @@ def _found(
 def _users(key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Text]]) -> dict[Wanted, set[str]]:
     """Returns the distinct searches of a retriever in a block, with the arms that need each."""
     users: dict[Wanted, set[str]] = {}
-    for of, standing_in in zip(routed, vain, strict=True):
-        texts = [*(text for _, text in of.of(key)), *standing_in]
-        for strategies, arms in of.arms.items():
+    for arm_search, standing_in in zip(routed, vain, strict=True):
+        texts = [*(text for _, text in arm_search.texts_of(key)), *standing_in]
+        for strategies, arms in arm_search.arms.items():
             for text in texts:
                 if text.strategy in (ORIGINAL, TOGETHER) or text.strategy in strategies:
                     users.setdefault(text.search, set()).update(arms)
@@ -364,14 +364,14 @@ def charge(
         stage: The value of `costs.stage`.
     """
     rows = {query_id: row for row, query_id in enumerate(query_ids)}
-    new = [one for one in wanted if one in by.made]
+    new = [one for one in wanted if one in by.executed]
     searches, reused = Counter(rows[one.query_id] for one in new), Counter(rows[one.query_id] for one in wanted)
     reused.subtract(searches)
     requests = Counter[int]()
     for searched in new:
         requests[rows[searched.query_id]] += by.requests(searched)
     for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
-        each = seconds * share / max(1, len(by.made))
+        each = seconds * share / max(1, len(by.executed))
         for row in searches.keys() | reused.keys() | texts.keys():
             n, old = searches[row], reused[row]
             values: dict[str, Any] = {"searches": n, "saved": texts[row] - n - old if row in texts else 0, "reused": old}

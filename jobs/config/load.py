@@ -27,9 +27,9 @@ from jobs.log.settings import day
 _CODES = {NO_PLUGIN: "plugin"}  # else config-value
 _WORDS = {
     "missing": "is missing; add it",
-    "model_type": "should hold keys, {found}",
-    "dict_type": "should hold keys, {found}",
-    "list_type": "should be a list, {found}",
+    "model_type": "should hold keys, {value}",
+    "dict_type": "should hold keys, {value}",
+    "list_type": "should be a list, {value}",
 }
 Overrides = Sequence[str] | Mapping[str, Any]
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
@@ -236,7 +236,7 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
     elif kind == "too_short":
         what = f"should list at least {first['ctx']['min_length']}, {value}; add it, or remove the key"
     elif kind in _WORDS:
-        what = _WORDS[kind].format(found=value)
+        what = _WORDS[kind].format(value=value)
     elif kind in ("value_error", NO_KIND, NO_PLUGIN):
         what = first["msg"].removeprefix("Value error, ")
     else:

@@ -83,7 +83,7 @@ def check_indexes(corpora: Sequence[NamedCorpus]) -> None:
     """Raises RetrieverError if an index is of two corpora, or if its retrievers want it differently."""
     owners: dict[str, NamedCorpus] = {}
     for corpus in corpora:
-        for name in {built.place for built in index_builds(corpus.retrievers).builds}:
+        for name in {built.location for built in index_builds(corpus.retrievers).builds}:
             if (other := owners.setdefault(name, corpus)) is not corpus:
                 problem = f"is of two corpora, {other.shown} and {corpus.shown}, and is built of one"
                 raise RetrieverError("index-other", f"index {name}: {problem}; give each an index of its own")
@@ -93,8 +93,8 @@ def own_corpora(config: Config) -> list[NamedCorpus]:
     """Returns the corpora of a config, also those that it names no paths of."""
     corpora = []
     for member, columns in config.corpora.items():
-        built = {key: index for name, one in config.retrieve.retrievers.items() for key, index in one.indexed(name).items()
-                 if one.member(key) == member}  # fmt: skip
+        built = {key: index for name, block in config.retrieve.retrievers.items() for key, index in block.indexed(name).items()
+                 if block.member(key) == member}  # fmt: skip
         key = f"corpus.{member}.path" if member else "corpus.path"
         corpora.append(NamedCorpus(member, columns.paths, columns, built, key))
     return corpora
@@ -184,7 +184,7 @@ def known_index(name: str, settings: RetrieverSettings) -> KnownIndex | None:
     (build,), builder, where = index_builds({name: settings}).builds, builder_of(settings), f"retrieve.retrievers.{name}"
     with own_errors(type(settings), "noted_corpus failed", RetrieverError, where):
         noted = builder.noted_corpus(name, settings)
-    return KnownIndex(f"{where}: index {build.place}", noted, partial(builder.note_source, name, settings))
+    return KnownIndex(f"{where}: index {build.location}", noted, partial(builder.note_source, name, settings))
 
 
 class ComparedCorpus:

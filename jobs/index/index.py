@@ -239,12 +239,12 @@ class _IndexedCorpus(ComparedCorpus):
         missing = {}
         for name, settings in self.corpus.retrievers.items():
             (build,) = index_builds({name: settings}).builds
-            if build.place in self._checked:
+            if build.location in self._checked:
                 continue
             if (known := known_index(name, settings)) is None:
                 missing[name] = settings
                 continue
-            self._checked.add(build.place)
+            self._checked.add(build.location)
             if known.note is None:
                 problem = f"was not built by dmqr index, so whether it is of {self.corpus.shown} is not known"
                 event("warning", f"{known.shown}: {problem}", logging.WARNING)

@@ -71,12 +71,12 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
             tables = [_set_corpus(name, columns, folder / f"{number}-0.parquet", progress)]
         else:
             tables = [
-                as_parquet(file.path, columns, folder / f"{number}-{place}.parquet", progress)
+                as_parquet(file.path, columns, folder / f"{number}-{index}.parquet", progress)
                 if form_of(file.path) in ("json", "csv")
                 else Source(file.path, partial(open_file, file.path))
                 if remote(path)
                 else file.path
-                for place, file in enumerate(table_files(path, files))
+                for index, file in enumerate(table_files(path, files))
             ]
         if columns.split is not None:
             written.append(split_documents(corpus_files(tables), columns, to, progress))
@@ -206,7 +206,7 @@ def reading(path: str) -> Iterator[None]:
     try:
         yield
     except TableFault as fault:
-        raise RetrieverError("corpus", f"corpus {path}{fault.at}: {fault.words}") from None
+        raise RetrieverError("corpus", f"corpus {path}{fault.at}: {fault.message}") from None
     except UnavailableError:
         raise
     except (duckdb.Error, OSError, pa.ArrowException) as error:

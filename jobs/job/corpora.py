@@ -15,8 +15,8 @@ class SearchedIndex(NamedTuple):
     member: str = ""  # the prefix of its documents' ids, in a union
 
     @property
-    def place(self) -> str:
-        return self.settings.place(self.identity)
+    def location(self) -> str:
+        return self.settings.location(self.identity)
 
 
 def searched_indexes(
@@ -25,9 +25,9 @@ def searched_indexes(
     """Returns the indexes that retrievers (name -> settings) search, with their identities (name -> identity)."""
     identities = indexed_identities(indexes)
     return tuple(
-        SearchedIndex(key, one, identities[key], settings.member(key))
+        SearchedIndex(key, index, identities[key], settings.member(key))
         for name, settings in retrievers.items()
-        for key, one in settings.indexed(name).items()
+        for key, index in settings.indexed(name).items()
     )
 
 

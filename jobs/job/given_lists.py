@@ -105,7 +105,7 @@ def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLis
         "run": f"sha256:{content.hexdigest()[:32]}",
         "topics": f"sha256:{hashlib.sha256(pairs.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}",
     }
-    return GivenLists.of(queries, run, identity, tuple(_notes(run, topics, again, without)))
+    return GivenLists.from_run(queries, run, identity, tuple(_notes(run, topics, again, without)))
 
 
 def _queries(log: LogSettings, files: list[LogFile], run: RunFile, where: str) -> tuple[dict[str, str], int]:

@@ -20,8 +20,8 @@ def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:
     """Returns the states of the indexes now, each read once."""
     facts: dict[str, dict[str, Any]] = {}
     for index in searched:
-        if index.settings.foreign and index.place not in facts:
-            facts[index.place] = retriever_facts(index.name, index.settings.at(index.identity), index.identity)
+        if index.settings.foreign and index.location not in facts:
+            facts[index.location] = retriever_facts(index.name, index.settings.at(index.identity), index.identity)
     return {place: known["state"] for place, known in facts.items() if known.get("state") is not None}
 
 

@@ -81,8 +81,8 @@ def deeper(config: Config, names: Sequence[str], reach: int, *, is_run: bool) ->
     depths |= {} if is_run else {"ablate.keep": config.ablate.keep or deepest_rank(config.evaluate.measures)}
     keys = [f"{key} ({depth:,})" for key, depth in depths.items() if depth < reads]
     less = ", ".join(
-        str(one @ reach) if "cutoff" in one.SUPPORTED_PARAMS else f"nDCG@{reach} in place of {one}"
-        for one in map(_parsed, names)
+        str(measure @ reach) if "cutoff" in measure.SUPPORTED_PARAMS else f"nDCG@{reach} in place of {measure}"
+        for measure in map(_parsed, names)
     )
     return f"raise {', '.join(keys) or 'the depths of arms, strategies and retrievers'} to {reads:,}, or measure {less}"
 

@@ -201,8 +201,8 @@ def _resolved(settings: Model, device: str) -> Model:
 def step_engines(config: Config) -> dict[str, list[EngineSettings]]:
     """Returns stage -> the engines that its LLMs are, each once."""
     return {
-        stage: list(distinct(engine for one in of if (engine := one.engine or config.rewrite.engine) is not None).values())
-        for stage, of in config.asking.items()
+        stage: list(distinct(engine for one in steps if (engine := one.engine or config.rewrite.engine) is not None).values())
+        for stage, steps in config.asking.items()
     }
 
 

@@ -126,7 +126,7 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
         warnings=(*warnings, *of_rewriting, *unpriced_models(config, prices, rewriting.pool)),
         prices_file=prices_version(_prices_path(config_path)) if prices is not None else None,
         searched=searched,
-        states={index.place: states[index.name] for index in searched if index.name in states},
+        states={index.location: states[index.name] for index in searched if index.name in states},
         steps=steps,
     )
 

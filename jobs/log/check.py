@@ -99,7 +99,7 @@ def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | None]:
         else:
             raise replaced(file)
     except TableFault as fault:
-        raise file.error("log-files", fault.words, fault.at) from fault
+        raise file.error("log-files", fault.message, fault.at) from fault
     except UnavailableError:
         raise
     except OSError as error:

@@ -100,7 +100,7 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         try:
             inside = of_one_form(inside)
         except TableFault as fault:
-            raise LogError("log-files", f"{where}: {fault.words}") from fault
+            raise LogError("log-files", f"{where}: {fault.message}") from fault
         root = os.path.dirname(entry) or "." if inside[0].path == entry else entry
         for file in inside:
             name = os.path.relpath(file.path, base or root)

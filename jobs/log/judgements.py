@@ -229,6 +229,6 @@ def _records(
     except UnavailableError:
         raise
     except TableFault as fault:
-        raise ConfigError("judgements", f"{where}: {path}{fault.at}: {fault.words}") from fault
+        raise ConfigError("judgements", f"{where}: {path}{fault.at}: {fault.message}") from fault
     except (OSError, pa.ArrowException) as error:
         raise ConfigError("judgements", f"{where}: {path}: cannot be read: {one_line(error)}; give another file") from error

@@ -59,12 +59,12 @@ _WRITE_UTF8 = "is not UTF-8; write the file as UTF-8"
 
 
 class TableFault(ValueError):
-    """A fault of a file: its message with a remedy (`words`), and where it is (`at`, such as `, line 3`, or empty)."""
+    """A fault of a file: its message with a remedy (`message`), and where it is (`at`, such as `, line 3`, or empty)."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         """`line`: from 1; None: the file as a whole."""
         super().__init__(message)
-        self.words, self.at = message, "" if line is None else f", line {line:,}"
+        self.message, self.at = message, "" if line is None else f", line {line:,}"
 
 
 def form_of(path: str) -> Form | None:
@@ -195,7 +195,7 @@ class TextTable(NamedTuple):
             if isinstance(record, TableFault):
                 if not any_bytes:
                     raise record
-                yield (*[None] * len(columns), f"line {number:,}: {record.words}".encode())
+                yield (*[None] * len(columns), f"line {number:,}: {record.message}".encode())
                 continue
             try:
                 values = [_encoded(record.get(name), name in lists, errors) for name in columns]

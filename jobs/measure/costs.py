@@ -76,7 +76,7 @@ def usd_of(billed: Bill | None, cost: Totals | None) -> float | None:
     """Returns the money of a cost; None where one of them is not known."""
     if billed is None or cost is None:
         return None
-    return sum(billed.of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())
+    return sum(billed.usd_of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())
 
 
 class GatedArm(NamedTuple):
@@ -89,14 +89,14 @@ class GatedArm(NamedTuple):
     """By measure the `difference` to that arm, and the ends of its interval, `low` and `high`; None: they are unknown."""
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         if self.without is None:
-            return f"{self.saving.words}; no arm is the same without a gate"
+            return f"{self.saving.summary}; no arm is the same without a gate"
         losses = []
         for loss in self.losses:
             ends = "" if loss["low"] is None else f" ({signed(loss['low'])} to {signed(loss['high'])})"
             losses.append(f"{loss['measure']} {signed(loss['difference'])}{ends}")
-        return f"{self.saving.words}; against {self.without}: {', '.join(losses) or 'not measured'}"
+        return f"{self.saving.summary}; against {self.without}: {', '.join(losses) or 'not measured'}"
 
 
 def gated_arms(run: RunFolder, prices: Prices | None, comparison: Comparison | None) -> list[GatedArm]:

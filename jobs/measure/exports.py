@@ -207,8 +207,8 @@ def _chosen(run: RunFolder, frame: Frame, places: Sequence[int]) -> pa.Table:
         values = frame.values[[number[member] for member in members]][:, :, places]
         same = (values == frame.values[number[arm]][:, places]).all(axis=1)
         rows += [
-            {"arm": arm, "place": place, "member": members[member]}
-            for place, member in zip(places, np.argmax(same, axis=0).tolist(), strict=True)
+            {"arm": arm, "place": position, "member": members[member]}
+            for position, member in zip(places, np.argmax(same, axis=0).tolist(), strict=True)
         ]
     return pa.Table.from_pylist(rows, pa.schema([("arm", pa.string()), ("place", pa.int64()), ("member", pa.string())]))
 
@@ -299,9 +299,9 @@ def _lines(
             "query_id": query_id, "arm": arm, "query": row["query"], "answer": row["text"], "cut": row["cut"],
             "model": row["model"], "cited": row["cited"],
             "contexts": [
-                {"doc_id": one["doc_id"], "label": one["label"], "place": places.get(pair[1]) or None}
+                {"doc_id": document["doc_id"], "label": document["label"], "place": places.get(pair[1]) or None}
                 | {"text": own[pair] if pair in own else texts[pair[1]]}
-                for one, pair in zip(row["documents"], pairs, strict=True)
+                for document, pair in zip(row["documents"], pairs, strict=True)
             ],
             "gold_answers": gold, "f1": measured and measured.f1, "em": measured and measured.exact,
             "rewrites": rewrites.get(query_id, []), "judgements": judged.get(query_id, []),

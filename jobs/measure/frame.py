@@ -81,7 +81,7 @@ class Frame:
     depth: int  # the deepest rank that a measure reads, one that is left out, too
     key: Key
     unmatched: tuple[str, str] | None  # if no judged key is in the log: a key of the judgements and one of the log, as examples
-    words: tuple[str | None, ...] = ()  # the words of each query in normal form, those of earlier turns, too
+    query_words: tuple[str | None, ...] = ()  # the words of each query in normal form, those of earlier turns, too
     unknown: UnknownDocuments | None = None
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
     judge: JudgedBy | None = None  # the LLM that judged; None: people did
@@ -116,7 +116,7 @@ class Frame:
         """Returns the frame with the measures at some places; without keys where there are none."""
         if not kept:
             arrays = {name: getattr(self, name)[..., :0] for name in ("values", "condensed", "counts", "clusters")}
-            return replace(self, keys=(), query_ids=(), queries=(), words=(), **arrays)
+            return replace(self, keys=(), query_ids=(), queries=(), query_words=(), **arrays)
         names = tuple(self.measures[place] for place in kept)
         return replace(self, measures=names, values=self.values[:, kept], condensed=self.condensed[:, kept])
 
@@ -266,7 +266,7 @@ def frame_of(
     counted, names, shown = cells.counted, tuple(cells.arms), cells.shown[arms]
     query_ids = [counted.query_of[key] for key in counted.keys]
     queries = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
-    word_counts = tuple(query.words for query in queries)
+    word_counts = tuple(query.query_words for query in queries)
     with np.errstate(invalid="ignore"):
         unjudged = cells.unjudged[arms].sum(axis=1) / shown.sum(axis=1)
     return Frame(
@@ -288,7 +288,7 @@ def frame_of(
         depth=cells.depth,
         key=judgements.key,
         unmatched=counted.unmatched,
-        words=word_counts,
+        query_words=word_counts,
         judge=judgements.judge,
         **fields,
     )

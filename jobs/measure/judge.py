@@ -22,7 +22,7 @@ def judge_asked(run: RunFolder, kind: str) -> str | None:
     if not prompts:
         return None
     engines = {
-        name: {key: of for key, of in one.get("engine", {}).items() if key != _OF_A_FILE} for name, one in prompts.items()
+        name: {key: of for key, of in prompt.get("engine", {}).items() if key != _OF_A_FILE} for name, prompt in prompts.items()
     }
     asked = {name: one | {"engine": engines[name]} for name, one in prompts.items()}
     gold = identity.get("gold_answers") if kind == ACCURACY else None

@@ -93,7 +93,7 @@ class AskedQuery(NamedTuple):
     """A query of the log."""
 
     query: str | None
-    words: str | None  # its words in normal form, those of earlier turns, too
+    query_words: str | None  # its words in normal form, those of earlier turns, too
     log_count: int
     query_type: str | None  # None: the log's queries have no types
 

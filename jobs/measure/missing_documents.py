@@ -35,10 +35,10 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
         return None
     try:
         for index in searched_indexes(retrievers, indexes):
-            if (index.member, index.place) in seen or not left:
+            if (index.member, index.location) in seen or not left:
                 continue
-            seen.add((index.member, index.place))
-            looked[index.place] = None
+            seen.add((index.member, index.location))
+            looked[index.location] = None
             documents = open_documents(index.name, index.settings.at(index.identity), cached_only=True)
             if index.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
                 return None

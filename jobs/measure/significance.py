@@ -251,12 +251,12 @@ class Corrected:
 def adjusted(p: Floats, families: Sequence[str | None]) -> tuple[dict[int, float], dict[int, float]]:
     """Returns place -> p by Holm, and place -> q; without those where all keys differ by the same, which are no tests."""
 
-    def of(chosen: Sequence[str], method: Callable[[Floats], Floats]) -> dict[int, float]:
+    def correct(chosen: Sequence[str], method: Callable[[Floats], Floats]) -> dict[int, float]:
         places = [place for place, family in enumerate(families) if family in chosen]
         corrected = zip(places, method(p[places]).tolist(), strict=True)
         return {place: one for place, one in corrected if not np.isnan(one)}
 
-    return of(QUESTIONS, holm), of((GRID,), false_discovery_rates)
+    return correct(QUESTIONS, holm), correct((GRID,), false_discovery_rates)
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

@@ -149,7 +149,7 @@ def _rows(ablation: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for gate in [gate for gate in ablation.gates if gate.without is not None] or ablation.gates:
-        yield "gate", f"{gate.arm}: {gate.words}"
+        yield "gate", f"{gate.arm}: {gate.summary}"
     yield from spending_rows(folder, ablation.prices)
     if folder.storage.get(REPORT) is not None:
         yield "report", Text(folder.storage.url(REPORT), overflow="fold")
@@ -324,7 +324,7 @@ def _cost(ablation: ComparedArms) -> Section | None:
     naive, executed = ablation.saving.naive, ablation.saving.executed
     saved = ", ".join(f"{executed[name]:,} {name.replace('_', ' ')} in place of {n:,}" for name, n in naive.items() if n)
     text = f"Arms share what they need: {saved}." if saved else ""
-    gates = Notes([sentence(f"gate of {gate.arm}: {gate.words}") for gate in ablation.gates])
+    gates = Notes([sentence(f"gate of {gate.arm}: {gate.summary}") for gate in ablation.gates])
     return Section("cost", "Cost", text, [*_cost_chart(ablation), Table(columns, rows, note=note), gates])
 
 

@@ -18,11 +18,11 @@ MOST_LABELS = 8
 
 
 class Point(NamedTuple):
-    """A point with the words that tell it; `kind` is a class of the style sheet, and `label` is written beside it."""
+    """A point with what it is (`about`); `kind` is a class of the style sheet, and `label` is written beside it."""
 
     x: float
     y: float
-    words: str
+    about: str
     kind: str = ""
     label: str = ""
 
@@ -36,7 +36,7 @@ class Axis(NamedTuple):
     end: float
     is_log: bool = False
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Returns the coordinate of a value; beyond an end: that of the end."""
         scale = math.log if self.is_log else float
         low, high = scale(self.low), scale(self.high)
@@ -77,15 +77,15 @@ def scatter(points: Sequence[Point], across: str, up: str, label: Callable[[floa
     stairs = [(a, b) for a, b in zip(line, [*line[1:], None], strict=True)]
     parts = [*_grid(x, y, label, across, up)]
     for a, b in stairs:
-        end = RIGHT if b is None else x.place(b.x)
-        parts.append(_line("front", x.place(a.x), end, y.place(a.y), y.place(a.y)))
-        parts += [] if b is None else [_line("front", end, end, y.place(a.y), y.place(b.y))]
+        end = RIGHT if b is None else x.position(b.x)
+        parts.append(_line("front", x.position(a.x), end, y.position(a.y), y.position(a.y)))
+        parts += [] if b is None else [_line("front", end, end, y.position(a.y), y.position(b.y))]
     circle = '<circle class="{}" cx="{:.2f}%" cy="{:.1f}" r="5"><title>{}</title></circle>'
     for point in reversed(points):
-        parts.append(Markup(circle).format(point.kind, x.place(point.x), y.place(point.y), shown(point.words)))
+        parts.append(Markup(circle).format(point.kind, x.position(point.x), y.position(point.y), shown(point.about)))
     taken: list[tuple[float, float]] = []
     for point in points:
-        at = x.place(point.x), y.place(point.y) - 9
+        at = x.position(point.x), y.position(point.y) - 9
         free = all(abs(at[0] - other[0]) > 34 or abs(at[1] - other[1]) > 13 for other in taken)
         if point.label and free and len(taken) < MOST_LABELS:
             taken.append(at)
@@ -103,18 +103,18 @@ def gains(differences: Sequence[float], up: str) -> Markup:
     bar = '<rect class="{}" x="{:.3f}%" width="{:.3f}%" y="{:.1f}" height="{:.1f}"/>'
     for number, value in enumerate(ordered):
         if value:
-            top, bottom = sorted((y.place(value), y.place(0)))
+            top, bottom = sorted((y.position(value), y.position(0)))
             kind = "gain" if value > 0 else "loss"
             parts.append(Markup(bar).format(kind, LEFT + number * width, width, top, bottom - top))
     summary = f"{sum(one > 0 for one in ordered):,} gained, {sum(one < 0 for one in ordered):,} lost"
-    return _drawing([*parts, _line("zero", LEFT, RIGHT, y.place(0), y.place(0))], f"{up}: {summary}")
+    return _drawing([*parts, _line("zero", LEFT, RIGHT, y.position(0), y.position(0))], f"{up}: {summary}")
 
 
 def _grid(x: Axis | None, y: Axis, label: Callable[[float], str], across: str, up: str) -> Iterator[Markup]:
     for tick in y.ticks():
-        yield _line("grid", LEFT, RIGHT, y.place(tick), y.place(tick))
-        yield _text("tick", LEFT - 1.5, y.place(tick) + 4, f"{tick:.3g}".replace("-", "−"), "end")
-    for tick, at in [(tick, x.place(tick)) for tick in x.ticks()] if x else ():
+        yield _line("grid", LEFT, RIGHT, y.position(tick), y.position(tick))
+        yield _text("tick", LEFT - 1.5, y.position(tick) + 4, f"{tick:.3g}".replace("-", "−"), "end")
+    for tick, at in [(tick, x.position(tick)) for tick in x.ticks()] if x else ():
         yield _line("grid", at, at, TOP + 12, BOTTOM)
         yield _text("tick", at, BOTTOM + 17, label(tick), "middle")
     yield _text("axis", LEFT, TOP + 2, up, "start")

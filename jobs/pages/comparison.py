@@ -241,9 +241,9 @@ def means_table(comparison: Comparison, arms: Sequence[str], most: int | None = 
         [
             comparison.named(arm),
             *(
-                _placed(one.mean, places[name].get(arm, ""), places[name].get(arm, "") + one.signs)
+                _placed(scores.mean, places[name].get(arm, ""), places[name].get(arm, "") + scores.signs)
                 for name in measures
-                for one in (comparison.by_arm[arm, name],)
+                for scores in (comparison.by_arm[arm, name],)
             ),
         ]
         for arm in arms
@@ -266,10 +266,10 @@ def slices_table(comparison: Comparison) -> Table:
     base = comparison.baseline
     rows = [
         [
-            f"{one.name}: {one.value}", Marked(one.keys, "?" if one.few else " "), one.means[base][0], one.means[arm][0],
-            one.means[arm][1],
+            f"{part.name}: {part.value}", Marked(part.keys, "?" if part.few else " "), part.means[base][0], part.means[arm][0],
+            part.means[arm][1],
         ]
-        for one in comparison.slices
+        for part in comparison.slices
     ]  # fmt: skip
     columns = [
         Head("slice"), Head("keys", count), Head(base, figure), Head(arm, figure), Head("difference", difference)

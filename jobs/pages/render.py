@@ -33,11 +33,11 @@ class Interval(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A value with a mark behind it; `place` is a class of the style sheet: best or second."""
+    """A value with a mark behind it; `style` is a class of the style sheet: best or second."""
 
     value: Any
     mark: str = ""
-    place: str = ""
+    style: str = ""
 
 
 difference = partial(figure, sign="+")  # returns a difference like '+0.0752'
@@ -63,7 +63,7 @@ class Head(NamedTuple):
     def is_text(self) -> bool:
         return self.show is str
 
-    def words(self, value: Any) -> str:
+    def text(self, value: Any) -> str:
         """Returns a value as it is shown: texts as they are, '-' for what is not known."""
         value = _marked(value).value
         if value is None or value == "" or any(isinstance(of, float) and math.isnan(of) for of in (value, *_ends(value))):
@@ -72,9 +72,9 @@ class Head(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a page: words, drawing, mark, label of its column, and classes of the style sheet."""
+    """A cell of a page: text, drawing, mark, label of its column, and classes of the style sheet."""
 
-    words: str
+    text: str
     drawn: Markup
     mark: str
     label: str
@@ -111,7 +111,7 @@ class Table:
         widths = [max((len(row[place].mark) for row in rows), default=0) for place in range(len(self.columns))]
         for row in rows:
             cells = zip(self.columns, row, widths, strict=True)
-            texts = [printable(column.words(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
+            texts = [printable(column.text(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
             table.add_row(*map(Text, texts))
         return table
 
@@ -133,9 +133,9 @@ class Table:
             kind = "part" if first.startswith("  ") else "strong" if first in self.strong else ""
             cells = []
             for column, cell, axis_of_column in zip(self.columns, row, axes, strict=True):
-                text = column.words(cell)
+                text = column.text(cell)
                 text = text if column.is_text else text.replace("-", "−") if text != "-" else "–"
-                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not text), cell.place]))
+                kinds = " ".join(filter(None, ["text" * column.is_text, "none" * (not text), cell.style]))
                 cells.append(Cell(text, _drawn(column, cell.value, axis_of_column), cell.mark, column.label, kinds))
             yield kind, cells
 
@@ -154,10 +154,10 @@ def _drawn(column: Head, value: Any, axis: Axis | None) -> Markup:
         return Markup('<i class="bar"><i style="width:{:.2f}%"></i></i>').format(100 * min(1.0, value))
     if axis is None or not isinstance(value, Interval) or not math.isfinite(value.low):
         return Markup("")
-    low, high, at = (axis.place(end) for end in value)
+    low, high, at = (axis.position(end) for end in value)
     reach = '<i class="interval"><i class="zero" style="left:{:.2f}%"></i>'
     reach += '<i class="reach" style="left:{:.2f}%;right:{:.2f}%"></i><i class="dot" style="left:{:.2f}%"></i></i>'
-    return Markup(reach).format(axis.place(0.0), low, 100 - high, at)
+    return Markup(reach).format(axis.position(0.0), low, 100 - high, at)
 
 
 class Tile(NamedTuple):

@@ -171,7 +171,7 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
     if redundancy.get("asked") != redundancy.get("used"):
         texts.append(f"Redundancy weights are by {redundancy['used']}: for {redundancy['asked']} a retriever must be dense.")
     if (saving := saving_of_run(run, prices)) is not None:
-        texts.append(f"Gate: {saving.words}.")
+        texts.append(f"Gate: {saving.summary}.")
     chosen = sum(selected_by_type(counts, run.config.rewrite.planned).values(), start=Selected())
     if chosen.queries:
         shares = ", ".join(f"{name} {percent(chosen.share(name))}" for name in run.config.rewrite.planned)
@@ -246,7 +246,7 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
         own = {key: spent[stage][key] for key in keys}
         sums = costs.stage_sums({stage: own})
         start_up = sum(of.get("seconds", 0.0) for key, of in own.items() if key.startswith(START_UP))
-        usd = None if billed is None else sum(billed.of(stage, key, of) for key, of in own.items())
+        usd = None if billed is None else sum(billed.usd_of(stage, key, amounts) for key, amounts in own.items())
         busy = sums.get("seconds", 0.0) - start_up
         part = (sums.get("seconds", 0.0) if usd is None else usd) / whole if whole else 0.0
         figures = [busy or None, start_up or None, *(sums.get(name) or None for name in quantities)]
@@ -352,8 +352,8 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     if rejected:
         columns = [Head("rejected log rows"), Head("rows", count)]
         parts.append(Table(columns, [[reason, number] for reason, number, _ in rejected]))
-        for reason, _, of in rejected:
-            parts.append(Code(f"Examples: {reason}", "\n\n".join(_words(example, None, texts) for example in of)))
+        for reason, _, examples in rejected:
+            parts.append(Code(f"Examples: {reason}", "\n\n".join(_words(example, None, texts) for example in examples)))
     failed, planned = counts["failed_queries"], run.plan.counts
     text = "No query has an error."
     if failed:
@@ -374,8 +374,8 @@ def _rejected(run: RunFolder) -> list[tuple[str, int, list[Example]]]:
     with database() as connection:
         rows = connection.execute(query, [names]).fetchall() if names else []
     return [
-        (reason, number, [Example(one["about"], "", one["message"] or "", one["raw"] or "") for one in of])
-        for reason, number, of in rows
+        (reason, number, [Example(one["about"], "", one["message"] or "", one["raw"] or "") for one in examples])
+        for reason, number, examples in rows
     ]
 
 

@@ -171,8 +171,8 @@ def _lines(
     run: RunFolder, tables: Mapping[str, list[Row]], names: Mapping[TextId, str], texts: bool
 ) -> Iterator[tuple[str, str]]:
     """Yields rewrites, what was selected, errors, and what the steps after retrieval made of a query."""
-    place = {name: number for number, name in enumerate([ORIGINAL, *run.config.rewrite.planned])}
-    order = {text: (place.get(text[0], len(place)), *text) for text in names}
+    position = {name: number for number, name in enumerate([ORIGINAL, *run.config.rewrite.planned])}
+    order = {text: (position.get(text[0], len(position)), *text) for text in names}
     for row in sorted(tables["rewrites"], key=lambda row: order[row["strategy"], row["position"]]):
         yield names[row["strategy"], row["position"]], row["text"] if texts else f"read as {row['parsed_as']}"
     for row in tables["selections"]:
@@ -184,7 +184,7 @@ def _lines(
         key = row["stage"], row["reason"], row["message"] or ""
         errors.setdefault(key, []).extend([row["component"]] if row["component"] else [])
     for (stage, reason, message), strategies in errors.items():
-        stages = ", ".join([stage, *sorted(strategies, key=lambda name: place.get(name, len(place)))])
+        stages = ", ".join([stage, *sorted(strategies, key=lambda name: position.get(name, len(position)))])
         yield stages, f"{reason}: {message}" if texts and message else reason
     correction, answer = (next(iter(tables[name]), None) for name in ("corrections", "answers"))
     yield from round_lines(tables["rounds"], texts=texts)

@@ -60,7 +60,7 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
     listed = ", ".join(f"{name} {n:,}" for name in names if (n := sum(each.get(name, 0) for each in readers.values())))
     yield "rewrites", planned_rewrites(counts) + (f" ({listed})" if listed else "")
     if (saving := saving_of_run(run, prices)) is not None:
-        yield "gate", saving.words
+        yield "gate", saving.summary
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if config.rewrite.compares_cores else ""
     for strategy, text in _by_strategy(counts, readers, config.rewrite.planned).items():
         yield f"  {strategy}", text + (longer if strategy == "core_content" else "")
@@ -153,7 +153,7 @@ def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[
         notes_of_run.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     notes_of_run += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
     notes_of_run += [
-        f"encoder of {words}" for words in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))
+        f"encoder of {encoder}" for encoder in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))
     ]
     if config.used_redundancy not in ("none", config.fuse.redundancy):
         notes_of_run.append("redundancy: overlap in place of cosine, since no retriever is dense")

@@ -75,7 +75,7 @@ def of_number(sample: Sequence[float], number: Amount, most: float) -> Amount:
     return Amount(low.low, expected.expected, high.high)
 
 
-def words(amount: Amount, number: Any = lambda value: f"{round(value):,}") -> str:
+def amount_text(amount: Amount, number: Any = lambda value: f"{round(value):,}") -> str:
     """Returns an amount in words; `number` writes a value."""
     if number(amount.low) == number(amount.high):
         return str(number(amount.expected))

@@ -10,7 +10,7 @@ from cluster import costs
 from cluster.errors import ConfigError
 from jobs.job.keys import settings_fingerprint
 from jobs.job.prepare import Prepared
-from jobs.plan.amounts import Amount, words
+from jobs.plan.amounts import Amount, amount_text
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.money import RunMoney
 from jobs.runs.folder import RunFolder, open_run
@@ -90,7 +90,7 @@ def over_budget(planned: dict[str, Any], what: str = "run") -> str | None:
         return None
     before = f"{money(spent)} are spent, " if spent else ""
     with_around = f" with {money(around)} of nodes and driver" if around else ""
-    expected = f"{words(usd, money)}{' more' if spent else ''} are expected{with_around}"
+    expected = f"{amount_text(usd, money)}{' more' if spent else ''} are expected{with_around}"
     expected += ", retries apart" if job["left"].get("tries") else ""
     when = "will" if spent + usd.low > most else "may"
     return f"the {what} {when} stop before its end: {before}{expected}, limits.max_cost_usd is {money(most)}"

@@ -66,7 +66,7 @@ def missing_of(
     tokens, rates = Tokens(job.compiled.work, parts.values(), stored), _rates(prepared, paid)
     missing = []
     for component, part in parts.items():
-        number = looked.missing(component, part, None if paid is None else paid.made.get(component))
+        number = looked.missing(component, part, None if paid is None else paid.work.get(component))
         if part.engine is None:
             quantities = {name: number.within_twice(each) for name, each in rates.get(component, {}).items()}
         else:

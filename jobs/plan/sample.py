@@ -38,7 +38,7 @@ class PaidSample(NamedTuple):
     folder: str  # of their run
     queries: int
     usd: float | None  # None without prices
-    made: Mapping[Component, list[float]]  # what each of them has lacked
+    work: Mapping[Component, list[float]]  # what each of them has lacked
 
 
 def pay_for_sample(

@@ -11,7 +11,7 @@ from rich.text import Text
 from jobs.counts import QUANTITIES
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
-from jobs.plan.amounts import Amount, words
+from jobs.plan.amounts import Amount, amount_text
 from jobs.plan.budget import over_budget
 from jobs.run.planning.draft import head_words
 from jobs.terminal.formats import clock, money, queries
@@ -114,7 +114,7 @@ def _missing_rows(job: Mapping[str, Any]) -> Rows:
     together = []
     if missing["usd"] is not None:
         apart = f", {' and '.join(missing['unpriced'])} apart" if missing["unpriced"] else ""
-        together.append(words(Amount(**missing["usd"]), money) + apart)
+        together.append(amount_text(Amount(**missing["usd"]), money) + apart)
     if missing["wall_seconds"]:
         together.append(f"about {clock(missing['wall_seconds'])} on the wall, by the pool that works longest")
     if together:
@@ -123,14 +123,14 @@ def _missing_rows(job: Mapping[str, Any]) -> Rows:
 
 def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
     stored = f", {'about ' if kind['about'] else ''}{kind['reused']:,} are stored" if kind["reused"] else ""
-    yield words(Amount(**kind["number"])) + stored
+    yield amount_text(Amount(**kind["number"])) + stored
     for name, what in (("prompt_tokens", "tokens of prompts"), ("completion_tokens", "written")):
         if (tokens := kind.get(name)) is not None and tokens["high"]:
-            yield f"{words(Amount(**tokens))} {what}"
+            yield f"{amount_text(Amount(**tokens))} {what}"
     if kind["seconds"] is not None and kind["seconds"]["expected"]:
         yield f"about {clock(kind['seconds']['expected'])} of workers' time"
     if kind["usd"] is not None and kind["usd"]["high"]:
-        yield words(Amount(**kind["usd"]), money) + ("" if kind["seconds"] else ", the time of workers apart")
+        yield amount_text(Amount(**kind["usd"]), money) + ("" if kind["seconds"] else ", the time of workers apart")
     if kind["note"]:
         yield kind["note"]
 

@@ -31,7 +31,7 @@ class Bill:
     def usd(self) -> float:
         return self.prices.usd(self.spent) + sum(self.nodes.values())
 
-    def of(self, stage: str, key: str, sums: Mapping[str, float]) -> float:
+    def usd_of(self, stage: str, key: str, sums: Mapping[str, float]) -> float:
         """Returns the USD of quantities of a component (`key`: component@model), their seconds' share of the nodes included."""
         usd = self.prices.usd({stage: {key: dict(sums)}})
         name = _time(key)
@@ -40,7 +40,7 @@ class Bill:
 
     def of_stages(self, stages: Iterable[str]) -> float:
         """Returns the USD of stages, without what was idle or lost."""
-        return sum(self.of(stage, key, sums) for stage in stages for key, sums in self.spent.get(stage, {}).items())
+        return sum(self.usd_of(stage, key, sums) for stage in stages for key, sums in self.spent.get(stage, {}).items())
 
     @property
     def lost(self) -> float:

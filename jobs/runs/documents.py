@@ -94,7 +94,7 @@ class RunDocuments:
         retriever, index = run.config.retrieve.retrievers[name], run.record["indexes"].get(name, {})
         self._documents = open_documents(name, retriever.at(index), cached_only=True)
         if is_replaced(self._documents, corpus_of(searched_indexes({name: retriever}, {name: index}))):
-            what = f"the index of {name} ({retriever.place({})}) holds other documents now than those that were searched"
+            what = f"the index of {name} ({retriever.location({})}) holds other documents now than those that were searched"
             raise RetrieverError("index-other", what)
 
     def __call__(self, doc_ids: Sequence[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ class GateSaving(NamedTuple):
     usd: float | None  # None without prices, too, and where all answers came from the store
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         queries = self.sure + self.unsure
         share = f" ({percent(self.sure / queries)})" if queries else ""
         text = f"{count(self.sure)} of {count(queries)} queries{share} not rewritten"
@@ -51,7 +51,7 @@ def saving_of_run(run: RunFolder, prices: Prices | None) -> GateSaving | None:
     usd = None
     if prices is not None and new:
         billed = run.bill(prices)
-        usd = sum(billed.of("rewrite", key, one) for key, one in parts.items()) * (new + reused) / new
+        usd = sum(billed.usd_of("rewrite", key, one) for key, one in parts.items()) * (new + reused) / new
     return gate_saving(run.counts, new + reused, usd)
 
 

@@ -60,7 +60,7 @@ class LiveDisplay:
         fields: dict[str, Any] = {"phase": state.phase}
         if state.total:
             fields |= {"committed": state.done, "total": state.total, "errors": state.errors, "usd": state.usd}
-        event("progress" if phase == state.phase else "phase", state.words(now), **fields)
+        event("progress" if phase == state.phase else "phase", state.text(now), **fields)
         self._logged = (state.phase, now)
 
     def close(self) -> None:

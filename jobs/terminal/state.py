@@ -41,7 +41,7 @@ class StageState:
             return ""
         return f"{self.there} of {self.workers} workers" if self.there else "starting"
 
-    def words(self) -> str:
+    def text(self) -> str:
         """Returns the stage in a few words."""
         counted = {"done": self.done, "at work": self.at_work, "waiting": self.waiting}
         parts = [f"{n:,} {words}" for words, n in counted.items() if n]
@@ -86,8 +86,8 @@ class State:
     def facts(self, wall: float) -> list[tuple[str, str]]:
         """Returns the facts that a person should know at once, each with its name: outages, errors, cost and tokens."""
         rows = [
-            ("waiting", f"for {one.service}, {clock(wall - one.since)} of {clock(one.patience)}: {plain(one.reason)}")
-            for one in self.outages
+            ("waiting", f"for {wait.service}, {clock(wall - wait.since)} of {clock(wait.patience)}: {plain(wait.reason)}")
+            for wait in self.outages
         ]
         rows += [("stopping", self.stopping)] if self.stopping else []
         reasons = f": {listed(self.reasons)}" if self.reasons else ""
@@ -130,7 +130,7 @@ class State:
         left = "waiting" if self.outages else None if eta is None else clock(eta)
         return "  ".join(parts if left is None else [*parts, f"ETA {left}"])
 
-    def words(self, now: float) -> str:
+    def text(self, now: float) -> str:
         """Returns the progress in one line."""
         if not self.total:
             return plain(self.phase)
@@ -138,7 +138,7 @@ class State:
         done = f"{self.done:,}/{self.total:,} queries" + (f", {share:.0%} of the work" if share < 1 else "")
         pace = "".join(f", {part}" for part in self.pace(now).split("  ") if part)
         phase = f"{plain(self.phase)}: " if self.phase != "working" else ""
-        stages = [stage.words() for stage in self.stages if stage.at_work or stage.waiting or stage.note]
+        stages = [stage.text() for stage in self.stages if stage.at_work or stage.waiting or stage.note]
         return "; ".join([phase + done + pace, *(f"{name} {words}" for name, words in self.facts(time.time())), *stages])
 
     def values(self, now: float) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     weighted = set(candidates)  # and the list has a weight above 0, or the original stood in
     for run in row["lists"]:
         doc_ids |= {hit["doc_id"] for hit in run["hits"]}
-        own_depth, floor = cuts.of(run["strategy"], run["retriever"])
+        own_depth, floor = cuts.cut_of(run["strategy"], run["retriever"])
         first = run["hits"][: min(depth, own_depth or depth)]
         part = {hit["doc_id"] for hit in first if floor is None or hit["score"] >= floor}
         reached |= part

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from retrievers.analysis.languages import WITH_STOP_WORDS, stop_words
-from retrievers.analysis.words import unspaced_letters, words
+from retrievers.analysis.words import split_words, unspaced_letters
 
 SAMPLE = 1000  # documents that are looked at, at most
 
@@ -44,7 +44,7 @@ def corpus_analyzer(texts: Iterable[str]) -> Told:
         documents += 1
         letters.update(char for char in text if char.isalpha())
         unspaced += unspaced_letters(text)
-        counts = Counter(words(text))
+        counts = Counter(split_words(text))
         here = {one: sum(counts[word] for word in counts.keys() & listed) for one, listed in stop.items()}
         total += counts.total()
         seen |= counts.keys()

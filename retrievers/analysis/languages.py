@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from cluster.errors import RetrieverError
-from retrievers.analysis.words import words
+from retrievers.analysis.words import split_words
 
 OURS = {
     "arabic": "في من على إلى الى عن مع هذا هذه ذلك تلك الذي التي الذين ما لا لم لن قد كان كانت هو هي هم أو او ثم أن إن ان أي "
@@ -58,7 +58,7 @@ def stop_words(language: str) -> frozenset[str]:
         with _packages(language):
             from bm25s import stopwords
         listed = getattr(stopwords, "STOPWORDS_EN" if language == "english" else f"STOPWORDS_{language.upper()}")
-    return frozenset(word for one in listed for word in words(one, turkish=language == "turkish"))
+    return frozenset(word for one in listed for word in split_words(one, turkish=language == "turkish"))
 
 
 def open_stemmer(language: str) -> Callable[[str], str]:

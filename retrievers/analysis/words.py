@@ -38,7 +38,7 @@ class _Patterns(NamedTuple):
     table: dict[int, str | None]
 
 
-def words(text: str, *, every: bool = False, turkish: bool = False) -> list[str]:
+def split_words(text: str, *, every: bool = False, turkish: bool = False) -> list[str]:
     """Returns the words of a text in order, in lower case and normal form.
 
     Where `every`, of scripts without spaces the single characters, too, as documents are indexed. Where `turkish`, I is the

@@ -64,7 +64,7 @@ class IndexBuild(Protocol):
     """An index that can be built, of one retriever or several."""
 
     name: str  # for messages
-    place: str  # what tells it from other indexes
+    location: str  # what tells it from other indexes
     encodes: bool  # whether passages are encoded, which workers of a cluster may do
 
     def build(self, given: BuildInputs) -> Built:
@@ -112,11 +112,11 @@ class OwnBuild:
     encodes = False
 
     def __init__(self, name: str, settings: RetrieverSettings, builder: Any) -> None:
-        suffix = settings.place({})
+        suffix = settings.location({})
         if suffix == settings.kind:  # no name of an index is among its settings
             own = settings.model_dump_json(exclude={"together", "score_floor"})
             suffix = sha256(own.encode()).hexdigest()[:8]
-        self.name, self.place = name, f"{suffix} ({settings.kind})"
+        self.name, self.location = name, f"{suffix} ({settings.kind})"
         self._settings, self._builder = settings, builder
 
     def build(self, given: BuildInputs) -> Built:
@@ -156,7 +156,7 @@ def shared_indexes(
             sharing = indexes.setdefault(place_of(settings), {})
             for other, its in sharing.items():
                 if key := differing(its, settings):
-                    problem = f"another retriever wants index {settings.place({})} otherwise: {other} and {name} share it"
+                    problem = f"another retriever wants index {settings.location({})} otherwise: {other} and {name} share it"
                     remedy = f"give each its own index, or both the same {key}"
                     raise RetrieverError("index-other", f"retrieve.retrievers.{name}.{key}: {problem}, but not {key}; {remedy}")
             sharing[name] = settings

@@ -118,7 +118,7 @@ class AliasBuild:
     """An index behind an alias; `retrievers.corpora.builds.IndexBuild`."""
 
     def __init__(self, url_env: str, alias: str, fields: Fields) -> None:
-        self.name, self.place, self._fields = alias, f"{alias} ({url_env})", fields
+        self.name, self.location, self._fields = alias, f"{alias} ({url_env})", fields
         self.encodes = bool(fields.dense and fields.encoder.loaded)
 
     def build(self, given: BuildInputs) -> Built:
@@ -313,7 +313,7 @@ class ElasticBuild:
         except RequestRefused as refused:
             if refused.kind == "resource_already_exists_exception":  # a lost answer, or a concurrent build
                 return None
-            problem = f"{self._connection.address} refuses index {self._index}: {refused.said}"
+            problem = f"{self._connection.address} refuses index {self._index}: {refused.problem}"
             raise RetrieverError("elastic-refused", f"{self._where}: {problem}; correct the config") from None
 
     def _note(self, complete: bool) -> dict[str, Any]:

@@ -43,8 +43,8 @@ class RequestRefused(RetrieverError):
 
     def __init__(self, where: str, status: int, kind: str, reason: str) -> None:
         self.status, self.kind = status, kind
-        self.said = f"{kind}: {reason}" if reason else kind
-        super().__init__("elastic-refused", f"{where}: {self.said}; correct the config")
+        self.problem = f"{kind}: {reason}" if reason else kind
+        super().__init__("elastic-refused", f"{where}: {self.problem}; correct the config")
 
 
 class Connection:

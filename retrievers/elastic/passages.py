@@ -88,7 +88,7 @@ class BulkLoader:
             self._connection.retry(lambda: self._send(left), self._connection.patience, self._closed)
         except RequestRefused as refused:
             if refused.status != 413 or len(left) == 1:
-                problem = f"{refused.said}; correct the corpus or the config"
+                problem = f"{refused.problem}; correct the corpus or the config"
                 raise RetrieverError("elastic-refused", f"{self._where}: {problem}") from None
             rest = list(left.values())  # a proxy before the server may limit requests to less than `_BYTES`
             self._load(rest[: len(rest) // 2])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from retrievers.analyzer import words
+from retrievers.analyzer import split_words
 from retrievers.elastic.settings import MOST_HITS, QuerySettings
 from retrievers.join import joined_text, repetitions
 from retrievers.retriever import JoinedText
@@ -74,7 +74,7 @@ def bm25_query(text: str | JoinedText, field: str, query: QuerySettings) -> dict
             return rewrites
         original = {"bool": {"must": bm25_query(text.original.text, field, query), "boost": repetitions(text)}}
         return {"bool": {"should": [original, rewrites]}}
-    if len(set(words(text))) > MAX_TERMS or sum(map(_most_terms, text.split())) > MOST_CLAUSES:
+    if len(set(split_words(text))) > MAX_TERMS or sum(map(_most_terms, text.split())) > MOST_CLAUSES:
         return _best([_top_terms(text, name, boost) for name, boost in fields.items()])
     if not query.fields:
         return {"match": {field: {"query": text}}}

@@ -228,7 +228,7 @@ def _try_query(connection: Connection, index: ElasticIndex, key: str, query: dic
     try:
         connection.search(index.name, {"query": query, "size": 0}, patience=connection.opening_patience)
     except RequestRefused as refused:
-        what = f"index {index.name}: {connection.address} refuses the {key}: {refused.said}"
+        what = f"index {index.name}: {connection.address} refuses the {key}: {refused.problem}"
         raise RetrieverError("elastic-refused", f"{connection.where}: {what}; correct {key}") from None
 
 

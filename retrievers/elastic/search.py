@@ -91,7 +91,7 @@ class MultiSearch:
             if refused.status == 413 and len(lines) > 1:
                 half = len(lines) // 2
                 return self._send(lines[:half]) + self._send(lines[half:])
-            raise (gone(self._connection, self._index, refused.kind) or SearchRefused(refused.said)) from None
+            raise (gone(self._connection, self._index, refused.kind) or SearchRefused(refused.problem)) from None
         items = (answer or {}).get("responses")
         if not isinstance(items, list) or len(items) != len(lines):
             raise ServerUnavailable("an answer that lacks searches")

@@ -86,9 +86,9 @@ class ElasticSettings(RetrieverSettings):
     def own_limits(self) -> list[tuple[str | None, int]]:
         return [(None, self.max_in_flight)]
 
-    def place(self, identity: Mapping[str, Any]) -> str:
+    def location(self, identity: Mapping[str, Any]) -> str:
         only, usual = identity.get("filter"), type(self).model_fields["url_env"].default
-        name = super().place(identity) + ("" if only is None else f" where {only}")
+        name = super().location(identity) + ("" if only is None else f" where {only}")
         return name if self.url_env == usual else f"{name} of {self.url_env}"
 
     def at(self, identity: Mapping[str, Any]) -> Self:

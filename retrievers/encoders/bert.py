@@ -89,8 +89,8 @@ class Bert:
 
         types = torch.zeros_like(ids) if types is None else types
         named = zip(("word", "token_type", "position"), (ids, types, positions), strict=True)
-        word, kind, place = (embedding(rows, self.weights[f"embeddings.{name}_embeddings.weight"]) for name, rows in named)
-        states = self._norm("embeddings", word + kind + place)
+        word, kind, position = (embedding(rows, self.weights[f"embeddings.{name}_embeddings.weight"]) for name, rows in named)
+        states = self._norm("embeddings", word + kind + position)
         for number in range(self.config.num_hidden_layers):
             layer = f"encoder.layer.{number}"
             parts = (self._linear(f"{layer}.attention.self.{part}", states) for part in ("query", "key", "value"))

@@ -88,8 +88,8 @@ def open_retriever(
     """Opens every retriever that it is made of; see `retrievers.retriever.open_retriever`."""
     identities = (expect_identity or {}).get("of", {})
     parts = {
-        part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=identities.get(part))
-        for part, one in settings.of.items()
+        part: retriever.open_retriever(part_name(name, part), block, device=device, expect_identity=identities.get(part))
+        for part, block in settings.of.items()
     }
     of_parts = {part_name(name, part): retriever.with_code(settings.of[part], one.identity()) for part, one in parts.items()}
     identity = settings.identity_of(name, of_parts)

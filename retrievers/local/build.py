@@ -95,7 +95,7 @@ class FolderBuild:
     encodes = False
 
     def __init__(self, folder: str, fields: IndexFields) -> None:
-        self.name = self.place = self.folder = folder
+        self.name = self.location = self.folder = folder
         self._fields = fields
 
     def build(self, given: BuildInputs) -> Built:

@@ -107,9 +107,9 @@ class ModelServer(Server):
         except TextRefused as refused:
             if refused.of_all is not None and (self._listed is None or refused.of_all.code == "server-access"):
                 raise refused.of_all from None
-            problem = f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
+            problem = f"it gives no {gives}: {refused.reply}; name a model that the server {does} with"
             if self._listed is not None and self.model not in self._listed:
-                problem = f"the server has no such model{nearest(self.model, self._listed)} ({refused.words}); name one of them"
+                problem = f"the server has no such model{nearest(self.model, self._listed)} ({refused.reply}); name one of them"
             raise self.error("model", problem) from None
 
     def answers_others(self) -> bool:
@@ -141,7 +141,7 @@ class ModelServer(Server):
         except TextRefused as refused:
             if len(items) == 1:
                 if not stop.is_set():
-                    self._refused[items[0]] = refused.words
+                    self._refused[items[0]] = refused.reply
                 refused.item = items[0]
                 raise
             middle = len(items) // 2

@@ -54,7 +54,7 @@ class TextRefused(Exception):
         the server refuses every request so, None where the status is of one request.
         """
         super().__init__(f"{what}: {message}")
-        self.words, self.of_all, self.reason, self.item = message, of_all, reason, item
+        self.reply, self.of_all, self.reason, self.item = message, of_all, reason, item
 
 
 class ServerAway(RetrieverError):

@@ -29,13 +29,13 @@ class GivenLists:
     notes: tuple[str, ...] = ()  # what a person should know of how the file was read; a sentence each
 
     @classmethod
-    def of(cls, queries: Mapping[str, int], run: RunFile, identity: Mapping[str, Any], notes: Sequence[str] = ()) -> Self:
+    def from_run(cls, queries: Mapping[str, int], run: RunFile, identity: Mapping[str, Any], notes: Sequence[str] = ()) -> Self:
         """Returns the lists of queries: text, as `plain` returns it -> the place of its list in a file."""
         texts = sorted(queries)
         kept = sorted(set(queries.values()))
         renumbered = {place: number for number, place in enumerate(kept)}
         places = np.array([renumbered[queries[text]] for text in texts], np.int64)
-        return cls(pa.array(texts, pa.string()), places, run.of(kept), identity, tuple(notes))
+        return cls(pa.array(texts, pa.string()), places, run.at(kept), identity, tuple(notes))
 
     def list_of(self, text: str) -> RankedList | None:
         """Returns the list of a query, by its text as `plain` returns it; None: it has none."""

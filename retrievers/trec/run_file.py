@@ -57,7 +57,7 @@ class RunFile:
         chunks = self.doc_ids.slice(begin, end - begin).chunks
         return RankedList(next((one for one in chunks if len(one)), pa.array([], pa.string())), self.scores[begin:end])
 
-    def of(self, places: Sequence[int]) -> RunFile:
+    def at(self, places: Sequence[int]) -> RunFile:
         """Returns the lists of some topics, by their places in ascending order."""
         if len(places) == len(self.topics):
             return self

@@ -38,7 +38,7 @@ class TrecSettings(WithoutIndex):
         copy._lists = lists
         return copy
 
-    def place(self, identity: Mapping[str, Any]) -> str:
+    def location(self, identity: Mapping[str, Any]) -> str:
         return self.path
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Provider(NamedTuple):
 
     request: Callable[[WebSettings, str], Request]  # of a text
     pages: Callable[[Any], list[WebPage]]  # of an answer, best first; raises ValueError, with the problem, if it is invalid
-    words: int | None = None  # of a text at most; None: no limit
+    most_words: int | None = None  # of a text at most; None: no limit
     key_header: Callable[[str], dict[str, str]] = bearer
     wait: Callable[[Mapping[str, str]], float | None] = retry_after  # seconds that the headers of a refusal ask to wait
     forbidden: str = ""  # what a 403 means where no key is asked for; "": that one is
@@ -184,7 +184,7 @@ class Web:
     def sent(self, text: Search) -> str:
         """Returns the text of a search as it is sent: in one line, and cut where the provider takes no more."""
         parts = (text,) if isinstance(text, SearchText) else text.texts
-        return cut(" ".join(part.text for part in parts), CHARACTERS, self._provider.words)
+        return cut(" ".join(part.text for part in parts), CHARACTERS, self._provider.most_words)
 
     def is_cut(self, text: Search) -> bool:
         """Returns True if a text is longer than what is sent of it."""
@@ -237,7 +237,7 @@ class Web:
         try:
             pages, silent = self._server.ask(f"{self.base}{path}", body, self._read, stop=stop, sending=before)
         except TextRefused as refused:
-            return FailedSearch(refused.reason, refused.words)
+            return FailedSearch(refused.reason, refused.reply)
         except ServerAway as away:
             return FailedSearch(away.reason, away.line)
         except RetrieverError as error:

@@ -73,7 +73,7 @@ class WebSettings(WithoutIndex):
     def own_limits(self) -> list[tuple[str | None, int]]:
         return [(self.base_url, self.max_in_flight)]
 
-    def place(self, identity: Mapping[str, Any]) -> str:
+    def location(self, identity: Mapping[str, Any]) -> str:
         return self.provider
 
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class EventLoopThread:
                 results.put(answered.copy())
                 answered.clear()
 
-        async def one(request: Request) -> None:
+        async def feed(request: Request) -> None:
             if (completion := await answer(request)) is None:
                 return
             answered.append((request, completion))
@@ -91,7 +91,7 @@ class EventLoopThread:
             async with asyncio.TaskGroup() as tasks:
                 for request in requests:
                     await self._pending.acquire()
-                    task = tasks.create_task(one(request))
+                    task = tasks.create_task(feed(request))
                     task.add_done_callback(lambda _: self._pending.release())  # also if it is cancelled before it begins
             hand_over()
             results.put(None)

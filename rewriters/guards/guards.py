@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rewriters.guards.mask import Mask
 from rewriters.guards.preserve import Part, lost, parts, repaired
-from rewriters.guards.words import words
+from rewriters.guards.words import split_words
 from rewriters.lengths import length
 from rewriters.query import Query
 from rewriters.results import Guarded, RewriteResult
@@ -31,21 +31,21 @@ class Compared(NamedTuple):
     """A text as it is compared."""
 
     search_as: str
-    words: tuple[str, ...]
+    tokens: tuple[str, ...]
     known: frozenset[str]
     listed: bool
 
 
 def compared(text: str, search_as: str) -> Compared:
     """Returns a text as it is compared; one without words by its characters."""
-    tokens = tuple(words(text)) or tuple(text.split())
+    tokens = tuple(split_words(text)) or tuple(text.split())
     return Compared(search_as, tokens, frozenset(tokens), _SEPARATOR.search(text) is not None)
 
 
 def near_duplicates(first: Compared, other: Compared) -> bool:
     """Returns True if two texts of one query are near-duplicates; symmetric."""
     if first.search_as != other.search_as:
-        return first.words == other.words
+        return first.tokens == other.tokens
     if not (first.listed or other.listed) and _order(first, other.known) != _order(other, first.known):
         return False
     if first.known == other.known:
@@ -59,7 +59,7 @@ def near_duplicates(first: Compared, other: Compared) -> bool:
 
 def _order(text: Compared, shared: frozenset[str]) -> list[str]:
     """Returns the words that another text has, too, by where each stands first."""
-    return [word for word in dict.fromkeys(text.words) if word in shared]
+    return [word for word in dict.fromkeys(text.tokens) if word in shared]
 
 
 GUARDS_VERSION = 3  # raised when a guard that changes texts gives others for the same settings

@@ -18,7 +18,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
 
-from rewriters.guards.words import words
+from rewriters.guards.words import split_words
 from rewriters.lengths import UNSPACED
 from rewriters.normalise import normalise
 
@@ -52,7 +52,7 @@ def numbers(text: str) -> set[str]:
             whole, _, decimals = number.group().replace(",", ".").partition(".")
             zeros = _SCALES[scale[1]]
             shown.add((whole + decimals.ljust(zeros, "0")[:zeros]).lstrip("0"))
-    for word in words(text):
+    for word in split_words(text):
         shown |= {str(_WORDS[one]) for one in (word, word.removesuffix("s"), word.removesuffix("th")) if one in _WORDS}
         if word[:3] in _MONTHS:
             shown.add(str(_MONTHS.index(word[:3]) + 1))
@@ -114,7 +114,7 @@ def parts(query: str) -> list[Part]:
     protected, rest = [], query
     for quoted in _QUOTED.finditer(query):
         phrase = next(filter(None, quoted.groups()))
-        if words(phrase) and words(phrase) != words(query):
+        if split_words(phrase) and split_words(phrase) != split_words(query):
             protected.append(Part(PHRASE, _ARTICLE.sub("", phrase), quoted.group()))
         rest = rest.replace(quoted.group(), " " * len(quoted.group()), 1)
     cased = _has_names(_UNSPACED_LETTER.sub(_CUT, query))
@@ -181,20 +181,20 @@ class _Text:
     """A rewrite, as parts are looked for in it."""
 
     def __init__(self, text: str) -> None:
-        self._words = [_folded(word) for word in words(text)]
-        self._spaced = f" {' '.join(words(text))} "
+        self._words = [_folded(word) for word in split_words(text)]
+        self._spaced = f" {' '.join(split_words(text))} "
         self._joined = "".join(self._words)
         self._text = text
         self._numbers: set[str] | None = None
 
     def has(self, part: Part) -> bool:
         if part.flag == PHRASE:
-            return f" {' '.join(words(part.value))} " in self._spaced
+            return f" {' '.join(split_words(part.value))} " in self._spaced
         if part.flag == NUMBER:
             if self._numbers is None:
                 self._numbers = numbers(self._text)
             return bool(forms(part.value) & self._numbers) or _joined(part.shown) in self._joined
-        instead = " ".join(words(part.instead))
+        instead = " ".join(split_words(part.instead))
         return self._has_name(_folded(part.value)) or (instead != "" and f" {instead} " in self._spaced)
 
     def _has_name(self, name: str) -> bool:

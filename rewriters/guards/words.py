@@ -13,7 +13,7 @@ from rewriters.normalise import normalise
 _ASCII = re.compile(r"[a-z0-9]+")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Returns the runs of letters, marks and digits of the normal form, in order, without apostrophes.
 
     In scripts without spaces between words, a run gives its overlapping pairs of characters.
@@ -60,7 +60,7 @@ def copies(text: str, passage: str) -> bool:
 
 def has_answer(text: str, answer: str) -> bool:
     """Returns True if an answer stands in the text as whole words; False for one without letters and digits."""
-    wanted, tokens = words(answer), words(text)
+    wanted, tokens = split_words(answer), split_words(text)
     return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(tokens)} "
 
 

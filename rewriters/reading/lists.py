@@ -42,9 +42,9 @@ class MarkedLine(NamedTuple):
 def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
     """Returns texts without lead-ins and explanations."""
     kept = [
-        one
-        for one in items
-        if one.text and not is_chatter(one.text, query) and not talk.is_thought(one.text, query) and not talk.is_rule(one.text)
+        row
+        for row in items
+        if row.text and not is_chatter(row.text, query) and not talk.is_thought(row.text, query) and not talk.is_rule(row.text)
     ]
     plain = [_PLAIN_LEAD_IN.match(one.text) for one in kept]
     leads = [found["lead"] for found in plain if found is not None]

@@ -37,9 +37,9 @@ def has_tags(text: str, query: str) -> bool:
 def elements(text: str) -> list[Element]:
     """Returns the innermost XML elements that have text, in order."""
     return [
-        Element((label_key(found["tag"]), *map(label_key, _ATTRIBUTE.findall(found["attributes"]))), content)
-        for found in _ELEMENT.finditer(text)
-        if (content := " ".join(found["content"].split()))
+        Element((label_key(element["tag"]), *map(label_key, _ATTRIBUTE.findall(element["attributes"]))), content)
+        for element in _ELEMENT.finditer(text)
+        if (content := " ".join(element["content"].split()))
     ]
 
 

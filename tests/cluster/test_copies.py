@@ -42,7 +42,7 @@ def child(storage: S3Storage, version: str, code: str = COPY) -> subprocess.Pope
 
 
 def folders(storage: S3Storage) -> list[str]:
-    return sorted(path.suffix or "whole" for path in copies.place(storage).iterdir() if path.suffix != ".lock")
+    return sorted(path.suffix or "whole" for path in copies.copies_folder(storage).iterdir() if path.suffix != ".lock")
 
 
 def test_what_lies_there_is_copied_under_its_keys(store: S3Storage) -> None:

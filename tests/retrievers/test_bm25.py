@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from cluster.errors import RetrieverError
 from jobs.index.index import _done
 from retrievers.analysis.languages import WITH_STOP_WORDS, stop_words
-from retrievers.analyzer import NAMES, analyzer_name, open_analyzer, words
+from retrievers.analyzer import NAMES, analyzer_name, open_analyzer, split_words
 from retrievers.corpora.builds import Built
 from retrievers.local.build import build_local_index, local_indexes
 from retrievers.local.settings import AnalyzerName
@@ -215,16 +215,16 @@ def test_documents_have_single_characters_too_for_queries_of_one() -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_any_text_has_terms_of_itself(text: str) -> None:
-    once = words(text)
-    assert once == words(text)
+    once = split_words(text)
+    assert once == split_words(text)
     assert all(term and not any(c.isspace() for c in term) for term in once)
-    assert set(once) <= set(words(text, every=True))  # what is asked can be found
+    assert set(once) <= set(split_words(text, every=True))  # what is asked can be found
     english(text)
 
 
 @given(st.text(st.sampled_from("aI9' .,xyz_\"")))
 def test_texts_of_ascii_have_the_words_that_they_have_among_others(text: str) -> None:
-    assert words(text) == [word for word in words(f"{text} é") if word != "é"]
+    assert split_words(text) == [word for word in split_words(f"{text} é") if word != "é"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
 from dmqr.testing import hits_of
-from retrievers.analyzer import words
+from retrievers.analyzer import split_words
 from retrievers.elastic.query import MOST_CLAUSES, bm25_query
 from retrievers.elastic.settings import QuerySettings
 from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
@@ -287,6 +287,6 @@ def test_texts_with_too_many_words_keep_the_weight_of_the_original(monkeypatch: 
 def test_no_query_has_more_clauses_than_a_server_allows(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retrievers.elastic.query.MAX_TERMS", 1024)
     query = bm25_query(joined("sea", long, "lamp"), "text", QuerySettings())
-    assert len(words(long)) > MOST_CLAUSES or "-" in long
+    assert len(split_words(long)) > MOST_CLAUSES or "-" in long
     assert [list(one) for one in query["bool"]["should"]] == [["bool"], list(bm25_query(f"{long} lamp", "text",
         QuerySettings()))]  # fmt: skip

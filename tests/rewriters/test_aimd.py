@@ -59,7 +59,7 @@ class Load:
     async def _one(self, number: int) -> None:
         chance = random.Random(number)
         while True:
-            async with self.limit.place() as place:
+            async with self.limit.slot() as place:
                 self.sends += 1
                 self.sent_at.append(now())
                 place.outcome = outcome = await self.send()
@@ -205,7 +205,7 @@ def test_one_decrease_per_round_trip_whatever_number_of_requests_is_refused() ->
         limit, limits = a_limit(), [INITIAL]
 
         async def one() -> None:
-            async with limit.place() as place:
+            async with limit.slot() as place:
                 await asyncio.sleep(ROUND)
                 place.outcome = "ok" if now() > 2.5 * ROUND else "overload"
             limits.append(limit.limit)
@@ -242,7 +242,7 @@ def test_waiting_requests_end_when_the_patience_is_over() -> None:
 
         async def one() -> None:
             while now() < 30:  # its own patience
-                async with limit.place() as place:
+                async with limit.slot() as place:
                     place.outcome = "failure"
                     await asyncio.sleep(0.01)
 
@@ -275,7 +275,7 @@ def test_places_are_given_in_the_order_of_asking() -> None:
         limit, order = a_limit(3), []
 
         async def one(number: int) -> None:
-            async with limit.place() as place:
+            async with limit.slot() as place:
                 order.append(number)
                 assert limit.in_flight <= 3
                 await asyncio.sleep(ROUND)
@@ -292,7 +292,7 @@ def test_a_cancelled_request_takes_no_place() -> None:
         limit = a_limit(2)
 
         async def one() -> None:
-            async with limit.place() as place:
+            async with limit.slot() as place:
                 await asyncio.sleep(ROUND)
                 place.outcome = "ok"
 

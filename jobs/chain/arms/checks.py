@@ -94,7 +94,7 @@ class ArmChecks:
 
     def state(self, index: SearchedIndex) -> Any:
         """Returns the state of an index that may change in place, the same for all arms; None of others."""
-        return self._once("state", [index.place], lambda: read_states([index]).get(index.place))
+        return self._once("state", [index.location], lambda: read_states([index]).get(index.location))
 
     def _resolve(self, settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
         return self._once("engine", [settings], lambda: engine.resolve(settings))

@@ -73,7 +73,7 @@ def compile_run(prepared: Prepared) -> Compiled:
     """Returns a run as the work of one arm; it is checked already."""
     config, states = prepared.config, prepared.states
     arm, checked = Arm(RUN, "run", config), {RUN: checked_run(prepared)}
-    compiled = _compiled([arm], checked, lambda index: states.get(index.place), config.results, sources=True)
+    compiled = _compiled([arm], checked, lambda index: states.get(index.location), config.results, sources=True)
     lists, candidates = config.retrieve.keep_runs, config.fuse.keep_candidates
     return replace(compiled, work=replace(compiled.work, keep_lists=lists, keep_candidates=candidates))
 
@@ -193,7 +193,7 @@ class ArmLists:
         key = _key(arm, name)
         if key not in self.retrievers:
             settings, identified_by = _settings(arm.config, name), arm.indexes[name]
-            states = {one.place: self._state(one) for one in searched_indexes({name: settings}, {name: identified_by})}
+            states = {one.location: self._state(one) for one in searched_indexes({name: settings}, {name: identified_by})}
             changing = {place: state for place, state in states.items() if state is not None}
             self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], changing)
         return key

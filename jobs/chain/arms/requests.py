@@ -82,7 +82,7 @@ def opened_together(work: SharedWork) -> dict[str, list[AnsweredBy]]:
 def longest_answer(rewriting: Rewriting) -> int:
     """Returns the most tokens of an answer."""
     return max(
-        int(one.get("max_tokens", 0)) for one in (rewriting.decoding, *(strategy.decoding for strategy in rewriting.pool))
+        int(tuning.get("max_tokens", 0)) for tuning in (rewriting.decoding, *(strategy.decoding for strategy in rewriting.pool))
     )
 
 
@@ -93,7 +93,7 @@ def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
     joint request for other strategies) are called by the first arm that makes them, too: `domain of two`.
     """
     known: dict[Any, str] = {}
-    found: list[dict[tuple[str, str], str]] = []
+    called_names: list[dict[tuple[str, str], str]] = []
     for reading in readings:
         names: dict[tuple[str, str], str] = {}
         for request in most_requests(reading):
@@ -102,5 +102,5 @@ def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
             identity = request.base, request.prompt_hash, made_with(request, reading.engines[request.engine].space)
             own = f"{request.name} of {reading.name.replace('@', ' ')}" if request.name in known.values() else request.name
             names[request.name, request.prompt_hash] = known.setdefault(identity, own)
-        found.append(names)
-    return found
+        called_names.append(names)
+    return called_names

@@ -102,7 +102,7 @@ class OpenedBy:
         if not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus} | only)
         known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
-        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(index.place)})
+        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(index.location)})
 
     @property
     def corpus(self) -> Any:

@@ -178,7 +178,7 @@ class Candidates:
                 zero_copy_only=False
             )
 
-    def of(self, arm: int) -> ArmCandidates:
+    def of_arm(self, arm: int) -> ArmCandidates:
         """Returns the candidates of an arm, by its index."""
         at = self._at(arm)
         document, sources = self.document[at], None if self.sources.null_count else self.sources.take(pa.array(at))

@@ -116,7 +116,7 @@ def gated_rows(table: pa.Table) -> dict[tuple[int, int], Gated]:
     if "gated" not in table.column_names:
         return {}
     return {
-        (one["reading"], row): Gated(one["sure"], one["reason"])
+        (gate["reading"], row): Gated(gate["sure"], gate["reason"])
         for row, of_row in enumerate(table.column("gated").to_pylist())
-        for one in of_row
+        for gate in of_row
     }

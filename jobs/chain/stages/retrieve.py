@@ -156,14 +156,14 @@ class Retrieve:
     ) -> tuple[pa.Table, list[pa.ListArray]]:
         """Returns the block with notes and costs of fusion, and the columns of its candidates."""
         work, rows, parts = self._work, table.num_rows, []
-        for number, of in enumerate(lists):
-            fused = {at: of.fuse(answer, self._indexed) for at, answer in enumerate(work.answers) if answer.search == number}
-            parts.append(BlockCandidates(of.hits.doc_ids, of.pages, {at: one.candidates for at, one in fused.items()}))
-            for at, one in fused.items():
+        for number, own in enumerate(lists):
+            fused = {at: own.fuse(answer, self._indexed) for at, answer in enumerate(work.answers) if answer.search == number}
+            parts.append(BlockCandidates(own.hits.doc_ids, own.pages, {at: one.candidates for at, one in fused.items()}))
+            for at, fusion in fused.items():
                 if work.only is not None:
-                    table = with_appended(table, "errors", fusion_notes(one))
+                    table = with_appended(table, "errors", fusion_notes(fusion))
                     continue
-                block.counts[arm_key(work.answers[at].arm, "stood_in")] = int(one.stood_in.sum())
+                block.counts[arm_key(work.answers[at].arm, "stood_in")] = int(fusion.stood_in.sum())
             heartbeat()
         columns = candidate_columns(rows, united(parts))
         method = "arms" if work.only is None else work.only.fuse.method

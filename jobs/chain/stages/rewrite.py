@@ -43,8 +43,8 @@ class Rewrite:
         self._work, names = job.work, called(job.work.readings)
         self._readings = [
             Reader(number, names[number], job.work)
-            for number, one in enumerate(job.work.readings)
-            if one.engines and one.engines[""].key == engine
+            for number, reading in enumerate(job.work.readings)
+            if reading.engines and reading.engines[""].key == engine
         ]
         engines = [engine for one in self._readings for engine in opened(one.reading)]
         most = max((longest_answer(one.reading.asked) for one in self._readings), default=0)
@@ -62,8 +62,8 @@ class Rewrite:
         block, gates = LlmBlock(table, "rewrite", "requests", self._engines, arms, self._work.only is None), gated_rows(table)
         gated = [[gates.get((one.number, row)) for row in range(len(block.queries))] for one in self._readings]
         steps = {
-            place: one.rewrite(block, self._engines.key, of)
-            for place, (one, of) in enumerate(zip(self._readings, gated, strict=True))
+            index: reader.rewrite(block, self._engines.key, gates_of)
+            for index, (reader, gates_of) in enumerate(zip(self._readings, gated, strict=True))
         }
         texts, selections, guarded = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(3))
         for index, read in block.run(steps).items():

@@ -41,16 +41,16 @@ class Score:
         """Opens the rerankers and the documents; raises RetrieverError where a model or an index is missing or was replaced."""
         work = job.work
         opened: dict[str, Reranker] = {}  # rerankers over other documents share a model
-        for one in work.rerankers:
-            if one.settings.model_dump_json() not in opened:
-                opened[one.settings.model_dump_json()] = self.opened(one, job.device)
+        for scored_by in work.rerankers:
+            if scored_by.settings.model_dump_json() not in opened:
+                opened[scored_by.settings.model_dump_json()] = self.opened(scored_by, job.device)
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in work.rerankers]
         self._documents = {key: planned_documents(work.retrievers[key]) for key in {one.documents for one in work.rerankers}}
         self._store, self._work = job.store, work
 
-    def opened(self, one: ScoredBy, device: str) -> Reranker:
+    def opened(self, scored_by: ScoredBy, device: str) -> Reranker:
         """Returns an open reranker."""
-        reranker = open_reranker(one.settings, device)
+        reranker = open_reranker(scored_by.settings, device)
         assert reranker is not None, "rerank.kind: none scores nothing"
         return reranker
 
@@ -117,12 +117,12 @@ class Score:
     def _needed(self, block: Candidates, reranker: int, rows: Collection[int]) -> dict[str, np.ndarray]:
         """Returns the documents of some rows that each arm needs scored by a reranker."""
         due = np.isin(block.document_row, list(rows)) & block.has_scores[reranker][block.document_row]
-        found = {}
+        due_of_arms = {}
         for arm, answer in enumerate(self._work.answers):
             if answer.reranker == reranker:
-                own = block.of(arm).document[ranks(block.lengths(arm)) <= answer.candidates]
-                found[answer.arm] = own[due[own]]
-        return found
+                own = block.of_arm(arm).document[ranks(block.lengths(arm)) <= answer.candidates]
+                due_of_arms[answer.arm] = own[due[own]]
+        return due_of_arms
 
     def _texts(self, block: Candidates, needed: Sequence[Mapping[str, np.ndarray]]) -> list[dict[int, str]]:
         """Returns document -> its text, of those that arms need, by reranker; a document of an index is read once."""

@@ -47,11 +47,10 @@ def stored_table(schema: pa.Schema, columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def with_stored(table: pa.Table, storage: Storage, rows: Mapping[str, pa.Table]) -> pa.Table:
-    """Writes rows of tables before the shard is committed, and returns the block with their files in its first row."""
-    files = [
-        {"table": name} | write_table(storage, name, shard_of(table), of)._asdict() for name, of in rows.items() if of.num_rows
-    ]
+def with_stored(table: pa.Table, storage: Storage, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Writes tables before the shard is committed, and returns the block with their files in its first row."""
+    stored = {name: write_table(storage, name, shard_of(table), rows) for name, rows in tables.items() if rows.num_rows}
+    files = [{"table": name} | file._asdict() for name, file in stored.items()]
     return with_appended(table, "stored", [files, *([[]] * (table.num_rows - 1))])
 
 
@@ -97,7 +96,7 @@ def results_of(ids: pa.Array, block: Candidates, work: SharedWork, number: int) 
 
 def candidates_table(ids: pa.Array, block: Candidates, keep: int) -> pa.Table:
     """Returns the rows of candidates/: the first `keep` of the first arm, as they were fused."""
-    candidates, rank = block.of(0), ranks(block.lengths(0))
+    candidates, rank = block.of_arm(0), ranks(block.lengths(0))
     kept = rank <= keep
     columns = [
         ids.take(pa.array(candidates.row[kept])),

@@ -25,7 +25,7 @@ class FoundText(NamedTuple):
         doc_id: Of the document.
         score: By which it has its rank; NaN: it has none, as a page that was found where results do not suffice.
         text: As it is indexed.
-        place: Where it is from; "": not known.
+        source: Where it is from; "": not known.
         reranked: The reranker's score; NaN: it has none; None: there is no reranker.
         grade: An LLM's; None: it has none.
     """
@@ -33,7 +33,7 @@ class FoundText(NamedTuple):
     doc_id: str
     score: float
     text: str
-    place: str
+    source: str
     reranked: float | None = None
     grade: float | None = None
 
@@ -77,14 +77,14 @@ def context_of(task: LlmTask, documents: Sequence[FoundText], count_tokens: Call
             label = settings.labels.label(number, len(documents), document.score, document.reranked, document.grade)
         text = beginning(document.text, settings.document_chars)
         is_cut = text is not document.text
-        shown_text = _document(task, number, document.place, label, text)
+        shown_text = _document(task, number, document.source, label, text)
         if room is not None:
             tokens = count_tokens(shown_text if not shown else settings.separator + shown_text)
             if tokens > room and not shown:
-                shown_text = _document(task, number, document.place, label, _cut(text, len(text) * room // tokens))
+                shown_text = _document(task, number, document.source, label, _cut(text, len(text) * room // tokens))
                 while (tokens := count_tokens(shown_text)) > room and len(text) > 1:
                     text = _cut(text, len(text) * 4 // 5)
-                    shown_text = _document(task, number, document.place, label, text)
+                    shown_text = _document(task, number, document.source, label, text)
                 is_cut = True
             elif tokens > room:
                 break

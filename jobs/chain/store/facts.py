@@ -39,17 +39,17 @@ class EngineRequest(NamedTuple):
 def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, CompletionRecord]:
     """Returns the stored completions of these requests by their keys, without what they once cost."""
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
-    for one in asked:
-        by_space[one.space][one.key] = one.prompt
+    for request in asked:
+        by_space[request.space][request.key] = request.prompt
     records: dict[Key, CompletionRecord] = {}
     for name, prompts in by_space.items():
         rows = files.rows(Space("completions", name), _COMPLETION, [key.query_id for key in prompts])
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
         places = [place for place, key in enumerate(keys) if key in prompts]
-        for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-            if _alike(row["prompt"], prompts[keys[place]]):
+        for at, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
+            if _alike(row["prompt"], prompts[keys[at]]):
                 values = {name: value for name, value in row.items() if name not in _NO_FIELDS}
-                records[keys[place]] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
+                records[keys[at]] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
     return records
 
 
@@ -58,13 +58,13 @@ def _alike(prompt: str, asked: str) -> bool:
     return prompt == asked or normalise(prompt) == normalise(asked)
 
 
-def put_completions(files: StoreFiles, made: Mapping[EngineRequest, CompletionRecord]) -> None:
+def put_completions(files: StoreFiles, records: Mapping[EngineRequest, CompletionRecord]) -> None:
     """Stores the completions that are no failures, nor empty, and were not read from the store."""
     by_space = defaultdict(list)
-    for asked, one in made.items():
-        if (one.completion.text or "").strip() and one.start != REUSED:
-            row = asdict(one.completion) | asked.key._asdict() | {"prompt": one.prompt, "device_seconds": one.device_seconds}
-            by_space[asked.space].append(row)
+    for asked, record in records.items():
+        if (record.completion.text or "").strip() and record.start != REUSED:
+            spent = {"prompt": record.prompt, "device_seconds": record.device_seconds}
+            by_space[asked.space].append(asdict(record.completion) | asked.key._asdict() | spent)
     for name, rows in by_space.items():
         files.put(Space("completions", name), pa.Table.from_pylist(rows, _COMPLETION))
 
@@ -79,8 +79,8 @@ class Searched(NamedTuple):
 def search_digest(search: SearchText | JoinedText) -> str:
     """Returns the digest of a search: 32 hex digits of its texts, and of what each is searched as."""
     parts = (search,) if isinstance(search, SearchText) else (search.original, *search.rewrites)
-    words = [type(search).__name__, *("" if one is None else f"{one.kind}\x1f{one.text}" for one in parts)]
-    return hashlib.sha256("\x1e".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    texts = [type(search).__name__, *("" if one is None else f"{one.kind}\x1f{one.text}" for one in parts)]
+    return hashlib.sha256("\x1e".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class Scored(NamedTuple):
@@ -156,8 +156,8 @@ class StoredLists(_Stored[Searched, RankedList]):
     def _values(self, rows: pa.Table, keys: Sequence[Searched]) -> dict[Searched, RankedList]:
         doc_ids, scores = (rows.column(name).combine_chunks() for name in ("doc_ids", "scores"))
         return {
-            key: RankedList(doc_ids[place].values, scores[place].values.to_numpy(zero_copy_only=False))
-            for place, key in _places(rows, keys)
+            key: RankedList(doc_ids[at].values, scores[at].values.to_numpy(zero_copy_only=False))
+            for at, key in _places(rows, keys)
         }
 
     def _columns(self, keys: Sequence[Searched], values: Sequence[RankedList]) -> list[Any]:

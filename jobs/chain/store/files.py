@@ -157,7 +157,7 @@ def open_store(
 
     try:
         known = forgotten_queries(storage)
-        found = dict(zip(spaces, prefetch(opened, spaces, CONCURRENT_READS), strict=True))
+        opened_spaces = dict(zip(spaces, prefetch(opened, spaces, CONCURRENT_READS), strict=True))
     except UnavailableError:
         raise
     except OSError as error:
@@ -165,7 +165,7 @@ def open_store(
         raise ClusterError("storage-refused", problem) from error
     began_at = milliseconds(now if began is None else began)
     # workers have another current folder: the path is absolute
-    return StoreFiles(storage.root, found, began_at, known, oldest_of(lifetime, now), read_only)
+    return StoreFiles(storage.root, opened_spaces, began_at, known, oldest_of(lifetime, now), read_only)
 
 
 def oldest_of(lifetime: float | None, now: float) -> int:
@@ -261,9 +261,9 @@ def read_range(
         raise ClusterError("run-damaged", f"{where}: is damaged ({error}); remove it, what it held is made anew") from error
     ids = rows.column("query_id")
     rows = rows.filter(pc.and_(pc.greater_equal(ids, first), pc.less_equal(ids, last)))
-    for one in schema or ():
-        if one.name not in rows.column_names:  # of a later version than the file
-            rows = rows.append_column(one, pa.nulls(rows.num_rows, one.type))
+    for column in schema or ():
+        if column.name not in rows.column_names:  # of a later version than the file
+            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
     if names is not None:
         rows = rows.select(list(names))
     return rows if schema is None else rows.cast(schema)

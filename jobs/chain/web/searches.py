@@ -55,7 +55,7 @@ class WebSearches:
         self.web, self.name, self.host, self._opened, self._asking = web, opened.name, web.host, opened, asking
         self._files, self._space, self._journal = files, Space("web", opened.space), journal
         self.known: Mapping[SearchText | JoinedText, RankedList] = {}
-        self.made, self.alike = set[Searched](), set[Searched]()
+        self.executed, self.alike = set[Searched](), set[Searched]()
         self.hits: dict[SearchText | JoinedText, tuple[WebHit, ...]] = {}
         self.failed: dict[SearchText | JoinedText, FailedSearch] = {}
         self.silent: dict[SearchText | JoinedText, str] = {}
@@ -93,7 +93,7 @@ class WebSearches:
             if isinstance(answer, PartialAnswer):
                 self.silent[search] = answer.silent
             self.hits[search] = () if isinstance(answer, FailedSearch) else answer
-        self.made |= {self._first[text] for text in map(self.web.sent, wanted) if text in self.asked}
+        self.executed |= {self._first[text] for text in map(self.web.sent, wanted) if text in self.asked}
         return [ranked_list(self.hits[search]) for search in wanted]
 
     def requests(self, searched: Searched) -> int:

@@ -66,7 +66,7 @@ def judged_queries(files: BeirSplit) -> SetQueries:
     try:
         judged = {line.split("\t")[0].strip() for _, line in text_lines(files.qrels)} - {HEADER[0]}
     except TableFault as fault:  # of another file than that of the log's rows
-        raise LogError("log-files", f"log file {files.qrels}{fault.at}: {fault.words}") from fault
+        raise LogError("log-files", f"log file {files.qrels}{fault.at}: {fault.message}") from fault
     rows, left_out = [], 0
     for number, line in text_lines(files.queries):
         row = _query(line, f"log file {files.queries}, line {number}")

@@ -178,7 +178,7 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
     pairs.sort(key=lambda pair: (pair[0] is None, pair[0] or ""))
     rows_a, rows_b = (np.array([pair[place] for pair in pairs], np.int64) for place in (1, 2))
     sides = (a, rows_a), (b, rows_b)
-    word_counts = tuple(b.words[other] or a.words[place] for _, place, other in pairs)
+    word_counts = tuple(b.query_words[other] or a.query_words[place] for _, place, other in pairs)
     frame = replace(
         b,
         arms=("A", "B"),
@@ -191,7 +191,7 @@ def frame_of_both(a: Frame, b: Frame) -> tuple[Frame, int]:
         unjudged=np.array([of.unjudged[0] for of, _ in sides]),
         failed=np.array([of.failed[0] for of, _ in sides]),
         clusters=query_clusters(word_counts),
-        words=word_counts,
+        query_words=word_counts,
         judge=judge_of_both(a.judge, b.judge),
     )
     return frame, others

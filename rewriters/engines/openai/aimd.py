@@ -65,7 +65,7 @@ class AimdLimit:
         return int(self._limit)
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
+    async def slot(self) -> AsyncIterator[Place]:
         """Waits for a place, and holds it inside the `with` block."""
         admitted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(admitted)

@@ -144,7 +144,7 @@ class OpenaiEngine:
         state, path = _RequestState(self._tier), self.protocol.path_of(request)
         while True:
             try:
-                async with self._limit.place() as slot:
+                async with self._limit.slot() as slot:
                     if gate is not None:
                         gate.sending(request)
                     omitted = self._omitted | state.omitted

@@ -334,9 +334,9 @@ def test_a_table_that_is_wrong_is_refused_with_its_line(
     with pytest.raises(TableFault) as fault:
         read_first_column(str(path))
     assert fault.value.at == ("" if line is None else f", line {line:,}")
-    assert words in fault.value.words
+    assert words in fault.value.message
     error = refusal(str(path), tmp_path / "out")
-    assert str(error).startswith(f"log file {path}{fault.value.at}: {fault.value.words}")
+    assert str(error).startswith(f"log file {path}{fault.value.at}: {fault.value.message}")
     assert error.code == "log-files"
     assert "\n" not in str(error)
 

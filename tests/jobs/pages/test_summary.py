@@ -155,7 +155,7 @@ def test_charts_are_well_formed_and_their_texts_stay_texts(points: list[tuple[fl
 def test_an_axis_holds_its_values_in_order(values: list[float], falling: bool, zero: bool) -> None:
     start, end = (100.0, 0.0) if falling else (0.0, 100.0)
     found = axis(values, start, end, zero=zero)
-    places = [found.place(value) for value in sorted([*values, *([0.0] if zero else [])])]
+    places = [found.position(value) for value in sorted([*values, *([0.0] if zero else [])])]
     assert places == sorted(places, reverse=falling)
     assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
     assert 1 <= len(list(found.ticks())) <= 12

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.plan.amounts import NOTHING, Amount, exactly, of_others, words
+from jobs.plan.amounts import NOTHING, Amount, amount_text, exactly, of_others
 
 
 @pytest.mark.parametrize("kind", ["even", "rare", "constant", "two values"])
@@ -40,4 +40,4 @@ def test_without_a_sample_it_is_all_or_nothing() -> None:
     [(exactly(1234), "1,234"), (Amount(1000, 1200, 1300), "about 1,200 (1,000 to 1,300)"), (Amount(0.1, 0.2, 0.4), "0")],
 )
 def test_in_words(amount: Amount, said: str) -> None:
-    assert words(amount) == said
+    assert amount_text(amount) == said

@@ -271,7 +271,7 @@ def test_stages_with_accelerators_pay_the_nodes_that_have_some() -> None:
     assert found.of_stages(["retrieve"]) == pytest.approx(0.25)
     assert found.of_stages([DRIVER]) == pytest.approx(0.5)
     assert found.idle == pytest.approx(7.5 + 0.25)
-    assert found.of("rerank", "c@", {"seconds": 5.0}) == pytest.approx(0.5)  # a part of it, as an arm's
+    assert found.usd_of("rerank", "c@", {"seconds": 5.0}) == pytest.approx(0.5)  # a part of it, as an arm's
 
 
 # ---------------------------------------------------------------- what a start leaves behind

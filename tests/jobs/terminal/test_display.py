@@ -83,7 +83,7 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
 def test_nothing_that_is_shown_can_move_the_cursor() -> None:
     evil = "x\x1b[2J\u202e\r\n\x07y"
     state = replace(WORKING, phase=evil, reasons={evil: 1})
-    for text in (*drawn(state, 120), state.words(350.0)):
+    for text in (*drawn(state, 120), state.text(350.0)):
         assert text.isprintable()
     assert plain(evil) == "x?[2J????y"
 
@@ -117,7 +117,7 @@ def test_nothing_that_is_shown_can_move_the_cursor() -> None:
     ],
 )  # fmt: skip
 def test_the_state_in_one_line(state: State, words: str) -> None:
-    assert state.words(350.0) == words
+    assert state.text(350.0) == words
 
 
 def test_the_eta_goes_by_the_busiest_stage_whatever_the_sizes_of_shards() -> None:
@@ -333,7 +333,7 @@ def test_an_outage_is_shown_logged_and_kept(monkeypatch: pytest.MonkeyPatch, cap
     log.update("workers", [away])
     log.update("driver", [])
     assert state.facts(1000.0)[:-1] == [("waiting", "for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused")]
-    assert "waiting for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused" in state.words(0.0)
+    assert "waiting for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused" in state.text(0.0)
     now[0] = 1015.0
     log.update("workers", [])
     assert state.facts(1015.0) == [("errors", "none")]

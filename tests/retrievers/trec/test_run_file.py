@@ -106,10 +106,10 @@ def test_many_topics_in_any_order_of_lines_and_portions(seed: int, monkeypatch: 
         assert one.doc_ids.to_pylist() == [doc_id for doc_id, _ in lists[topic]]
         assert one.scores == pytest.approx([score for _, score in lists[topic]], abs=1e-5)
         assert (np.diff(one.scores) < 0).all()
-    some = found.of([1, 4, 7])
+    some = found.at([1, 4, 7])
     assert lists_of(some) == {topic: lists_of(found)[topic] for topic in (found.topics[place] for place in (1, 4, 7))}
     queries = {f"query {topic}": place for place, topic in enumerate(found.topics) if topic != found.topics[2]}
-    given_lists = GivenLists.of(queries, found, {"kind": "trec"})
+    given_lists = GivenLists.from_run(queries, found, {"kind": "trec"})
     for topic in found.topics:
         known = given_lists.list_of(f"query {topic}")
         assert (None if known is None else known.doc_ids.to_pylist()) == (
@@ -127,7 +127,7 @@ def test_a_line_costs_few_bytes() -> None:
     run = run_of(*lines)
     kept = sum(chunk.nbytes for chunk in run.doc_ids.chunks) + run.scores.nbytes
     assert kept / 200_000 < 30
-    sent = pickle.dumps(GivenLists.of({f"what is {topic}": place for place, topic in enumerate(run.topics)}, run, {}))
+    sent = pickle.dumps(GivenLists.from_run({f"what is {topic}": place for place, topic in enumerate(run.topics)}, run, {}))
     assert len(sent) / 200_000 < 30
 
 
@@ -155,7 +155,7 @@ def test_what_is_no_run_is_refused_with_its_line(lines: list[str], words: str) -
 
 def test_a_text_that_is_no_query_has_no_list() -> None:
     run = run_of(line("x", 1.0, topic="0"), *(line(doc_id, 3.0 - place) for place, doc_id in enumerate("abc")))
-    given_lists = GivenLists.of({plain("Moon and  tides"): 1}, run, {"kind": "trec"})
+    given_lists = GivenLists.from_run({plain("Moon and  tides"): 1}, run, {"kind": "trec"})
     opened = open_retriever(
         "run", TrecSettings(kind="trec", path="run").with_lists(given_lists), expect_identity={"kind": "trec"}
     )

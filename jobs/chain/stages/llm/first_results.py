@@ -72,10 +72,10 @@ class ShownResults:
         texts = texts_and_places(documents, wanted, places=places)
         pages = {document: self.block.page_text(document) for of in read.values() for _, document, _ in of}
         shown: dict[int, Rows] = {}
-        for arm, of in read.items():
+        for arm, entries in read.items():
             known, reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker
             rows: Rows = [[] for _ in range(self.block.rows)]
-            for row, document, score in of:
+            for row, document, score in entries:
                 doc_id = self._doc_ids[document]
                 text, source = pages[document] or known[doc_id]
                 reranked = None if reranker is None else float(self.block.reranked[reranker][document])

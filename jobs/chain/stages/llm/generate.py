@@ -79,7 +79,7 @@ def answer(task: LlmTask, block: LlmBlock, results: Rows, count_tokens: Callable
         answers[ask.row].append(
             {
                 "text": text, "cut": result.cut, "cited": list(cited.doc_ids), "documents": documents,
-                "texts": [one.text for one in from_documents], "places": [one.place for one in from_documents],
+                "texts": [one.text for one in from_documents], "places": [one.source for one in from_documents],
                 "left_out": context.left_out, "cut_documents": context.cut, "model": reply.completion.model,
                 "prompt_hash": ask.request.prompt_hash,
             }

@@ -57,9 +57,9 @@ class Grade(LlmStage):
         first, rewrites = ShownResults(table, self._work).shown(self._documents, most), table.column("rewrites").to_pylist()
         steps = {
             number: grade(
-                self._arms[number], of, block, first[number], [self._work.texts_of(number, of_row) for of_row in rewrites]
+                self._arms[number], settings, block, first[number], [self._work.texts_of(number, of_row) for of_row in rewrites]
             )
-            for number, of in self._grading.items()
+            for number, settings in self._grading.items()
         }
         grades, corrections = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(2))
         for number, graded in block.run(steps).items():
@@ -89,7 +89,7 @@ def grade(
         for ask, text, model in _said(block, "grade.question", asks, (yield asks)):
             corrections[ask.row] |= {"question": text, "question_model": model}
     questions = [
-        query._replace(text=one.get("question", query.text)) for query, one in zip(block.queries, corrections, strict=True)
+        query._replace(text=fix.get("question", query.text)) for query, fix in zip(block.queries, corrections, strict=True)
     ]
     against = questions if settings.against_question else block.queries
     grades: list[list[dict[str, Any]]] = [
@@ -102,8 +102,8 @@ def grade(
     else:
         shown = [document_values(results[row][place].text, settings.document_chars) for row, place in places]
         asks = [
-            _about(block, arm.tasks["grade"], row, against[row], values).about(results[row][place].doc_id)
-            for (row, place), values in zip(places, shown, strict=True)
+            _about(block, arm.tasks["grade"], row, against[row], values).about(results[row][at].doc_id)
+            for (row, at), values in zip(places, shown, strict=True)
         ]
         for (row, at), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (number := grade_of(reply.result)) is None:
@@ -115,10 +115,10 @@ def grade(
         places = [(row, place) for row, place in places if grades[row][place].get("verdict") == AMBIGUOUS]
         sentences = [split_sentences(results[row][place].text) for row, place in places]
         asks = [
-            _about(block, arm.tasks["grade.strips"], row, against[row], {"document": numbered_sentences(one)}).about(
-                results[row][place].doc_id
+            _about(block, arm.tasks["grade.strips"], row, against[row], {"document": numbered_sentences(split)}).about(
+                results[row][at].doc_id
             )
-            for (row, place), one in zip(places, sentences, strict=True)
+            for (row, at), split in zip(places, sentences, strict=True)
         ]
         for (row, at), sentences_of, ask, reply in zip(places, sentences, asks, (yield asks), strict=True):
             for _, text, _ in _said(block, "grade.strips", [ask], [reply]):

@@ -132,7 +132,7 @@ class Iterate(LlmStage):
         block.counts.update(searches.counts)
         table = with_appended(with_stored(table, self._storage, stored), "errors", searches.errors)
         table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
-        others = {at: before.of(at) for at in range(len(work.answers)) if at not in arms}
+        others = {at: before.of_arm(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)
         others[UNRANKED] = before.documents(scored)
         columns = candidate_columns(table.num_rows, united([BlockCandidates(before.doc_ids, before.pages, others), *parts]))

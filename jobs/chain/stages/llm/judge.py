@@ -83,8 +83,8 @@ class Judge(LlmStage):
             for number, arm in enumerate(work.answers)
         }
         for judged in block.run(steps).values():
-            for of, judgement in judged:
-                judgements[of.ask.row].setdefault((of.ask.key, of.doc_id, of.arm, judgement["kind"]), judgement)
+            for about, judgement in judged:
+                judgements[about.ask.row].setdefault((about.ask.key, about.doc_id, about.arm, judgement["kind"]), judgement)
         return table, [list(of.values()) for of in judgements]
 
 
@@ -135,9 +135,9 @@ def _about_answer(task: LlmTask, block: LlmBlock, row: int, answer: Mapping[str,
     if task.kind == CRITERIA:  # masked as the answer is, which is compared with it
         shown = [
             render(task.step.document, {
-                "number": str(number), "source": f" (source: {place})" if place else "", "label": "", "text": text,
+                "number": str(number), "source": f" (source: {source})" if source else "", "label": "", "text": text,
             })
-            for number, (text, place) in enumerate(zip(answer["texts"], answer["places"], strict=True), start=1)
+            for number, (text, source) in enumerate(zip(answer["texts"], answer["places"], strict=True), start=1)
         ]  # fmt: skip
         values["documents"] = mask("\n\n".join(shown) or NO_DOCUMENTS)
     else:

@@ -52,12 +52,12 @@ class ArmRounds:
         self.rounds = self.task.rounds
         self.answer = replace(answer, strategies=frozenset({ITERATE}), fuse=answer.fuse.model_copy(update=fuse))
         routed = {name: search.retrievers[name] for name in search.route(ITERATE)}
-        lists = [(row, one["retriever"], one["score"]) for row, of_row in enumerate(best) for one in of_row
-                 if one["search"] == answer.search]  # fmt: skip
+        lists = [(row, hits["retriever"], hits["score"]) for row, of_row in enumerate(best) for hits in of_row
+                 if hits["search"] == answer.search]  # fmt: skip
         self.search = replace(search, retrievers=routed, together=frozenset(), joined=None, fuse=FuseSettings())
         self.tried: list[list[str]] = [[] for _ in range(rows)]
         self.best, self.ended = np.full(rows, -np.inf), np.zeros(rows, dtype=bool)
-        self.rankings = [BlockCandidates(candidates.doc_ids, candidates.pages, {number: candidates.of(number)})]
+        self.rankings = [BlockCandidates(candidates.doc_ids, candidates.pages, {number: candidates.of_arm(number)})]
         self.note_lists(lists)
 
     def note_lists(self, lists: Iterable[tuple[int, str, float]]) -> None:
@@ -72,7 +72,7 @@ class ArmRounds:
             return
         assert self.answer.reranker is not None
         self.ended |= ~block.has_scores[self.answer.reranker]
-        mine = block.of(self.number)
+        mine = block.of_arm(self.number)
         own = block.rank_in(self.number) <= block.pairs(self.number)[mine.row]
         np.fmax.at(self.best, mine.row[own], block.reranked[self.answer.reranker][mine.document[own]])
 
@@ -111,9 +111,9 @@ def refine(
         places = [(row, place) for row, documents in graded.items() for place in range(len(documents))]
         most = rounds.grading.settings.document_chars if isinstance(rounds.grading.settings, LabelGradeSettings) else None
         asks = [
-            block.ask(rounds.grading, row, document_values(one.text, most)).about(one.doc_id)
+            block.ask(rounds.grading, row, document_values(document.text, most)).about(document.doc_id)
             for row, documents in graded.items()
-            for one in documents
+            for document in documents
         ]
         for (row, at), ask, reply in zip(places, asks, (yield asks), strict=True):
             if (grade := grade_of(reply.result)) is None:

@@ -53,16 +53,16 @@ class SearchWeb:
             wanted: dict[Wanted, list[str]] = {}
             users: dict[Wanted, set[str]] = {}
             of_engine = [
-                (row, one, SearchText(one["web_query"], "query")) for row, of_row in enumerate(corrections) for one in of_row
-                if one["web_query"] is not None and self._search[one["answer"]][0].space == space
+                (row, fix, SearchText(fix["web_query"], "query")) for row, of_row in enumerate(corrections) for fix in of_row
+                if fix["web_query"] is not None and self._search[fix["answer"]][0].space == space
             ]  # fmt: skip
-            for row, one, text in of_engine:
+            for row, fix, text in of_engine:
                 wanted.setdefault(text, []).append(query_ids[row])
-                users.setdefault(text, set()).add(self._work.answers[one["answer"]].arm)
+                users.setdefault(text, set()).add(self._work.answers[fix["answer"]].arm)
             by(wanted)
             by.save()
-            for row, one, text in of_engine:
-                sent, arm = web.sent(text), self._work.answers[one["answer"]].arm
+            for row, fix, text in of_engine:
+                sent, arm = web.sent(text), self._work.answers[fix["answer"]].arm
                 if (failure := by.failed.get(text)) is not None:
                     errors[row][sent] = failed_search(opened.name, failure, sent, by.requests(Searched(query_ids[row], text)))
                     continue
@@ -71,10 +71,10 @@ class SearchWeb:
                 if silent := by.silent.get(text):
                     errors[row][f"{sent} {PARTIAL}"] = partial_search("web", opened.name, silent, sent)
                 # a page may be a result, too
-                graded = {of["doc_id"] for of in grades[row] if of["answer"] == one["answer"]}
-                hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: self._search[one["answer"]][1]]
-                one["hits"] = len(hits)
-                one["pages"] = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits]
+                graded = {of["doc_id"] for of in grades[row] if of["answer"] == fix["answer"]}
+                hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: self._search[fix["answer"]][1]]
+                fix["hits"] = len(hits)
+                fix["pages"] = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits]
                 rows = [
                     (query_ids[row], arm, opened.name, sent, rank, hit.doc_id, hit.url, hit.title, hit.text)
                     for rank, hit in enumerate(by.hits[text], start=1)
@@ -87,6 +87,6 @@ class SearchWeb:
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
         table = with_appended(table, "errors", [list(of.values()) for of in errors])
-        found = [dict(zip(STORED["web"].names, row, strict=True)) for _, of in sorted(pages.items()) for row in of]
-        table = with_stored(table, self._storage, {"web": pa.Table.from_pylist(found, STORED["web"])})
+        web_rows = [dict(zip(STORED["web"].names, row, strict=True)) for _, of in sorted(pages.items()) for row in of]
+        table = with_stored(table, self._storage, {"web": pa.Table.from_pylist(web_rows, STORED["web"])})
         return with_needed(with_appended(table, "costs", searches.spent), searches.needed)

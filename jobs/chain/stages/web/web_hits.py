@@ -22,18 +22,18 @@ PARTIAL = "partial_list"
 
 
 def with_web(
-    table: pa.Table, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: Mapping[str, WebSearches]
+    table: pa.Table, routed: Sequence[RoutedSearch], lists: Sequence[Mapping[str, Found]], searches: Mapping[str, WebSearches]
 ) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Returns a block with the errors of its searches of the web, and the rows that it has for the table web/."""
     for key, web in searches.items():
-        texts = [text for of in routed for _, text in of.of(key)]
+        texts = [text for of in routed for _, text in of.texts_of(key)]
         # and the originals that stand in for texts that were searched together in vain
         texts += [
-            text for of, lists in zip(routed, found, strict=True) for name, used in of.search.retrievers.items()
-            if used == key for text in lists[name].texts
+            text for search, named in zip(routed, lists, strict=True) for name, used in search.search.retrievers.items()
+            if used == key for text in named[name].texts
         ]  # fmt: skip
         table = with_appended(table, "errors", web_errors(table.num_rows, texts, web))
-    return table, {"web": _stored_pages(table.column("query_id").combine_chunks(), routed, found, searches)} if searches else {}
+    return table, {"web": _stored_pages(table.column("query_id").combine_chunks(), routed, lists, searches)} if searches else {}
 
 
 def _stored_pages(
@@ -47,11 +47,11 @@ def _stored_pages(
             for strategy in (ORIGINAL, TOGETHER, *strategies):
                 arms.setdefault(strategy, first)
         retrievers = search.search.retrievers
-        for name, one in by_name.items():
+        for name, hit_lists in by_name.items():
             web = searches.get(retrievers[name])
             if web is None:
                 continue
-            for text in one.texts:
+            for text in hit_lists.texts:
                 sent, arm = web.web.sent(text.search), arms.get(text.strategy)
                 if arm is not None and (text.row, retrievers[name], sent) not in rows:
                     hits = web.hits[text.search]

@@ -106,7 +106,7 @@ def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int
     ids = tuple(keys[key][0] for key in order)
     words = tuple({query_id(0): "one", query_id(1): "two"}.get(one or "") for one in ids)
     return frame_of(
-        [[keys[key][1] for key in order]], keys=tuple(order), query_ids=ids, queries=words, words=words, judged=9,
+        [[keys[key][1] for key in order]], keys=tuple(order), query_ids=ids, queries=words, query_words=words, judged=9,
         counts=np.array([counts.get(one, 1) for one in ids]), rejected=ids.count(None),
     )  # fmt: skip
 
