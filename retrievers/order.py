@@ -51,7 +51,7 @@ class Ranked(NamedTuple):
 
 
 def ranked(
-    lengths: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, reranked: np.ndarray | None, pairs: np.ndarray, how: str
+    lengths: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, reranked: np.ndarray, pairs: np.ndarray, how: str
 ) -> Ranked:
     """Returns the ranks of candidates: by the reranker's scores where it has scored them, else as they were fused.
 
@@ -61,13 +61,10 @@ def ranked(
         lengths: Candidates of each query, shape (n,).
         doc_ids: Of the candidates, best first.
         scores: Their fused scores.
-        reranked: The reranker's scores, NaN: none; None without a reranker.
+        reranked: The reranker's scores, NaN: none.
         pairs: How many first candidates of each query the reranker has scored, shape (n,).
         how: The config's `rerank.combine`.
     """
-    places = np.arange(len(scores))
-    if reranked is None:
-        return Ranked(places, scores)
     row = np.repeat(np.arange(len(lengths)), lengths)
     given = ranks(lengths) <= pairs[row]
     rows = np.flatnonzero(given)

@@ -7,13 +7,15 @@ rows. The steps of all arms advance together, so a request that several of them 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cluster.run.stage import shard_of
+from cluster.run.stage import charge_failure, shard_of
 from jobs.chain.arms.tasks import LlmTask
 from jobs.chain.counts import with_counts
 from jobs.chain.engines import Engines, asked_key
@@ -70,6 +72,7 @@ class LlmBlock:
     """The queries of a block, and what LLMs are asked about them at one stage.
 
     Attributes:
+        table: The block; a stage may put another one with more in its place.
         queries: Row by row.
         counts: For the manifest.
     """
@@ -87,9 +90,10 @@ class LlmBlock:
             arms: Of each step, by its index.
             several: Whether the job has several arms, of which each is counted.
         """
-        self.queries, self.counts = queries_of(table), Counter[str]()
+        self.table, self.queries, self.counts = table, queries_of(table), Counter[str]()
         self._stage, self._quantity, self._engines, self._arms, self._several = stage, quantity, engines, arms, several
         self._answers, self._paid = engines.open(shard_of(table)), requests_before(table)
+        self._charged_before = pc.list_value_length(table.column("costs")).to_pylist()
         self._replies: dict[tuple[Key, str], Reply] = {}
         self._requests: list[dict[Key, Request]] = [{} for _ in self.queries]
         self._needed: list[dict[Key, dict[str, Any]]] = [{} for _ in self.queries]  # rows of NEED, whose arms are a set
@@ -171,16 +175,24 @@ class LlmBlock:
         """Counts something of the arms of a step; of a job with one arm, under its own key."""
         self.counts.update({arm_key(arm, key) if self._several else key: number for arm in self._arms[step]})
 
-    def close(self) -> None:
-        """Stores the answers; nothing is asked after it."""
-        self._answers.close()
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Stores the answers after the body; an error in it says what was spent before."""
+        try:
+            yield
+        except Exception as error:
+            added = zip(self._charged_before, self.table.column("costs").to_pylist(), strict=True)
+            charge_failure(error, [*self._spent(), *(entries[count:] for count, entries in added)])
+            raise
+        finally:
+            self._answers.close()
 
-    def spent(self) -> list[list[dict[str, Any]]]:
+    def _spent(self) -> list[list[dict[str, Any]]]:
         """Returns what the requests so far have cost, row by row."""
         return [self._answers.costs(of, self._paid[row]) for row, of in enumerate(self._requests)]
 
-    def closed(self, table: pa.Table) -> pa.Table:
-        """Returns a block with what was noted and counted, and what the requests have cost."""
+    def closed(self) -> pa.Table:
+        """Returns the block with what was noted and counted, and what the requests have cost."""
         needed = [[need | {"arms": sorted(need["arms"])} for need in of.values()] for of in self._needed]
-        table = with_appended(with_appended(table, "needed", needed), "errors", [list(of.values()) for of in self._errors])
-        return with_counts(with_appended(table, "costs", self.spent()), {name: n for name, n in self.counts.items() if n})
+        table = with_appended(with_appended(self.table, "needed", needed), "errors", [list(of.values()) for of in self._errors])
+        return with_counts(with_appended(table, "costs", self._spent()), {name: n for name, n in self.counts.items() if n})

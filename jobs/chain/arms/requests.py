@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.chain.arms.resources import AnsweredBy, digest
 from jobs.chain.arms.shared_work import Reading, SharedWork
@@ -86,21 +86,31 @@ def longest_answer(rewriting: Rewriting) -> int:
     )
 
 
-def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
-    """Returns, by reading, what its requests are called in costs and errors: name and hash of the prompt -> the name.
+class RequestNames(NamedTuple):
+    """The names of a request in costs and in errors; strategies that share one fail under their own names."""
+
+    cost: str
+    error: str
+
+
+def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], RequestNames]]:
+    """Returns the names of the requests of each reading: name and hash of the prompt -> names.
 
     Other requests of a name that an earlier reading's have (a second version of a strategy, by another engine or decoding, a
     joint request for other strategies) are called by the first arm that makes them, too: `domain of two`.
     """
-    known: dict[Any, str] = {}
-    called_names: list[dict[tuple[str, str], str]] = []
+    known: dict[Any, tuple[str, str]] = {}  # identity -> the name of the first request, and its name in costs
+    taken: set[str] = set()
+    called_names: list[dict[tuple[str, str], RequestNames]] = []
     for reading in readings:
-        names: dict[tuple[str, str], str] = {}
+        names: dict[tuple[str, str], RequestNames] = {}
         for request in most_requests(reading):
             if (request.name, request.prompt_hash) in names:
                 continue  # a further sample, of another seed; repeats of an arm, with seeds of their own, share its names, too
             identity = request.base, request.prompt_hash, made_with(request, reading.engines[request.engine].space)
-            own = f"{request.name} of {reading.name.replace('@', ' ')}" if request.name in known.values() else request.name
-            names[request.name, request.prompt_hash] = known.setdefault(identity, own)
+            own = f"{request.name} of {reading.name.replace('@', ' ')}" if request.name in taken else request.name
+            first, cost = known.setdefault(identity, (request.name, own))
+            taken.add(cost)
+            names[request.name, request.prompt_hash] = RequestNames(cost, cost if first == request.name else request.name)
         called_names.append(names)
     return called_names

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.chain.arms.resources import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.cuts import Cuts
 from jobs.job.steps import stage_of
+from jobs.tables import ORIGINAL
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from jobs.chain.arms.tasks import LlmTask
@@ -90,6 +91,11 @@ class Search:
     def route(self, strategy: str) -> Collection[str]:
         """Returns the names of the retrievers that search a strategy's texts."""
         return self.routes.get(strategy, list(self.retrievers))
+
+    @property
+    def joining(self) -> list[str]:
+        """Returns the names that search all texts of a query as one and, where these find nothing, the original by itself."""
+        return [name for name in self.route(ORIGINAL) if name in self.together]
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,13 @@ class RankedArm(NamedTuple):
         row: Of each candidate.
         at: Its index among all candidates of the block.
         score: By which it has its rank.
+        reranked: The score of the arm's reranker; NaN: it has none.
     """
 
     row: np.ndarray
     at: np.ndarray
     score: np.ndarray
+    reranked: np.ndarray
 
 
 def united(parts: Sequence[BlockCandidates]) -> BlockCandidates:
@@ -170,8 +172,11 @@ class Candidates:
         self.reranked = np.full((len(work.rerankers), len(self.doc_ids)), np.nan)
         self.has_scores = np.zeros((len(work.rerankers), self.rows), dtype=bool)
         if self.scored:
-            for number, failed in enumerate(map(set, table.column("unscored").to_pylist())):
-                self.has_scores[:, number] = [failed.isdisjoint((-1, at)) for at in range(len(work.rerankers))]
+            failed_rows, failed = unnested(table, "unscored")
+            failed = failed.to_numpy(zero_copy_only=False)
+            self.has_scores[:] = True
+            self.has_scores[failed[failed >= 0], failed_rows[failed >= 0]] = False
+            self.has_scores[:, failed_rows[failed < 0]] = False
             rows, flat = unnested(table, "scores")
             at = self.starts[rows] + flat.field("document").to_numpy(zero_copy_only=False)
             self.reranked[flat.field("reranker").to_numpy(zero_copy_only=False), at] = flat.field("score").to_numpy(
@@ -188,11 +193,6 @@ class Candidates:
         """Returns documents by their indexes, which are nobody's candidates."""
         return ArmCandidates(self.document_row[at], at, self.document_page[at], np.zeros(len(at)), None)
 
-    def rank_in(self, arm: int) -> np.ndarray:
-        """Returns the rank of each candidate in an arm as it was fused, from 1."""
-        rank: np.ndarray = self.rank[self._at(arm)]
-        return rank
-
     def lengths(self, arm: int) -> np.ndarray:
         """Returns the number of candidates each row has in an arm, shape (rows,)."""
         return np.bincount(self._row[self._at(arm)], minlength=self.rows)
@@ -206,11 +206,14 @@ class Candidates:
 
     def ranked(self, arm: int) -> RankedArm:
         """Returns the candidates of an arm by rank: as they were fused where no reranker has scored them."""
-        answer, at = self._work.answers[arm], self._at(arm)
-        reranked = None if answer.reranker is None else self.reranked[answer.reranker][self.document[at]]
+        answer, at, row, pairs = self._work.answers[arm], self._at(arm), self._row[self._at(arm)], self.pairs(arm)
+        reranked = np.full(len(at), np.nan)
+        if answer.reranker is not None:
+            is_own = self.rank[at] <= pairs[row]  # others were scored for other arms, or in an earlier round
+            reranked[is_own] = self.reranked[answer.reranker][self.document[at[is_own]]]
         doc_ids = self.doc_ids.take(pa.array(self.document[at]))
-        order = ranked(self.lengths(arm), doc_ids, self.score[at], reranked, self.pairs(arm), answer.combine)
-        return RankedArm(self._row[at], at[order.places], order.scores)
+        order = ranked(self.lengths(arm), doc_ids, self.score[at], reranked, pairs, answer.combine)
+        return RankedArm(row, at[order.places], order.scores, reranked[order.places])
 
     def page_text(self, document: int) -> tuple[str, str] | None:
         """Returns text and address of a document that is a page of the web; None: it is none."""

@@ -5,7 +5,6 @@ Its lists go with the block to the retrieval stage, which does not make them aga
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,16 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cluster.run.stage import bear, heartbeat
-from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
-from jobs.chain.store.facts import Searched
+from cluster.storage import open_storage
+from jobs.chain.lists import Found
+from jobs.chain.search_texts import Text
+from jobs.chain.searches import Retrieval, RoutedSearch, Wanted, opened_retriever
 from jobs.chain.tables import GATED, HITS, KNOWN
 from jobs.chain.worker import WorkerJob
 from jobs.counts import GATE_STAGE
-from jobs.tables import HIT, failure_row, nested, unnested, with_appended, with_columns
-from retrievers.hybrid.retriever import search_shares
+from jobs.tables import HIT, ORIGINAL, nested, unnested, with_appended, with_columns
 from retrievers.ranking import offsets_of
-from retrievers.retriever import RankedList, Retriever, SearchText, joined_lists
+from retrievers.retriever import RankedList, SearchText, joined_lists, single_lists
 from rewriters.gate import Gated, decide
 
 
@@ -35,60 +34,45 @@ class Gating:
 
     def __init__(self, job: WorkerJob) -> None:
         """Opens the retrievers that are searched; raises RetrieverError where an index is missing or was replaced."""
-        self._work, self._store = job.work, job.store
         self._gates = {number: one.gate for number, one in enumerate(job.work.readings) if one.gate is not None}
         searched = {gate.retriever: job.work.retrievers[gate.retriever] for gate in self._gates.values()}
-        self._retrievers: dict[str, Retriever] = {key: self.opened(one, job.device) for key, one in searched.items()}
+        self._retrieval = Retrieval(searched, open_storage(job.run), job.store, job.device, self.opened)
+        self._several, self.close = job.work.only is None, self._retrieval.close
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""
-        query_ids = table.column("query_id").to_pylist()
-        asked = [SearchText(text) for text in table.column("query").to_pylist()]
-        spent, errors = ([list[dict[str, Any]]() for _ in query_ids] for _ in range(2))
-        lists: dict[str, dict[Wanted, RankedList]] = {}
-        for key in self._retrievers:
-            wanted: dict[Wanted, list[str]] = {}
-            for query_id, search in zip(query_ids, asked, strict=True):
-                wanted.setdefault(search, []).append(query_id)
-            try:
-                lists[key] = self._searched(key, wanted, query_ids, spent)
-            except Exception as error:
-                bear(error)
-                errors[0].append(failure_row(GATE_STAGE, error, self._work.retrievers[key].name))
-            heartbeat()
-        known = [{(key, search): of[search] for key, of in lists.items()} for search in asked]
-        verdicts: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        queries = table.column("query").to_pylist()
+        originals = [Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(text)) for row, text in enumerate(queries)]
+        # the arms need these lists of the retrieval stage
+        routed = [RoutedSearch({key: key}, {key: originals}, {}) for key in self._retrieval.plans]
+        with self._retrieval.block(table, GATE_STAGE, self._several, stage=GATE_STAGE) as searches:
+            lists = {key: one[key] for key, one in zip(self._retrieval.plans, searches.search(routed), strict=True)}
+        ranked = {key: _by_row(lists[key]) for key in lists if key not in searches.failed}
+        known = [{(key, text): lists_of[row] for key, lists_of in ranked.items()} for row, text in enumerate(queries)]
+        verdicts: list[list[dict[str, Any]]] = [[] for _ in queries]
         for number, gate in self._gates.items():
-            for row, search in enumerate(asked if gate.retriever in lists else ()):
-                best = lists[gate.retriever][search].scores[:1].tolist()
-                verdicts[row].append({"reading": number} | decide(gate.settings.by, best, gate.settings.below)._asdict())
+            for row, hits in enumerate(ranked.get(gate.retriever, ())):
+                verdict = decide(gate.settings.by, hits.scores[:1].tolist(), gate.settings.below)
+                verdicts[row].append({"reading": number} | verdict._asdict())
         columns = [pa.array(verdicts, pa.list_(GATED)), _known_column(known)]
-        table = with_appended(with_appended(table, "errors", errors), "costs", spent)
+        table = with_appended(with_appended(table, "errors", searches.errors), "costs", searches.spent)
         return with_columns(table, self.ADDS, columns)
 
-    def _searched(
-        self, key: str, wanted: Mapping[Wanted, Sequence[str]], query_ids: Sequence[str], spent: list[list[dict[str, Any]]]
-    ) -> dict[Wanted, RankedList]:
-        """Returns the lists of a retriever by what is searched, which are charged to the first queries that ask."""
-        began, opened = time.perf_counter(), self._work.retrievers[key]
-        searches = IndexSearches(opened, self._retrievers[key], self._store, GATE_STAGE)
-        lists = dict(zip(wanted, searches(wanted), strict=True))
-        searches.save()
-        firsts = [Searched(asking[0], one) for one, asking in wanted.items()]
-        texts = dict.fromkeys(range(len(query_ids)), 1) if self._work.only is not None else {}
-        shares = search_shares(self._retrievers[key], opened.search_names)
-        charge(opened, searches, firsts, query_ids, texts, time.perf_counter() - began, shares, spent, GATE_STAGE)
-        return lists
+
+def _by_row(searched: Found) -> list[RankedList]:
+    """Returns the list of each row."""
+    lists = single_lists(searched.lists)
+    return [lists[number] for number in searched.list_index.tolist()]
 
 
-def _known_column(known: Sequence[Mapping[tuple[str, SearchText], RankedList]]) -> pa.ListArray:
+def _known_column(known: Sequence[Mapping[tuple[str, str], RankedList]]) -> pa.ListArray:
     """Returns the column `known` of a block from the lists of each row."""
-    flat = [(key, search, found) for of_row in known for (key, search), found in of_row.items()]
+    flat = [(key, text, found) for of_row in known for (key, text), found in of_row.items()]
     lists = joined_lists([found for *_, found in flat])
     hits = pa.StructArray.from_arrays([lists.doc_ids, pa.array(lists.scores)], fields=list(HIT))
     values = [
         pa.array([key for key, *_ in flat], pa.string()),
-        pa.array([search.text for _, search, _ in flat], pa.string()),
+        pa.array([text for _, text, _ in flat], pa.string()),
         nested(lists.offsets, hits, HITS),
     ]
     offsets = offsets_of(np.array([len(of_row) for of_row in known]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from jobs.chain.arms.requests import SAMPLES_APART, as_made
+from jobs.chain.arms.requests import SAMPLES_APART, RequestNames, as_made
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.block import Ask, LlmBlock, Step
 from jobs.chain.journal import Key
@@ -32,10 +32,10 @@ class ReadQuery(NamedTuple):
 class Reader:
     """A reading, by its index, with what chooses, asks and reads, and with its arms and their strategies.
 
-    `names`: name and hash of the prompt of its requests -> what they are called in costs.
+    `names`: name and hash of the prompt of its requests -> their names in costs and errors.
     """
 
-    def __init__(self, number: int, names: Mapping[tuple[str, str], str], work: SharedWork) -> None:
+    def __init__(self, number: int, names: Mapping[tuple[str, str], RequestNames], work: SharedWork) -> None:
         self.number, self.called, self.reading = number, names, work.readings[number]
         self.arms = [(one.arm, one.strategies) for one in work.answers if work.searches[one.search].reading == number]
         self._chooser, self._rewriter = Rewriter(self.reading.rewriting), Rewriter(self.reading.asked)
@@ -51,7 +51,7 @@ class Reader:
         """
 
         def asked(row: int, request: Request, arms: Collection[str] | None) -> Ask:
-            return Ask(row, request, key(request), self.called[request.name, request.prompt_hash], _NO_MASK, arms=arms)
+            return Ask(row, request, key(request), self.called[request.name, request.prompt_hash].cost, _NO_MASK, arms=arms)
 
         reading, sure = self.reading, [one is not None and one.sure for one in gated]
         open_queries = [(row, query) for row, query in enumerate(block.queries) if not sure[row]]

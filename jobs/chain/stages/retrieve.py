@@ -6,6 +6,7 @@ The lists of the first arm are written to runs/ whole; only fused candidates are
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -76,26 +77,26 @@ class Retrieve:
             texts = self._texts(rewrites, table.column("query").to_pylist())
             vectors = self._vectors(block, texts)
             routed = [
-                RoutedSearch(search, self._routed(search, texts[number]), work.arms_of(number))
-                for number, search in enumerate(work.searches)
+                RoutedSearch(one.retrievers, self._routed(one, texts[number]), work.arms_of(number), one.joining)
+                for number, one in enumerate(work.searches)
             ]
             searched = block.search(routed)
-            table, stored = with_web(table, routed, searched, block.web)
+            table, stored = with_web(table, routed, searched, block)
             if work.keep_lists:
                 ids, first = table.column("query_id").combine_chunks(), work.answers[0]
                 stored["runs"] = stored_rows(ids, searched[first.search], first.retrieved)
-            began, lists = time.perf_counter(), []
+            began, lists, counts = time.perf_counter(), list[SearchLists](), Counter[str]()
             for number, (search, own, of_texts) in enumerate(zip(work.searches, searched, texts, strict=True)):
                 dense = work.compared_by(number)
                 known = None if dense not in vectors else np.stack([vectors[dense][text.search] for text in of_texts])
                 far = drifted(of_texts, known, work.readings[search.reading].rewriting.guards.drift)
-                table = note_drift(table, block.counts, work, number, far, rewrites)
-                cosines, pages = similarity(rows, of_texts, known), block.pages(search, own)
+                table = note_drift(table, counts, work, number, far, rewrites)
+                cosines, pages = similarity(rows, of_texts, known), block.pages(search.retrievers, own)
                 lists.append(SearchLists(lists_of(own, search), rows, cosines, pages, work.keep_sources))
             table = with_appended(with_appended(table, "errors", block.errors), "costs", block.spent)
-            table, candidates = self._fused(table, block, lists, began)
+            table, candidates = self._fused(table, counts, lists, began)
             best, nothing = pa.array(self._best(rows, lists), pa.list_(BEST)), pa.array([[]] * rows, pa.list_(FILE))
-            table = with_counts(without_columns(table, self.DROPS), block.counts)
+            table = with_counts(without_columns(table, self.DROPS), counts)
             table = with_columns(table, self.ADDS, [*candidates, best, nothing])
             return with_stored(with_needed(table, block.needed), self._storage, stored)
 
@@ -152,7 +153,7 @@ class Retrieve:
         return vectors
 
     def _fused(
-        self, table: pa.Table, block: BlockSearches, lists: Sequence[SearchLists], began: float
+        self, table: pa.Table, counts: Counter[str], lists: Sequence[SearchLists], began: float
     ) -> tuple[pa.Table, list[pa.ListArray]]:
         """Returns the block with notes and costs of fusion, and the columns of its candidates."""
         work, rows, parts = self._work, table.num_rows, []
@@ -163,7 +164,7 @@ class Retrieve:
                 if work.only is not None:
                     table = with_appended(table, "errors", fusion_notes(fusion))
                     continue
-                block.counts[arm_key(work.answers[at].arm, "stood_in")] = int(fusion.stood_in.sum())
+                counts[arm_key(work.answers[at].arm, "stood_in")] = int(fusion.stood_in.sum())
             heartbeat()
         columns = candidate_columns(rows, united(parts))
         method = "arms" if work.only is None else work.only.fuse.method

@@ -66,10 +66,11 @@ class Rewrite:
             for index, (reader, gates_of) in enumerate(zip(self._readings, gated, strict=True))
         }
         texts, selections, guarded = ([list[dict[str, Any]]() for _ in block.queries] for _ in range(3))
-        for index, read in block.run(steps).items():
+        with block.open():
+            answers = block.run(steps)
+        for index, read in answers.items():
             reader, arm = self._readings[index], {"arm": self._readings[index].reading.name}
-            # strategies that share requests, which are called by the first, fail under their own names
-            names = {name: one if one.startswith(f"{name} of ") else name for (name, _), one in reader.called.items()}
+            names = {name: names.error for (name, _), names in reader.called.items()}
             for row, (written, failures) in enumerate(read):
                 texts[row] += [vars(one) | arm for one in written.rewrites]
                 guarded[row] += [one._asdict() | arm for one in written.guarded]
@@ -81,10 +82,9 @@ class Rewrite:
                     block.note_row(row, component, failure.reason, failure.message, failure.raw, failure.attempts)
                 if (verdict := gated[index][row]) is not None:
                     block.count(index, GateQueries("sure" if verdict.sure else "unsure").key)
-        block.close()
         for name, more in {"rewrites": texts, "selections": selections, "guarded": guarded}.items():
-            table = with_appended(table, name, more)
-        return block.closed(table)
+            block.table = with_appended(block.table, name, more)
+        return block.closed()
 
 
 class RewriteFurther(Rewrite):

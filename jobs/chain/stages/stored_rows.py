@@ -68,13 +68,9 @@ def with_no_hits(table: pa.Table, block: Candidates) -> pa.Table:
 def results_of(ids: pa.Array, block: Candidates, work: SharedWork, number: int) -> tuple[pa.Table, pa.Table]:
     """Returns the rows of one arm in results/, and those behind them in tails/, where measures read further."""
     answer = work.answers[number]
-    row, at, score = block.ranked(number)
+    row, at, score, reranked = block.ranked(number)
     rank = ranks(block.lengths(number))
     kept, behind = rank <= answer.keep, (rank > answer.keep) & (rank <= answer.looked)
-    reranked = np.full(len(at), np.nan)
-    if answer.reranker is not None:
-        given = block.rank[at] <= block.pairs(number)[row]
-        reranked[given] = block.reranked[answer.reranker][block.document[at[given]]]
     results = [
         ids.take(pa.array(row[kept])),
         pa.repeat(pa.scalar(answer.arm), int(kept.sum())),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +41,7 @@ class WebSearches:
         name: Of the retriever, in messages.
         host: Of the server.
         known: Lists that an earlier stage has made: none.
-        made: Searches that this run has made, by the first query that asked each.
+        executed: Searches that this run has made, by the first query that asked each.
         alike: Those that needed none of their own: others send the same, in this block or before it.
         hits: Of each search, best first; of a failed one none.
         failed: Why searches failed.
@@ -50,10 +50,27 @@ class WebSearches:
         sends: Of each text, without those that a kill has lost.
     """
 
-    def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, journal: ShardJournal, asking: str) -> None:
-        """Asks nothing yet; `asking`: the stage, or the round, and the retriever."""
+    def __init__(
+        self,
+        opened: OpenedBy,
+        web: Web,
+        files: StoreFiles,
+        journal: ShardJournal,
+        asking: str,
+        charged: Collection[str] = (),
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            opened: The retriever.
+            web: Open.
+            files: Of the store.
+            journal: Of the shard.
+            asking: The stage, or the round, and the retriever.
+            charged: Texts that an earlier stage has sent, with what was lost of them.
+        """
         self.web, self.name, self.host, self._opened, self._asking = web, opened.name, web.host, opened, asking
-        self._files, self._space, self._journal = files, Space("web", opened.space), journal
+        self._files, self._space, self._journal, self._charged = files, Space("web", opened.space), journal, charged
         self.known: Mapping[SearchText | JoinedText, RankedList] = {}
         self.executed, self.alike = set[Searched](), set[Searched]()
         self.hits: dict[SearchText | JoinedText, tuple[WebHit, ...]] = {}
@@ -103,7 +120,8 @@ class WebSearches:
     @property
     def lost(self) -> int:
         """Counts the times that its texts were sent by attempts that were killed, without an answer that was kept."""
-        return sum(self._journal.lost[self._space.name, text] for text, one in self._first.items() if one not in self.alike)
+        own = (text for text, one in self._first.items() if one not in self.alike and text not in self._charged)
+        return sum(self._journal.lost[self._space.name, text] for text in own)
 
     def key(self, search: SearchText | JoinedText) -> str:
         """Returns what a search is known by in the column `needed`: the text as it is sent."""

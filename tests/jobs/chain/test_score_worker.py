@@ -1,16 +1,20 @@
 """The scoring worker: the reranker's own score of every pair of the original query and a candidate's text."""
 
+from dataclasses import replace
 from functools import cache
+from math import isnan
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cluster.errors import RetrieverError
 from jobs.chain.pipeline import without
+from jobs.chain.stages.llm.first_results import ShownResults
 from jobs.chain.stages.score import Score
 from retrievers.settings import RerankSettings
 from tests.support.jobs.in_flight import SCORED
-from tests.support.jobs.workers import Block, Row, fused, plain, reranked, results, scorer
+from tests.support.jobs.workers import Block, Row, fused, plain, reranked, results, scored, scorer
 
 SOURCE = {"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1, "score": 2.5}
 
@@ -49,8 +53,8 @@ def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Any
 def test_documents_with_one_text_are_one_pair(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (documents,) = worker()._documents.values()
     monkeypatch.setattr(documents, "texts", lambda ids, *_: ["bread"] * len(ids))
-    scored = worker()(fused([query("yeast", ("d05", 0.5), ("d08", 0.4))]))
-    assert [one["pairs"] for one in scored.column("costs")[0].as_py()] == [1]
+    with_scores = worker()(fused([query("yeast", ("d05", 0.5), ("d08", 0.4))]))
+    assert [one["pairs"] for one in with_scores.column("costs")[0].as_py()] == [1]
 
 
 def test_documents_that_are_not_those_of_the_plan_are_refused(worker: Any) -> None:
@@ -71,3 +75,16 @@ def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors(wo
     ]
     for later in (result, worker().scored(result, {0})):  # a further round does not score it either
         assert results(later, reranked("blend")) == [[("d01", 3.0, 3.0), ("d03", 2.0, 2.0), ("d05", 1.0, 1.0)]]
+
+
+def test_an_arm_has_the_scores_of_its_own_pairs_alone() -> None:
+    work = reranked("replace")
+    (answer,) = work.answers
+    work = replace(work, answers=(replace(answer, candidates=1),))
+    scores = [{"doc_id": doc_id, "score": score} for doc_id, score in (("d01", 0.1), ("d03", 0.9))]  # another arm needs d03
+    table = scored([query("x", ("d01", 3.0), ("d03", 2.0)) | {"scores": scores}])
+    documents: Any = SimpleNamespace(texts=lambda ids, *_: ids, places=lambda ids: ids)
+    (shown,) = ShownResults(table, work).shown({answer.documents: documents}, {0: 2})[0]
+    assert [(one.doc_id, one.score) for one in shown] == [("d01", 0.1), ("d03", 2.0)]
+    assert shown[0].reranked == 0.1
+    assert isnan(shown[1].reranked or 0.0)

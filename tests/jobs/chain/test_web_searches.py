@@ -14,6 +14,7 @@ from retrievers.web.hits import WebHit
 from retrievers.web.retriever import FailedSearch, PartialAnswer, WebAnswer
 from tests.support.jobs.in_process_runs import finished, prepared_job, rows
 from tests.support.retrievers.web_server import WebServer
+from tests.support.rewriters.fake_server import FakeServer
 
 
 class Web:
@@ -54,3 +55,18 @@ def test_a_failed_search_of_an_original_that_stands_in_is_noted(small_job: Calla
         web.fail("moon and tides", "400")
         run = finished(prepared_job(small_job(), f"retrieve.retrievers.web={json.dumps(web.block(together=True))}"))
     assert "refused" in {row["reason"] for row in rows(run, "errors")}
+
+
+def test_a_failed_search_is_charged_once_where_a_round_asks_it_again(
+    small_job: Callable[..., str], values: dict[str, Any], bm25: dict[str, Any]
+) -> None:
+    rewrite = "about moon and tides"
+    with FakeServer(["m"], text=lambda _: json.dumps({"query": rewrite})) as llm, WebServer("searxng", pages={}) as web:
+        web.fail(rewrite, "500")
+        engine = {"kind": "openai", "model": "m", "base_url": llm.address}
+        values["iterate"] = {"by": "bm25", "below": 1e9, "documents": 2, "engine": engine}
+        retrievers = {"bm25": bm25, "web": web.block(patience_minutes=0.001)}
+        run = finished(prepared_job(small_job(), "store=null", f"retrieve.retrievers={json.dumps(retrievers)}"))
+    spent = [one for one in rows(run, "costs") if one["component"] == "web"]
+    assert sum(one["requests"] for one in spent) == len(web.texts) > len(set(web.texts))
+    assert not [one for one in spent if one["error"] == "lost"]

@@ -15,7 +15,6 @@ import pytest
 from cluster.errors import ConfigError, Stopped
 from cluster.prices import load_prices
 from cluster.storage import open_storage
-from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.plan.budget import over_budget
 from jobs.plan.plan import plan
@@ -27,7 +26,7 @@ from jobs.store.forget import forget
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
-from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process, stop_in_the_second_shard
 from tests.support.jobs.nights import score
 from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
@@ -207,24 +206,9 @@ def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job]) ->
     assert missing["kinds"]["requests"]["number"]["expected"] == 4_500
 
 
-def stop_in_the_second_shard(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    order, left = Write.__call__, [1]
-
-    def fails(self: Write, table: pa.Table) -> pa.Table:
-        if not left:
-            raise ZeroDivisionError("the second shard")
-        left.pop()
-        return order(self, table)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Write, "__call__", fails)
-        with pytest.raises(ZeroDivisionError):
-            run_in_process(job)
-
-
-def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job]) -> None:
     """Nor what it was answered for a shard that was not committed."""
-    stop_in_the_second_shard(night("one"), monkeypatch)
+    stop_in_the_second_shard(night("one"))
     job = night("one")
     seen = planned(job)
     folder = run_in_process(job)
@@ -243,11 +227,9 @@ def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], m
 
 
 @pytest.mark.slow
-def test_what_a_stopped_run_has_spent_counts_towards_its_limit(
-    night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_stopped_run_has_spent_counts_towards_its_limit(night: Callable[..., Job]) -> None:
     """Also for answers of a shard that was not committed: the next start has them, at their price."""
-    stop_in_the_second_shard(night("one", "limits.max_cost_usd=1"), monkeypatch)
+    stop_in_the_second_shard(night("one", "limits.max_cost_usd=1"))
     seen = planned(night("one", "limits.max_cost_usd=1"))
     spent, (low, _, high) = seen["spent_usd"], amount(seen["missing"], "usd")
     committed = bill(Path(seen["folder"]))["usd"]
@@ -411,7 +393,7 @@ def test_judgements_against_gold_answers_are_known(night: Callable[..., Job], ll
     def text(body: dict[str, Any]) -> str:
         return "correct" if "correct or incorrect" in str(body["messages"][0]["content"]) else answer(body)
 
-    llm._text = text
+    llm.text = text
     pq.write_table(pa.table({"id": [f"row {place}" for place in range(len(QUERIES))], "query": QUERIES}), "log.parquet")
     Path("gold.tsv").write_text("".join(f"row {place}\tgold of {query}\n" for place, query in enumerate(QUERIES)))
     judge = ["answer={documents: 2}", "judge={accuracy: {}}", "evaluate.answers=gold.tsv"]

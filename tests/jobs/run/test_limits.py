@@ -14,7 +14,6 @@ import pytest
 
 from cluster.prices import Prices
 from cluster.storage.files import FileStorage
-from jobs.chain.stages.write import Write
 from jobs.config.settings import LimitSettings
 from jobs.pages.summary import closing_table
 from jobs.run.job import Job
@@ -22,7 +21,7 @@ from jobs.run.limits import Signals, Stall, Stopped, Sums, limit
 from jobs.runs.folder import open_run
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.in_process_runs import QUERIES, prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import QUERIES, prepared_job, stop_in_the_second_shard
 from tests.support.jobs.run_folders import page
 
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
@@ -167,30 +166,9 @@ def committed(job: Job) -> set[str]:
     return found
 
 
-def fail_at_the_second(patch: pytest.MonkeyPatch) -> None:
-    """Has the second shard that comes to the ordering stage end the run."""
-    order, left = Write.__call__, [1]
-
-    def ordered(self: Write, table: pa.Table) -> pa.Table:
-        if not left:
-            raise ZeroDivisionError("the second shard")
-        left.pop()
-        return order(self, table)
-
-    patch.setattr(Write, "__call__", ordered)
-
-
-def begun(path: str, *settings: str) -> Job:
-    """A run that ends after its first shard."""
-    job = prepared_job(path, *settings)
-    with pytest.raises(ZeroDivisionError):
-        run_in_process(job)
-    return job
-
-
-def test_a_run_that_ends_early_leaves_what_is_asked_least(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail_at_the_second(monkeypatch)
-    ended = begun(job, "cluster.shard_size=2")
+def test_a_run_that_ends_early_leaves_what_is_asked_least(job: str) -> None:
+    ended = prepared_job(job, "cluster.shard_size=2")
+    stop_in_the_second_shard(ended)
     assert committed(ended) == HEAD
     folder = open_run(ended.prepared.storage.root)
     assert folder.state == "failed: 1 of 3 shards are committed, 73.7 % of the traffic"

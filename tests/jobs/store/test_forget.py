@@ -213,14 +213,6 @@ def test_a_night_that_is_resumed_does_not_bring_it_back(nights: Nights, monkeypa
 SECRET_QUERY = "Zwergohreule  and the moon"  # words that stand nowhere else; the last finds documents
 
 
-@pytest.fixture(params=["folder", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "folder":
-        return str(tmp_path / "facts")
-    s3: S3Server = request.getfixturevalue("s3")
-    return s3.fresh("facts")
-
-
 def test_runs_on_s3_that_hold_it_are_named(nights: Nights, s3: S3Server) -> None:
     """By their queries; those after it was forgotten, and without it, are not."""
     address = s3.fresh("runs")

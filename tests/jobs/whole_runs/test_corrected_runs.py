@@ -166,7 +166,7 @@ def test_the_web_is_away_and_what_is_kept_stands_alone(job: str, web: WebServer,
     errors = [one for one in rows(run, "errors") if one["stage"] == "web"]
     assert {one["query_id"] for one in errors} == asking
     assert {one["raw"] for one in errors} == {failing}
-    assert all("stand alone" in one["message"] for one in errors)
+    assert all("the search of the correction failed" in one["message"] for one in errors)
     for one in rows(run, "corrections"):
         if one["query_id"] in asking:
             assert (one["web_query"], one["hits"]) == (failing, None)

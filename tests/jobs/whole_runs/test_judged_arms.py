@@ -101,7 +101,7 @@ def test_answers_of_which_none_can_be_graded_are_a_warning(
     def silent(body: dict[str, Any]) -> str:
         return "hm" if "Reference answers:" in prompt_of(body) else said(body)
 
-    monkeypatch.setattr(server, "_text", silent)
+    monkeypatch.setattr(server, "text", silent)
     run = finished(prepared_work(job, [f"log.path={one_query()}"], {"arms": {"one": {"answer.documents": 1}}}))
     accuracy, criteria = comparisons(run, None, run.config.evaluate, None)
     assert accuracy.frame.warning == (

@@ -25,13 +25,13 @@ def test_the_tables_and_figures_of_the_paper_come_out(tmp_path: Path, monkeypatc
     """The columns of Tables 2 to 4 for each arm against a computation from the run's tables, with their tests and slices."""
     monkeypatch.chdir(tmp_path)
     with world(tmp_path) as presets:
-        other = presets.llm._text
+        other = presets.llm.text
 
         def text(body: Body) -> str:
             is_answer = "in as few words as hold the answer" in str(body["messages"][0]["content"])
             return WORDS[zlib.crc32(prompt_of(body).encode()) % len(WORDS)] if is_answer else other(body)
 
-        monkeypatch.setattr(presets.llm, "_text", text)
+        monkeypatch.setattr(presets.llm, "text", text)
         queries = pq.read_table("configs/sample/log.parquet").column("query").to_pylist()
         gold = {query: WORDS[place % 2] for place, query in enumerate(queries)}
         Path("gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in gold.items()))

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from jobs.chain.stages.llm.iterate import Iterate
@@ -15,9 +14,9 @@ from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels
 from tests.support.rewriters.fake_server import FakeServer
 
 
-def said(body: dict[str, Any]) -> str:
+def said(body: dict[str, Any], more: str = "of the full moon") -> str:
     """Writes the refined query of a query."""
-    return json.dumps({"query": body["messages"][-1]["content"].rpartition("Query: ")[2] + " of the full moon"})
+    return json.dumps({"query": f"{body['messages'][-1]['content'].rpartition('Query: ')[2]} {more}"})
 
 
 @pytest.fixture
@@ -57,22 +56,23 @@ def reranker() -> Iterator[FakeModels]:
         yield one
 
 
-def test_the_refinement_of_a_query_on_which_its_search_failed_is_charged(
-    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searched = Iterate._searched
+def test_what_a_failed_round_has_spent_is_charged(job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Iterate._search
 
-    def failing(worker: Iterate, table: pa.Table, *more: Any) -> pa.Table:
-        if QUERIES[2] in table.column("query").to_pylist():
+    def search_or_fail(worker: Iterate, block: Any, arms: Any, texts: Any, number: int) -> None:
+        if number == 2 and QUERIES[2] in block.table.column("query").to_pylist():
             raise ValueError("no list")
-        return searched(worker, table, *more)
+        search(worker, block, arms, texts, number)
 
-    monkeypatch.setattr(Iterate, "_searched", failing)
-    run = finished(prepared_work(job, ["store=null", "iterate.below=1e9"], None))
-    (error,) = [one for one in rows(run, "errors") if one["stage"] == "iterate"]
-    assert (error["reason"], error["message"]) == ("failed", "ValueError: no list")
-    spent = sum(one["requests"] for one in rows(run, "costs") if one["stage"] == "iterate")
-    assert spent == asked(server).total() == len(QUERIES)
+    server.text = lambda body: said(body, str(len(server.bodies)))
+    monkeypatch.setattr(Iterate, "_search", search_or_fail)
+    run = finished(prepared_work(job, ["store=null", "iterate.below=1e9", "iterate.rounds=2"], None))
+    (query_id,) = [one["query_id"] for one in rows(run, "errors") if one["message"] == "ValueError: no list"]
+    spent = rows(run, "costs")
+    assert sum(one["requests"] for one in spent if one["stage"] == "iterate") == len(server.bodies)
+    assert sum(one["searches"] for one in spent if one["query_id"] == query_id and one["stage"] == "retrieve") == 3
+    answers = [one["request"] for one in rows(run, "completions") if one["query_id"] == query_id]
+    assert sorted(answers) == ["dmqr", "iterate", "iterate"]
 
 
 @pytest.mark.slow

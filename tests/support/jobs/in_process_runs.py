@@ -5,11 +5,13 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.ablation import prepare_ablation
@@ -58,6 +60,17 @@ def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | N
 def one_at_a_time(patch: pytest.MonkeyPatch) -> None:
     """Has a run begin a shard when the one before is committed, so that a run which fails has begun no other."""
     patch.setattr("cluster.run.runner_local.shards_in_flight", lambda *_: 1)
+
+
+def stop_in_the_second_shard(job: Prepared | Job) -> None:
+    """Has the second shard that comes to the last stage end the run."""
+    calls = [Write.__call__]
+
+    def first_alone(*block: Any) -> pa.Table:
+        return calls.pop()(*block)
+
+    with patch.object(Write, "__call__", first_alone), pytest.raises(IndexError):
+        run_in_process(job)
 
 
 def finished(job: Prepared | Job) -> RunFolder:

@@ -142,17 +142,8 @@ def rewrite(strategy: str, text: str = "", weight: float = 1.0, position_weight:
 
 def rewritten(*rows: Row) -> pa.Table:
     """A block as rewriting hands it on."""
-    more: Row = {
-        "shard": 0,
-        "log_count": 1,
-        "costs": [],
-        "errors": [],
-        "selections": [],
-        "guarded": [],
-        "needed": [],
-        "counts": [],
-    }
-    return pa.Table.from_pylist([more | row for row in rows], REWRITTEN)
+    more: Row = {name: [] for name in ("costs", "errors", "selections", "guarded", "needed", "counts")}
+    return pa.Table.from_pylist([{"shard": 0, "log_count": 1} | more | row for row in rows], REWRITTEN)
 
 
 def fused(rows: Sequence[Row], schema: pa.Schema = RETRIEVED) -> pa.Table:
@@ -198,12 +189,10 @@ def results(table: pa.Table, work: SharedWork) -> list[list[tuple[str, float, fl
     """doc_id, score and fused score of the results of each row."""
     block = Candidates(table, work)
     found: list[list[tuple[str, float, float]]] = [[] for _ in range(table.num_rows)]
-    for row, at, score in zip(*(one.tolist() for one in block.ranked(0)), strict=True):
+    for row, at, score, _ in zip(*(one.tolist() for one in block.ranked(0)), strict=True):
         found[row].append((block.doc_ids[int(block.document[at])].as_py(), score, float(block.score[at])))
     return found
 
-
-# ---------------------------------------------------------------- small blocks for retrieval, and what comes of them
 
 KINDS = {"pseudo_answer": "passage"}  # all others are searched as queries
 
@@ -214,10 +203,8 @@ def query(text: str, **rewrites: str) -> Row:
 
 
 def searches(result: pa.Table, quantity: str = "searches") -> list[dict[str, int]]:
-    return [
-        {one["component"]: one[quantity] for one in row if one["stage"] == "retrieve"}
-        for row in result.column("costs").to_pylist()
-    ]
+    costs = result.column("costs").to_pylist()
+    return [{one["component"]: one[quantity] for one in row if one["stage"] == "retrieve"} for row in costs]
 
 
 Lists = dict[tuple[str, str, str], list[tuple[str, float]]]  # (query_id, strategy, retriever) -> hits

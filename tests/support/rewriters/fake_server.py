@@ -106,7 +106,7 @@ class FakeServer:
     ) -> None:
         self.models: list[str] | Reply = ["tiny"] if models is None else models
         self.seconds, self.key, self.usage, self.answer = seconds, key, usage, answer
-        self.port, self._text, self._completion_tokens = 0, text, completion_tokens
+        self.port, self.text, self._completion_tokens = 0, text, completion_tokens
         self.together = 0  # answers wait until so many have been in flight at a time
         self.given, self.allowed = 0, math.inf  # good answers; the ones after so many wait until more are allowed
         self.aliases: set[str] = set()  # models that it has and does not list
@@ -203,7 +203,7 @@ class FakeServer:
                 await asyncio.sleep(0.01)
             self.given += 1
             await asyncio.sleep(self.seconds)
-            text = self._text(body) if self._text else f"answer to: {prompt}"
+            text = self.text(body) if self.text else f"answer to: {prompt}"
             return web.json_response(self.good_text(text, prompt) if "prompt" in body else self.good(text, prompt))
         finally:
             self.in_flight -= 1

@@ -36,15 +36,16 @@ class ShownResults:
     def doc_ids(self, arm: int, most: int) -> list[list[str]]:
         """Returns the first results of each query in an arm, by its index, best first."""
         doc_ids: list[list[str]] = [[] for _ in range(self.block.rows)]
-        for row, document, _ in self._first(arm, most):
+        for row, document, *_ in self._first(arm, most):
             doc_ids[row].append(self._doc_ids[document])
         return doc_ids
 
-    def _first(self, arm: int, most: int) -> list[tuple[int, int, float]]:
-        """Returns row, document and score of the first results in an arm."""
-        row, at, score = self.block.ranked(arm)
+    def _first(self, arm: int, most: int) -> list[tuple[int, int, float, float]]:
+        """Returns row, document, score and the reranker's score of the first results in an arm."""
+        row, at, score, reranked = self.block.ranked(arm)
         kept = ranks(self.block.lengths(arm)) <= most
-        return list(zip(row[kept].tolist(), self.block.document[at[kept]].tolist(), score[kept].tolist(), strict=True))
+        columns = (row[kept], self.block.document[at[kept]], score[kept], reranked[kept])
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def shown(
         self,
@@ -64,22 +65,21 @@ class ShownResults:
             places: Whether the places of documents are read.
         """
         wanted: dict[str, list[str]] = {key: [] for key in documents}
-        read: dict[int, list[tuple[int, int, float]]] = {}
+        read: dict[int, list[tuple[int, int, float, float]]] = {}
         for arm, results in most.items():
             read[arm] = [one for one in self._first(arm, results) if only is None or (arm, one[0]) in only]
-            ids = [self._doc_ids[document] for _, document, _ in read[arm] if self.block.document_page[document] < 0]
+            ids = [self._doc_ids[document] for _, document, *_ in read[arm] if self.block.document_page[document] < 0]
             wanted[self._work.answers[arm].documents] += ids
         texts = texts_and_places(documents, wanted, places=places)
-        pages = {document: self.block.page_text(document) for of in read.values() for _, document, _ in of}
+        pages = {document: self.block.page_text(document) for of in read.values() for _, document, *_ in of}
         shown: dict[int, Rows] = {}
         for arm, entries in read.items():
-            known, reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker
+            known, has_reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker is not None
             rows: Rows = [[] for _ in range(self.block.rows)]
-            for row, document, score in entries:
+            for row, document, score, reranked in entries:
                 doc_id = self._doc_ids[document]
                 text, source = pages[document] or known[doc_id]
-                reranked = None if reranker is None else float(self.block.reranked[reranker][document])
-                rows[row].append(FoundText(doc_id, score, text, source, reranked))
+                rows[row].append(FoundText(doc_id, score, text, source, reranked if has_reranker else None))
             shown[arm] = rows
         return shown
 

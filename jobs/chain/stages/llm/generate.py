@@ -33,19 +33,19 @@ class Generate(LlmStage):
         self._tasks = {number: arm.tasks["answer"] for number, arm in self._arms.items()}
         self._counters = {number: token_counter(of) for number, of in self._tasks.items()}
 
-    def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
+    def rows(self, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the answers of all arms."""
         corrected = {number: arm.grade for number, arm in self._work.doing("grade").items() if arm.grade is not None}
         most = {number: corrected.get(number, of.context).documents for number, of in self._tasks.items()}
-        first = ShownResults(table, self._work).shown(self._documents, most)
-        first |= {number: corrected_results(table, number, first[number]) for number in corrected.keys() & first.keys()}
+        first = ShownResults(block.table, self._work).shown(self._documents, most)
+        first |= {number: corrected_results(block.table, number, first[number]) for number in corrected.keys() & first.keys()}
         steps = {number: answer(of, block, first[number], self._counters[number]) for number, of in self._tasks.items()}
         answers_of: Answers = [[] for _ in block.queries]
         for number, answers in block.run(steps).items():
             for row, of_row in enumerate(answers):
                 answers_of[row] += [one | {"answer": number} for one in of_row]
                 block.counts["answers_cut"] += sum(one["cut"] for one in of_row)
-        return table, answers_of
+        return (answers_of,)
 
 
 def answer(task: LlmTask, block: LlmBlock, results: Rows, count_tokens: Callable[[str], int]) -> Step[Answers]:

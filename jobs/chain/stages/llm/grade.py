@@ -51,10 +51,11 @@ class Grade(LlmStage):
         super().__init__(job)
         self._grading = {number: arm.grade for number, arm in self._arms.items() if arm.grade is not None}
 
-    def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
+    def rows(self, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the grades, and the questions and queries to the web."""
         most = {number: of.documents for number, of in self._grading.items()}
-        first, rewrites = ShownResults(table, self._work).shown(self._documents, most), table.column("rewrites").to_pylist()
+        first = ShownResults(block.table, self._work).shown(self._documents, most)
+        rewrites = block.table.column("rewrites").to_pylist()
         steps = {
             number: grade(
                 self._arms[number], settings, block, first[number], [self._work.texts_of(number, of_row) for of_row in rewrites]
@@ -68,7 +69,7 @@ class Grade(LlmStage):
                 corrections[row].append(correction | {"answer": number})
                 for document in of_row:
                     block.count(number, GradedDocuments(document.get("verdict") or "ungraded").key)
-        return table, grades, corrections
+        return grades, corrections
 
 
 def grade(

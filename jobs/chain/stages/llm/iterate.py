@@ -63,10 +63,10 @@ class Iterate(LlmStage):
         super().close()
         self._retrieval.close()
 
-    def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
-        """Returns the block with the candidates of all rounds, and the rounds."""
-        results = ShownResults(table, self._work)
-        best = table.column("best").to_pylist()
+    def rows(self, block: LlmBlock) -> tuple[Any, ...]:
+        """Returns the rounds; the block has the candidates of all of them then."""
+        results = ShownResults(block.table, self._work)
+        best = block.table.column("best").to_pylist()
         arms = {number: ArmRounds(number, self._work, results.block, best) for number in self._arms}
         rounds: list[list[dict[str, Any]]] = [[] for _ in block.queries]
         for number in range(1, max(of.rounds.rounds for of in arms.values()) + 1):
@@ -85,41 +85,36 @@ class Iterate(LlmStage):
             if refined:
                 texts = {at: {row: one["text"] for row, one in found.items()} for at, found in refined.items()}
                 with self._searching:
-                    table = self._searched(table, block, {at: arms[at] for at in texts}, texts, number)
-                had, results = results, ShownResults(table, self._work)
+                    self._search(block, {at: arms[at] for at in texts}, texts, number)
+                had, results = results, ShownResults(block.table, self._work)
                 for at, queries in refined.items():
                     before, after = (shown.doc_ids(at, self._work.answers[at].keep) for shown in (had, results))
                     for row, refined_query in queries.items():
                         rounds[row].append(refined_query | {"new": len(set(after[row]) - set(before[row]))})
                     block.count(at, RoundQueries(number).key, len(queries))
             heartbeat()
-        return table.drop_columns(list(self.DROPS)), rounds
+        block.table = block.table.drop_columns(list(self.DROPS))
+        return (rounds,)
 
-    def _searched(
-        self,
-        table: pa.Table,
-        block: LlmBlock,
-        arms: Mapping[int, ArmRounds],
-        texts: Mapping[int, Mapping[int, str]],
-        number: int,
-    ) -> pa.Table:
-        """Returns the block with the candidates that refined queries add, and what they have cost.
+    def _search(
+        self, block: LlmBlock, arms: Mapping[int, ArmRounds], texts: Mapping[int, Mapping[int, str]], number: int
+    ) -> None:
+        """Adds the candidates of refined queries to a block, and what they have cost.
 
         Args:
-            table: The block.
-            block: For counts.
+            block: The queries.
             arms: Those with refined queries, by index.
             texts: Index of an arm -> row -> its refined query.
             number: Of the round.
         """
-        work, before, parts = self._work, Candidates(table, self._work), []
+        table, work, before, parts = block.table, self._work, Candidates(block.table, self._work), []
         routed = [of.routed(texts[at], number) for at, of in arms.items()]
         with self._retrieval.block(table, f"round {number}", work.only is None) as searches:
             lists_of_arms, cosines = searches.search(routed), similarity(table.num_rows, [], None)
-            table, stored = with_web(table, routed, lists_of_arms, searches.web)
+            table, stored = with_web(table, routed, lists_of_arms, searches)
             ids = table.column("query_id").combine_chunks()
             for (at, arm_rounds), lists in zip(arms.items(), lists_of_arms, strict=True):
-                pages = searches.pages(arm_rounds.search, lists)
+                pages = searches.pages(arm_rounds.search.retrievers, lists)
                 fused = SearchLists(lists_of(lists, arm_rounds.search), table.num_rows, cosines, pages, work.keep_sources)
                 arm_rounds.note_lists(fused.best())
                 candidates = fused.fuse(arm_rounds.answer, self._texts).candidates
@@ -129,9 +124,8 @@ class Iterate(LlmStage):
                 parts.append(merged(arm_rounds.rankings, table.num_rows, arm_rounds.answer, arm_rounds.rounds, texts_of))
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, arm_rounds.answer.retrieved)
-        block.counts.update(searches.counts)
         table = with_appended(with_stored(table, self._storage, stored), "errors", searches.errors)
-        table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
+        block.table = table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
         others = {at: before.of_arm(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)
         others[UNRANKED] = before.documents(scored)
@@ -140,7 +134,7 @@ class Iterate(LlmStage):
         if self._score is not None:
             table = _with(table, {"scores": moved_scores(before, Candidates(table.drop_columns("scores"), work))})
             table = self._score.scored(table, {row for of_arm in texts.values() for row in of_arm})
-        return table
+        block.table = table
 
 
 def _with(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:

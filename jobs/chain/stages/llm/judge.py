@@ -57,9 +57,9 @@ class Judge(LlmStage):
         """Returns the arms of which documents are shown, by index."""
         return self._arms if RELEVANCE in self._tasks else ()
 
-    def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
+    def rows(self, block: LlmBlock) -> tuple[Any, ...]:
         """Returns the judgements; that of a result once for all arms."""
-        work, numbers = self._work, range(len(self._work.answers))
+        table, work, numbers = block.table, self._work, range(len(self._work.answers))
         shown: Mapping[int, Rows] = {}
         if self._relevance is not None:
             most = dict.fromkeys(numbers, self._relevance.documents)
@@ -85,7 +85,7 @@ class Judge(LlmStage):
         for judged in block.run(steps).values():
             for about, judgement in judged:
                 judgements[about.ask.row].setdefault((about.ask.key, about.doc_id, about.arm, judgement["kind"]), judgement)
-        return table, [list(of.values()) for of in judgements]
+        return ([list(of.values()) for of in judgements],)
 
 
 def judge(

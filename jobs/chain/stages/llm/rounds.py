@@ -72,9 +72,8 @@ class ArmRounds:
             return
         assert self.answer.reranker is not None
         self.ended |= ~block.has_scores[self.answer.reranker]
-        mine = block.of_arm(self.number)
-        own = block.rank_in(self.number) <= block.pairs(self.number)[mine.row]
-        np.fmax.at(self.best, mine.row[own], block.reranked[self.answer.reranker][mine.document[own]])
+        ranked = block.ranked(self.number)
+        np.fmax.at(self.best, ranked.row, ranked.reranked)
 
     def due(self, number: int) -> list[int]:
         """Returns the rows that need a round: their best score is below the threshold, and none has failed on them."""
@@ -85,9 +84,8 @@ class ArmRounds:
     def routed(self, texts: Mapping[int, str], number: int) -> RoutedSearch:
         """Returns the searches of a round; `texts`: row -> its refined query."""
         own = [Text(row, 1, ITERATE, number, 1.0, 1.0, SearchText(text, "query")) for row, text in texts.items()]
-        return RoutedSearch(
-            self.search, dict.fromkeys(self.search.retrievers, own), {self.answer.strategies: [self.answer.arm]}
-        )
+        retrievers = self.search.retrievers
+        return RoutedSearch(retrievers, dict.fromkeys(retrievers, own), {self.answer.strategies: [self.answer.arm]})
 
 
 def refine(

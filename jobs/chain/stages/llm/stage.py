@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from cluster.run.stage import charge_failure
 from jobs.chain.block import LlmBlock
 from jobs.chain.engines import open_engines
 from jobs.chain.stages.documents import documents_of
@@ -44,15 +43,12 @@ class LlmStage(ABC):
         """Returns the block with the columns of the stage, errors, counts and costs."""
         arms = [(answer.arm,) for answer in self._work.answers]
         block = LlmBlock(table, self.STAGE, self.QUANTITY, self._engines, arms, several=self._work.only is None)
-        try:
-            table, *rows = self.rows(table, block)
-        except Exception as error:
-            charge_failure(error, block.spent())
-            raise
-        block.close()
+        with block.open():
+            rows = self.rows(block)
         columns = [pa.array(of, field.type) for of, field in zip(rows, self.ADDS, strict=True)]
-        return block.closed(with_columns(table, self.ADDS, columns))
+        block.table = with_columns(block.table, self.ADDS, columns)
+        return block.closed()
 
     @abstractmethod
-    def rows(self, table: pa.Table, block: LlmBlock) -> tuple[Any, ...]:
-        """Returns the table, and the values of each column that the stage makes, row by row."""
+    def rows(self, block: LlmBlock) -> tuple[Any, ...]:
+        """Returns the values of each column that the stage makes, row by row."""

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from cluster.storage import open_storage
 from jobs.chain.arms.resources import OpenedBy
-from jobs.chain.searches import BlockSearches, Retrieval, Wanted, charge, needs_of
+from jobs.chain.search_texts import Text
+from jobs.chain.searches import Retrieval, RoutedSearch
 from jobs.chain.stages.stored_rows import with_needed, with_stored
-from jobs.chain.stages.web.web_hits import PARTIAL, cut_search, failed_search, partial_search
-from jobs.chain.store.facts import Searched
+from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.worker import WorkerJob
 from jobs.job.steps import open_search_engine
-from jobs.tables import STORED, with_appended
+from jobs.tables import with_appended
 from retrievers.retriever import SearchText
+
+_CORRECTION = "the correction"  # in place of a strategy: the query to the web
 
 
 class SearchWeb:
     """A worker of the stage, with the search engines of all arms."""
 
-    NEEDS = ("shard", "query_id", "grades", "corrections", "stored", "needed")
+    NEEDS = ("shard", "query_id", "query", "grades", "corrections", "stored", "needed")
     ADDS = pa.schema([])
 
     def __init__(self, job: WorkerJob) -> None:
@@ -40,53 +42,39 @@ class SearchWeb:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the hits, errors and costs."""
-        with self._retrieval.block(table, "web") as searches:
-            return self._searched(table, searches)
-
-    def _searched(self, table: pa.Table, searches: BlockSearches) -> pa.Table:
-        query_ids = searches.query_ids
         corrections, grades = (table.column(name).to_pylist() for name in ("corrections", "grades"))
-        errors: list[dict[str, dict[str, object]]] = [{} for _ in query_ids]
-        pages: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}  # row, search engine, text as sent -> rows of web/
-        for space, by in searches.web.items():
-            began, opened, web = time.perf_counter(), self._retrieval.plans[space], by.web
-            wanted: dict[Wanted, list[str]] = {}
-            users: dict[Wanted, set[str]] = {}
-            of_engine = [
-                (row, fix, SearchText(fix["web_query"], "query")) for row, of_row in enumerate(corrections) for fix in of_row
-                if fix["web_query"] is not None and self._search[fix["answer"]][0].space == space
-            ]  # fmt: skip
-            for row, fix, text in of_engine:
-                wanted.setdefault(text, []).append(query_ids[row])
-                users.setdefault(text, set()).add(self._work.answers[fix["answer"]].arm)
-            by(wanted)
-            by.save()
-            for row, fix, text in of_engine:
-                sent, arm = web.sent(text), self._work.answers[fix["answer"]].arm
-                if (failure := by.failed.get(text)) is not None:
-                    errors[row][sent] = failed_search(opened.name, failure, sent, by.requests(Searched(query_ids[row], text)))
-                    continue
-                if web.is_cut(text):
-                    errors[row][sent] = cut_search(opened.name, web.settings.provider, sent)
-                if silent := by.silent.get(text):
-                    errors[row][f"{sent} {PARTIAL}"] = partial_search("web", opened.name, silent, sent)
-                # a page may be a result, too
-                graded = {of["doc_id"] for of in grades[row] if of["answer"] == fix["answer"]}
-                hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: self._search[fix["answer"]][1]]
-                fix["hits"] = len(hits)
-                fix["pages"] = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits]
-                rows = [
-                    (query_ids[row], arm, opened.name, sent, rank, hit.doc_id, hit.url, hit.title, hit.text)
-                    for rank, hit in enumerate(by.hits[text], start=1)
-                ]
-                pages.setdefault((row, space, sent), rows)
-            firsts = [Searched(ids[0], text) for text, ids in wanted.items()]
-            asked = [one for one in firsts if one not in by.alike]
-            charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], searches.spent, "web")
-            searches.needed += needs_of(opened, by, "web_searches", users) if self._work.only is None else []
+        routed = [self._routed(number, corrections) for number in self._search]
+        with self._retrieval.block(table, "web", several=True, stage="web") as searches:
+            table, stored = with_web(table, routed, searches.search(routed), searches)
+            for row, of_row in enumerate(corrections):
+                for correction in (one for one in of_row if one["web_query"] is not None):
+                    opened, most = self._search[correction["answer"]]
+                    text, by = _search_text(correction), searches.web[opened.space]
+                    if text in by.failed or opened.space in searches.failed:
+                        continue
+                    # a page may be a result, too
+                    graded = {one["doc_id"] for one in grades[row] if one["answer"] == correction["answer"]}
+                    hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][:most]
+                    correction["hits"] = len(hits)
+                    correction["pages"] = [
+                        {name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits
+                    ]
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
-        table = with_appended(table, "errors", [list(of.values()) for of in errors])
-        web_rows = [dict(zip(STORED["web"].names, row, strict=True)) for _, of in sorted(pages.items()) for row in of]
-        table = with_stored(table, self._storage, {"web": pa.Table.from_pylist(web_rows, STORED["web"])})
+        table = with_stored(with_appended(table, "errors", searches.errors), self._storage, stored)
         return with_needed(with_appended(table, "costs", searches.spent), searches.needed)
+
+    def _routed(self, number: int, corrections: Sequence[Sequence[Mapping[str, Any]]]) -> RoutedSearch:
+        """Returns the searches of an arm, by its index, for the queries that are to be corrected."""
+        opened, arm = self._search[number][0], self._work.answers[number].arm
+        texts = [
+            Text(row, 1, _CORRECTION, 1, 1.0, 1.0, _search_text(one))
+            for row, of_row in enumerate(corrections)
+            for one in of_row
+            if one["web_query"] is not None and one["answer"] == number
+        ]
+        return RoutedSearch({opened.name: opened.space}, {opened.name: texts}, {frozenset({_CORRECTION}): [arm]})
+
+
+def _search_text(correction: Mapping[str, Any]) -> SearchText:
+    return SearchText(correction["web_query"], "query")

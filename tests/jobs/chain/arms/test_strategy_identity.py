@@ -80,7 +80,7 @@ def test_strategies_that_differ_in_how_their_texts_are_searched_share_their_requ
         "weighed": {"rewrite.strategies": [{"rag_fusion": {"n": 3, "position_weights": [1, 0.5]}}]},
         "as one": {"rewrite.strategies": [{"rag_fusion": {"n": 3, "as_one": "texts"}}]},
     }
-    server._text = lambda body: "\n".join(f"{number}. {said(body)} {number}" for number in (1, 2, 3))
+    server.text = lambda body: "\n".join(f"{number}. {said(body)} {number}" for number in (1, 2, 3))
     folder = run_in_process(make({"arms": arms}, {"strategies": [{"rag_fusion": {"n": 3}}]}))
     assert len(server.bodies) == len(QUERIES)
     costs = {one["arm"]: one["requests"] for one in arm_costs(open_run(str(folder)), None, {})}
@@ -92,7 +92,7 @@ def test_strategies_that_share_their_requests_fail_each_by_its_name(
 ) -> None:
     values["rewrite"] |= {"calls": "separate", "retries": 1, "engine": served(server, "model-a")}
     strategies = ["general", {"general": {"search_as": "passage"}}]
-    server._text = lambda body: ""
+    server.text = lambda body: ""
     folder = run_in_process(prepared_work(small_job(rewrite={"strategies": strategies}), ["store=null"], None))
     asked = len(rows(folder, "queries"))
     failed = Counter(one["component"] for one in rows(folder, "errors") if one["reason"] == "empty")
