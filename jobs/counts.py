@@ -1,14 +1,12 @@
 """The keys of what a manifest counts: a job's balances, pages and closing table are sums of them.
 
-Some are a name alone, such as `queries` and `failed_queries`. The others have a kind and parts between slashes: a class each,
-whose `key` is stored and whose `parse` reads it back. An ablation counts for each arm under the keys that a run of it has,
-behind `arm/<arm>/`.
+Some are a name alone, such as `queries` and `failed_queries`. The others have a kind and parts between slashes. An ablation
+counts for each arm under the keys that a run of it has, behind `arm/<arm>/`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
-from typing import ClassVar, Self, TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 WITHOUT_GOLD = "judged_without_gold"  # queries whose answers were judged right or wrong by the question alone
 FAILED_BY_OUTAGES = "failed_by_outages"  # queries that failed, and only since a server was away
@@ -35,195 +33,77 @@ def cost_stages(quantity: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class CountKey:
-    """A key with parts; the part at `WIDE` may hold slashes."""
+class CountKind:
+    """Counts under keys of one kind: its name and a number of parts between slashes; the part at `wide` may hold slashes."""
 
-    KIND: ClassVar[str]
-    WIDE: ClassVar[int] = 0
+    name: str
+    size: int
+    wide: int = 0
+
+    def key(self, *parts: object) -> str:
+        """Returns the stored key of these parts."""
+        return self._start + "/".join(map(str, parts))
+
+    def parse(self, key: str) -> tuple[str, ...] | None:
+        """Returns the parts of a stored key; None: it is of another kind."""
+        parts = key.removeprefix(self._start).split("/")
+        if not key.startswith(self._start) or len(parts) < self.size or (not self.name and parts[0] not in QUANTITIES):
+            return None
+        end = self.wide + 1 + len(parts) - self.size
+        return (*parts[: self.wide], "/".join(parts[self.wide : end]), *parts[end:])
+
+    def of(self, counts: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], int]]:
+        """Yields the parts of each key of this kind with its count."""
+        for key, count in counts.items():
+            if (parts := self.parse(key)) is not None:
+                yield parts, count
 
     @property
-    def key(self) -> str:
-        return self._start() + "/".join(map(str, astuple(self)))
-
-    @classmethod
-    def parse(cls, key: str) -> Self | None:
-        """Returns a stored key by its parts; None: it is of another kind."""
-        parts, known = key.removeprefix(cls._start()).split("/"), fields(cls)
-        if not key.startswith(cls._start()) or len(parts) < len(known):
-            return None
-        end = cls.WIDE + 1 + len(parts) - len(known)
-        parts[cls.WIDE : end] = ["/".join(parts[cls.WIDE : end])]
-        make: Callable[..., Self] = cls
-        return make(*(int(part) if field.type is int else part for part, field in zip(parts, known, strict=True)))
-
-    @classmethod
-    def _start(cls) -> str:
-        return f"{cls.KIND}/" if cls.KIND else ""
+    def _start(self) -> str:
+        return f"{self.name}/" if self.name else ""
 
 
-@dataclass(frozen=True)
-class ErrorCount(CountKey):
-    """Errors and notes of a stage; `component` is that of its row in errors/, or empty."""
+ERRORS = CountKind("error", 3, wide=1)
+"""Stage, component (that of its row in errors/, or empty), reason: errors and notes."""
+ERROR_QUERIES = CountKind("error_queries", 2)
+"""Stage, reason: queries with such an error; one answer may fail several strategies."""
+READ_TEXTS = CountKind("rung", 2)
+"""Strategy, reader (`rewrites.parsed_as`): its texts that were read so."""
+FURTHER_TEXTS = CountKind("further_texts", 1)
+"""Strategy: its texts beside the first of each query."""
+FLAGGED_TEXTS = CountKind("guard", 2)
+"""Strategy, flag: texts with this flag of `rewrites.guards`."""
+LEFT_OUT_TEXTS = CountKind("left_out", 2)
+"""Strategy, guard: texts that the guard left out."""
+UNSEARCHED = CountKind("unsearched", 1)
+"""Strategy: searches (one per retriever) that near-duplicates left out would have had.
 
-    KIND, WIDE = "error", 1
-    stage: str
-    component: str
-    reason: str
+None of a text that another text of the query equals, or while other texts of a strategy with `as_one` are searched.
+"""
+SELECTED_QUERIES = CountKind("selected", 2)
+"""Query type, strategy: queries for which it was selected. Both may hold slashes: the key is looked up, and not parsed."""
+STRATEGIES_OF_QUERIES = CountKind("selections", 2)
+"""Query type (empty where there is none), number of selected strategies: queries."""
+GATE_QUERIES = CountKind("gate", 1)
+"""`sure` or `unsure`: queries of which the gate's retriever is, so that they are not rewritten, or is not."""
+ROUND_QUERIES = CountKind("round", 1)
+"""Number of a further round: queries whose refined query was searched in it."""
+GRADED_DOCUMENTS = CountKind("graded", 1)
+"""Verdict (relevant, ambiguous, irrelevant, `ungraded`): results."""
+WORK = CountKind("", 2, wide=1)
+"""Quantity, component as `component@model` (the model of searches is its encoder's, or empty): work that an arm needs.
 
+Requests that it needs an answer of, distinct searches of a block's texts, pairs of query and document that it has scored.
+"""
+WORK_ALONE = CountKind("alone", 2, wide=1)
+"""Quantity, component: of the work of an arm, what no other arm needs; it would not be made without the arm."""
+WORK_ELSEWHERE = CountKind("elsewhere", 3, wide=2)
+"""Quantity, `made_as`, component: work that an arm needs and that other arms' earlier stages made as this other quantity.
 
-@dataclass(frozen=True)
-class ErrorQueries(CountKey):
-    """Queries with such an error: one answer may fail several strategies."""
-
-    KIND = "error_queries"
-    stage: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class ReadTexts(CountKey):
-    """Texts of a strategy by how they were read (`rewrites.parsed_as`)."""
-
-    KIND = "rung"
-    strategy: str
-    reader: str
-
-
-@dataclass(frozen=True)
-class FurtherTexts(CountKey):
-    """Texts of a strategy beside the first of each query."""
-
-    KIND = "further_texts"
-    strategy: str
-
-
-@dataclass(frozen=True)
-class FlaggedTexts(CountKey):
-    """Texts with a flag of `rewrites.guards`."""
-
-    KIND = "guard"
-    strategy: str
-    flag: str
-
-
-@dataclass(frozen=True)
-class LeftOutTexts(CountKey):
-    """Texts that a guard left out."""
-
-    KIND = "left_out"
-    strategy: str
-    guard: str
-
-
-@dataclass(frozen=True)
-class Unsearched(CountKey):
-    """Searches (one per retriever) that near-duplicates left out would have had.
-
-    None of a text that another text of the query equals, or while other texts of a strategy with `as_one` are searched.
-    """
-
-    KIND = "unsearched"
-    strategy: str
-
-
-@dataclass(frozen=True)
-class SelectedQueries(CountKey):
-    """Queries of a type for which a strategy was selected. Both may hold slashes: it is looked up, and not parsed."""
-
-    KIND = "selected"
-    query_type: str
-    strategy: str
-
-
-@dataclass(frozen=True)
-class StrategiesOfQueries(CountKey):
-    """Queries of a type, which is empty where they have none, by their number of selected strategies."""
-
-    KIND = "selections"
-    query_type: str
-    number: int
-
-
-@dataclass(frozen=True)
-class GateQueries(CountKey):
-    """Queries of which the gate's retriever is `sure`, so that they are not rewritten, or `unsure`."""
-
-    KIND = "gate"
-    verdict: str
-
-
-@dataclass(frozen=True)
-class RoundQueries(CountKey):
-    """Queries whose refined query was searched in a further round."""
-
-    KIND = "round"
-    number: int
-
-
-@dataclass(frozen=True)
-class GradedDocuments(CountKey):
-    """Results of a verdict: relevant, ambiguous, irrelevant; or `ungraded`."""
-
-    KIND = "graded"
-    verdict: str
-
-
-@dataclass(frozen=True)
-class Work(CountKey):
-    """Work that an arm needs, of a component as `component@model`; the model of searches is its encoder's, or empty.
-
-    Requests that it needs an answer of, distinct searches of a block's texts, pairs of query and document that it has scored.
-    """
-
-    KIND, WIDE = "", 1
-    quantity: str
-    component: str
-
-    @classmethod
-    def parse(cls, key: str) -> Self | None:
-        work = super().parse(key)
-        return work if work is not None and work.quantity in QUANTITIES else None
-
-
-@dataclass(frozen=True)
-class WorkAlone(CountKey):
-    """Of the work of an arm, what no other arm needs: it would not be made without the arm."""
-
-    KIND, WIDE = "alone", 1
-    quantity: str
-    component: str
-
-
-@dataclass(frozen=True)
-class WorkElsewhere(CountKey):
-    """Work that an arm needs and that other arms' earlier stages have made, as work of the quantity `made_as`.
-
-    Alone the arm would make it itself. `component` is that under which it was paid for.
-    """
-
-    KIND, WIDE = "elsewhere", 2
-    quantity: str
-    made_as: str
-    component: str
-
-
-@dataclass(frozen=True)
-class MadeWork(CountKey):
-    """Distinct requests that were made here for any arm, each once for all attempts at it."""
-
-    KIND, WIDE = "made", 1
-    quantity: str
-    component: str
-
-
-Of = TypeVar("Of", bound=CountKey)
-
-
-def counts_of(counts: Mapping[str, int], kind: type[Of]) -> Iterator[tuple[Of, int]]:
-    """Yields the counts of one kind."""
-    for key, count in counts.items():
-        if (parsed := kind.parse(key)) is not None:
-            yield parsed, count
+Alone the arm would make it itself. The component is that under which it was paid for.
+"""
+MADE_WORK = CountKind("made", 2, wide=1)
+"""Quantity, component: distinct requests that were made here for any arm, each once for all attempts at it."""
 
 
 def arm_key(arm: str, key: str) -> str:

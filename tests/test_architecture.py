@@ -58,7 +58,7 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_679, "dmqr": 2_906, "jobs": 29_124, "jobs/chain": 7_585, "jobs/log": 2_210, "jobs/measure": 3_814,
+    "cluster": 5_679, "dmqr": 2_906, "jobs": 29_002, "jobs/chain": 7_585, "jobs/log": 2_210, "jobs/measure": 3_814,
     "jobs/pages": 2_984, "jobs/plan": 1_575, "jobs/run": 1_738, "retrievers": 8_653, "rewriters": 8_082, "tests": 47_767,
     "tests/benchmarks": 3_101, "tests/jobs": 21_946, "tests/jobs/whole_runs": 4_294, "tests/support": 5_817,
 }  # fmt: skip

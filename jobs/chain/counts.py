@@ -12,16 +12,16 @@ import pyarrow.compute as pc
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.drift import DRIFT, Drifted, flagged, is_drifted
 from jobs.counts import (
+    ERROR_QUERIES,
+    ERRORS,
     FAILED_BY_OUTAGES,
-    ErrorCount,
-    ErrorQueries,
-    FlaggedTexts,
-    FurtherTexts,
-    LeftOutTexts,
-    ReadTexts,
-    SelectedQueries,
-    StrategiesOfQueries,
-    Unsearched,
+    FLAGGED_TEXTS,
+    FURTHER_TEXTS,
+    LEFT_OUT_TEXTS,
+    READ_TEXTS,
+    SELECTED_QUERIES,
+    STRATEGIES_OF_QUERIES,
+    UNSEARCHED,
     arm_key,
 )
 from jobs.tables import LOST, NOTES, OUTAGES, unnested, with_appended
@@ -51,7 +51,7 @@ class BlockErrors:
         """Returns the errors, and `failed_queries`, which is 0 if it is missing."""
         counts: Counter[str] = Counter()
         for _, stage, component, reason in self._errors:
-            counts[ErrorCount(stage, component or "", reason).key] += 1
+            counts[ERRORS.key(stage, component or "", reason)] += 1
         counts["failed_queries"] = len({row for row, *_, reason in self._errors if reason not in NOTES})
         return +counts
 
@@ -70,7 +70,7 @@ class BlockErrors:
         counts["failed_queries"] += 0  # also where none failed
         counts["lost_requests"] = pc.sum(costs.field("requests").filter(pc.equal(costs.field("error"), LOST))).as_py() or 0
         for _, stage, reason in {(row, stage, reason) for row, stage, _, reason in self._errors}:
-            counts[ErrorQueries(stage, reason).key] += 1
+            counts[ERROR_QUERIES.key(stage, reason)] += 1
         reasons: dict[int, set[str]] = {}
         for row, _, _, reason in self._errors:
             if reason not in NOTES:
@@ -99,26 +99,26 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
     texts = Counter(rewrites.column("strategy").to_pylist())
     further = texts - Counter(rewrites.group_by(["query_id", "strategy"]).aggregate([]).column("strategy").to_pylist())
     counts["further_texts"] = further.total()
-    counts.update({FurtherTexts(strategy).key: n for strategy, n in further.items()})
+    counts.update({FURTHER_TEXTS.key(strategy): n for strategy, n in further.items()})
     counts["rewrite_errors"] = sum(reason not in NOTES for reason in of_rewriting)
     counts["guarded"] = sum(reason in GUARDED for reason in of_rewriting)
     counts["longer_cores"] = longer_cores(*(rewrites.column(n).to_pylist() for n in ("query_id", "strategy", "text")))
     for row in rewrites.group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
-        counts[ReadTexts(row["strategy"], row["parsed_as"]).key] += row["count_all"]
+        counts[READ_TEXTS.key(row["strategy"], row["parsed_as"])] += row["count_all"]
     counts["not_selected"] = 0
     for row in selections.select(["query_type", "strategies"]).to_pylist():
         query_type, chosen = row["query_type"] or "", row["strategies"]
         counts["not_selected"] += planned - len(chosen)
-        counts.update(SelectedQueries(query_type, strategy).key for strategy in chosen)
-        counts[StrategiesOfQueries(query_type, len(chosen)).key] += 1
+        counts.update(SELECTED_QUERIES.key(query_type, strategy) for strategy in chosen)
+        counts[STRATEGIES_OF_QUERIES.key(query_type, len(chosen))] += 1
     rows, flags = unnested(rewrites, "guards")
     strategies = rewrites.column("strategy").combine_chunks().take(pa.array(rows))
     for (strategy, flag), n in Counter(zip(strategies.to_pylist(), flags.to_pylist(), strict=True)).items():
-        counts[FlaggedTexts(strategy, flag).key] = n
+        counts[FLAGGED_TEXTS.key(strategy, flag)] = n
     for left_out in unnested(table, "guarded")[1].to_pylist():
-        counts[LeftOutTexts(left_out["strategy"], left_out["guard"]).key] += left_out["texts"]
+        counts[LEFT_OUT_TEXTS.key(left_out["strategy"], left_out["guard"])] += left_out["texts"]
         if left_out["guard"] == NEAR_DUPLICATE and left_out["unsearched"]:
-            counts[Unsearched(left_out["strategy"]).key] += left_out["unsearched"]
+            counts[UNSEARCHED.key(left_out["strategy"])] += left_out["unsearched"]
     return counts
 
 
@@ -146,5 +146,5 @@ def note_drift(
             for rewrite in work.reading_of(answer).rewrites(answer.strategies, of_row):
                 flags = [flag for flag in rewrite["guards"] or () if flag != NEAR_DUPLICATE]
                 flags += [DRIFT] if is_drifted(rewrite, row, of_arm) else []
-                counts.update(arm_key(answer.arm, FlaggedTexts(rewrite["strategy"], flag).key) for flag in flags)
+                counts.update(arm_key(answer.arm, FLAGGED_TEXTS.key(rewrite["strategy"], flag)) for flag in flags)
     return table

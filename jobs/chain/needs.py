@@ -1,7 +1,7 @@
 """Counts the work of a block that each arm needs, and that no other arm does.
 
 Each stage notes in the column `needed` what arms need of it. An arm alone makes its work where its own first stage needs it. So
-what another arm's earlier stage has made is work of the arm all the same: `WorkElsewhere`, at what it has cost there.
+what another arm's earlier stage has made is work of the arm all the same: `WORK_ELSEWHERE`, at what it has cost there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.counts import QUANTITIES, MadeWork, Work, WorkAlone, WorkElsewhere, arm_key
+from jobs.counts import MADE_WORK, QUANTITIES, WORK, WORK_ALONE, WORK_ELSEWHERE, arm_key
 from jobs.tables import unnested
 
 
@@ -29,13 +29,13 @@ def needed_counts(table: pa.Table) -> Counter[str]:
         # a failed request is made again where a later stage needs it
         key = need["key"] if need["answered"] is not False else f"{need['key']}/{need['quantity']}"
         if need["made"] and key not in made_as:
-            counts[MadeWork(need["quantity"], need["component"]).key] += 1
+            counts[MADE_WORK.key(need["quantity"], need["component"])] += 1
         first = made_as.setdefault(key, (need["quantity"], need["component"]))
         known = users.setdefault(key, set())
-        kind = Work(*first) if need["quantity"] == first[0] else WorkElsewhere(need["quantity"], *first)
-        needs[kind.key, tuple(arm for arm in need["arms"] if arm not in known)] += 1
+        kind_key = WORK.key(*first) if need["quantity"] == first[0] else WORK_ELSEWHERE.key(need["quantity"], *first)
+        needs[kind_key, tuple(arm for arm in need["arms"] if arm not in known)] += 1
         known.update(need["arms"])
-    needs.update((WorkAlone(*made_as[key]).key, tuple(arms)) for key, arms in users.items() if len(arms) == 1)
+    needs.update((WORK_ALONE.key(*made_as[key]), tuple(arms)) for key, arms in users.items() if len(arms) == 1)
     for (kind_key, arms), number in needs.items():
         counts.update({arm_key(arm, kind_key): number for arm in arms})
     return counts

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cluster.costs import Totals, add_totals, stage_sums
 from cluster.prices import Prices
-from jobs.counts import QUANTITIES, MadeWork, by_arm, cost_quantity, cost_stages
+from jobs.counts import MADE_WORK, QUANTITIES, by_arm, cost_quantity, cost_stages
 from jobs.measure.comparison import Comparison
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
@@ -62,7 +62,7 @@ def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
             for name, value in run.spent.get(stage, {}).get(need.component, {}).items():
                 sums[name] = sums.get(name, 0.0) + value
         # costs count attempts at a request, and an arm needs it once, at what all of them cost
-        made_work = run.counts[MadeWork(made_as, need.component).key]
+        made_work = run.counts[MADE_WORK.key(made_as, need.component)]
         spent = sums.get(cost_quantity(made_as), 0)
         if need.amount and spent <= sums.get("reused", 0):
             return None

@@ -12,7 +12,7 @@ from cluster import costs
 from cluster.costs import START_UP
 from cluster.prices import Prices
 from jobs.chain.pipeline import COSTED
-from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, counts_of
+from jobs.counts import ERROR_QUERIES, ERRORS, FURTHER_TEXTS
 from jobs.job.indexes import noted_changes
 from jobs.log.rejections import rejected_words
 from jobs.measure.evaluate import Evaluation, store_evaluation
@@ -176,7 +176,7 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
     if chosen.queries:
         shares = ", ".join(f"{name} {percent(chosen.share(name))}" for name in run.config.rewrite.planned)
         texts.append(f"Selected were {chosen.mean_strategies:.2f} strategies per query: {shares}.")
-    notes = {reason: sum(n for of, n in counts_of(counts, ErrorQueries) if of.reason == reason) for reason in NOTES}
+    notes = {reason: sum(n for (_, why), n in ERROR_QUERIES.of(counts) if why == reason) for reason in NOTES}
     if notes["no_hits"]:
         texts.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
     if notes["original_stands_in"]:
@@ -198,16 +198,16 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     if added is None:
         return None
     readers, known, failed = readers_by_strategy(run.counts), comparable(run), Counter[str]()
-    for error, number in counts_of(run.counts, ErrorCount):
-        if error.stage == "rewrite" and error.component and error.reason not in NOTES:
-            failed[error.component] += number
+    for (stage, component, reason), number in ERRORS.of(run.counts):
+        if stage == "rewrite" and component and reason not in NOTES:
+            failed[component] += number
     columns = [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
     by_rewrites = ["of these not by the original", f"in the first {TOP}, not by the original"] if known else []
     for label in ("results found, per query", *by_rewrites, "by no other strategy"):
         columns.append(Head(label, lambda documents: f"{documents / added.queries:.2f}"))
     rows = []
     for strategy in added.added:
-        texts = sum(readers.get(strategy.strategy, {}).values()) - run.counts[FurtherTexts(strategy.strategy).key]
+        texts = sum(readers.get(strategy.strategy, {}).values()) - run.counts[FURTHER_TEXTS.key(strategy.strategy)]
         new = [None, None] if strategy.strategy == ORIGINAL else [strategy.new, strategy.top_new]
         asked = added.queries if strategy.strategy == ORIGINAL else texts
         rows.append(
@@ -295,9 +295,9 @@ def cases(run: RunFolder) -> list[tuple[str, str, int, Mapping[str, int]]]:
     """
     order = {name: place for place, name in enumerate(run.config.rewrite.planned)}
     lost: dict[tuple[str, str], dict[str, int]] = {}
-    for error, number in sorted(counts_of(run.counts, ErrorCount), key=lambda one: order.get(one[0].component, len(order))):
-        lost.setdefault((error.stage, error.reason), {}).update({error.component: number} if error.component else {})
-    lost_cases = [(*key, run.counts[ErrorQueries(*key).key], by) for key, by in lost.items()]
+    for (stage, name, reason), number in sorted(ERRORS.of(run.counts), key=lambda row: order.get(row[0][1], len(order))):
+        lost.setdefault((stage, reason), {}).update({name: number} if name else {})
+    lost_cases = [(*key, run.counts[ERROR_QUERIES.key(*key)], by) for key, by in lost.items()]
     return sorted(lost_cases, key=lambda case: (case[1] in NOTES, -case[2], case[0], case[1]))
 
 
@@ -306,8 +306,8 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
     missing, read = {(stage, reason): EXAMPLES for stage, reason, *_ in cases(run)}, []
     for manifest in run.manifests:
         here: dict[tuple[str, str], int] = {}
-        for error, number in counts_of(manifest.counts, ErrorCount):
-            here[error.stage, error.reason] = max(number, here.get((error.stage, error.reason), 0))
+        for (stage, _, reason), number in ERRORS.of(manifest.counts):
+            here[stage, reason] = max(number, here.get((stage, reason), 0))
         if "errors" in manifest.files and any(missing.get(key, 0) > 0 for key in here):
             read.append(manifest)
             missing = {key: left - here.get(key, 0) for key, left in missing.items()}

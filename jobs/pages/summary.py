@@ -11,7 +11,7 @@ from cluster.costs import Totals
 from cluster.prices import Prices
 from cluster.storage import remote
 from jobs.chain.pipeline import COSTED
-from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, GradedDocuments, RoundQueries, counts_of
+from jobs.counts import ERROR_QUERIES, ERRORS, FURTHER_TEXTS, GRADED_DOCUMENTS, ROUND_QUERIES
 from jobs.job.indexes import encoder_words
 from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
@@ -68,19 +68,19 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
         yield "guards", guards
     yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
     if config.iterate is not None:
-        rounds = sorted((of.number, n) for of, n in counts_of(counts, RoundQueries))
+        rounds = sorted((int(number), n) for (number,), n in ROUND_QUERIES.of(counts))
         text = ", ".join(f"round {number}: {queries(n)}" for number, n in rounds)
         yield "rounds", text or "none: no best score was below the threshold"
     if config.grade is not None:
-        graded = {of.verdict: n for of, n in counts_of(counts, GradedDocuments)}
+        graded = {verdict: n for (verdict,), n in GRADED_DOCUMENTS.of(counts)}
         verdicts = (RELEVANT, AMBIGUOUS, IRRELEVANT, "ungraded")
         text = ", ".join(f"{graded[name]:,} {name}" for name in verdicts if graded.get(name))
         yield "grades", text or "none: no result was there"
     if config.web is not None:
-        away = sum(n for of, n in counts_of(counts, ErrorQueries) if of.stage == "web")
+        away = sum(n for (stage, _), n in ERROR_QUERIES.of(counts) if stage == "web")
         yield "web", f"asked for {queries(counts.get('web_asked', 0))}" + (f", in vain for {queries(away)}" if away else "")
     if config.answer is not None:
-        wrong = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == WRONG_CITATION)
+        wrong = sum(n for (*_, reason), n in ERRORS.of(counts) if reason == WRONG_CITATION)
         parts = [f"{counts.get('answers', 0):,}"]
         parts += [f"{cut:,} cut by the token limit"] if (cut := counts.get("answers_cut", 0)) else []
         parts += [f"{wrong:,} cite a document that they were not given"] if wrong else []
@@ -165,7 +165,7 @@ def _by_strategy(
 ) -> dict[str, str]:
     texts = {strategy: ", ".join(f"{reader} {n:,}" for reader, n in of.items()) for strategy, of in readers.items()}
     for strategy, counts_of_readers in readers.items():
-        if further := counts.get(FurtherTexts(strategy).key, 0):
+        if further := counts.get(FURTHER_TEXTS.key(strategy), 0):
             texts[strategy] += f"; texts for {queries(sum(counts_of_readers.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
     for strategy in strategies if chosen.queries else ():

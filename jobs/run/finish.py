@@ -11,7 +11,7 @@ from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS, File, Plan, committed_tables, manifests, put_success, remove_orphans
 from cluster.storage import Storage
 from jobs.chain.journal import remove_journals
-from jobs.counts import ErrorCount, by_arm, counts_of
+from jobs.counts import ERRORS, by_arm
 from jobs.job.prepare import Prepared
 from jobs.log.parts import PLAN
 
@@ -67,7 +67,7 @@ def _common_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, i
 
 def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
     """Returns the counts of log rows, queries, rewrites and results that must be equal."""
-    no_hits = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == "no_hits")
+    no_hits = sum(n for (*_, reason), n in ERRORS.of(counts) if reason == "no_hits")
     return [
         *_common_balances(plan, counts, _rows(tables)),
         (

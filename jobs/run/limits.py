@@ -12,7 +12,7 @@ from cluster.errors import Stopped
 from cluster.host_program import is_embedded
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
-from jobs.counts import FAILED_BY_OUTAGES, ErrorCount, counts_of
+from jobs.counts import ERRORS, FAILED_BY_OUTAGES
 from jobs.job.prepare import Prepared
 from jobs.runs.tally import Tally, covered_words
 from jobs.tables import NOTES
@@ -49,7 +49,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     at_end = done >= plan.counts["queries"]
     raised = resume_command + (" with limits__" if resume_command == "the same call" else " --set limits.")
     if too_many(failed, done, limits.error_rate, whole=at_end):
-        failures = [(of, n) for of, n in counts_of(counts, ErrorCount) if of.reason not in NOTES]
+        failures = [(parts, n) for parts, n in ERRORS.of(counts) if parts[-1] not in NOTES]
         most, often = max(failures, key=lambda item: item[1])
         away = counts.get(FAILED_BY_OUTAGES, 0)
         alone = not too_many(failed - away, done, limits.error_rate, whole=at_end)
@@ -57,7 +57,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
         return Stopped(
             "stopped-errors",
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
-            f"{limits.error_rate:.1%}), most often {most.stage}/{most.component}/{most.reason} ({often:,}); "
+            f"{limits.error_rate:.1%}), most often {'/'.join(most)} ({often:,}); "
             f"the texts are in {prepared.storage.url('errors')}; what is committed stays; {again}to accept it go on with: "
             f"{raised}error_rate={min(1, round(failed / done + 0.01, 2))}",
             complete=len(tally.shards) == len(plan.shards),

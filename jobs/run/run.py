@@ -19,7 +19,7 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, man
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
-from jobs.counts import FAILED_BY_OUTAGES, ErrorQueries
+from jobs.counts import ERROR_QUERIES, FAILED_BY_OUTAGES
 from jobs.job.paths import package_folders
 from jobs.job.prepare import check_shared_store
 from jobs.run.driver_costs import DriverCosts
@@ -148,7 +148,7 @@ def log_commit(manifest: Manifest, committed: int, planned: int) -> None:
     event("commit", message, shard=shard, start=start, queries=rows, committed=committed)
     for key, ids in manifest.failed.items():
         stage, _, reason = key.partition("/")
-        failed = manifest.counts.get(ErrorQueries(stage, reason).key, len(ids))
+        failed = manifest.counts.get(ERROR_QUERIES.key(stage, reason), len(ids))
         message = f"shard {shard}: {queries(failed)} failed in {stage}: {reason}"
         event("failures", message, shard=shard, start=start, stage=stage, reason=reason, queries=failed, query_ids=ids)
 

@@ -15,7 +15,7 @@ from cluster.storage import open_storage
 from jobs.chain.store.layout import milliseconds
 from jobs.chain.store.tombstones import mark_forgotten
 from jobs.config.config import MOST_LABEL
-from jobs.counts import ErrorQueries, counts_of
+from jobs.counts import ERROR_QUERIES
 from jobs.job.keys import run_id
 from jobs.job.prepare import Prepared
 from jobs.runs.folder import RunFolder, open_run, stored_json
@@ -83,7 +83,7 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
         raise ConfigError(
             "argument", f"--retry {reason}: no query of {where} has it{nearest_reason}; give a reason of its errors/"
         )
-    stages = {errors.stage for errors, _ in counts_of(run.counts, ErrorQueries) if errors.reason in wanted}
+    stages = {stage for (stage, cause), _ in ERROR_QUERIES.of(run.counts) if cause in wanted}
     engine = run.config.rewrite.engine
     if stages == {"rewrite"} and engine is not None and engine.kind == "recorded":
         problem = "a recording has one answer to each request, so asking again changes nothing"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from cluster.costs import START_UP, stage_sums
 from cluster.prices import Prices
-from jobs.counts import QUANTITIES, GateQueries, cost_quantity, cost_stages
+from jobs.counts import GATE_QUERIES, QUANTITIES, cost_quantity, cost_stages
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.terminal.formats import count, money, percent
@@ -35,7 +35,7 @@ def gate_saving(counts: Mapping[str, int], requests: float, usd: float | None) -
 
     `requests` are those that its queries needed, and `usd` is what these cost.
     """
-    sure, unsure = (counts.get(GateQueries(verdict).key, 0) for verdict in ("sure", "unsure"))
+    sure, unsure = (counts.get(GATE_QUERIES.key(verdict), 0) for verdict in ("sure", "unsure"))
     if not sure + unsure:
         return None
     if not unsure:

@@ -9,19 +9,18 @@ from typing import NamedTuple
 
 from jobs.config.config import Config
 from jobs.counts import (
-    ErrorCount,
-    ErrorQueries,
-    FlaggedTexts,
-    LeftOutTexts,
-    ReadTexts,
-    SelectedQueries,
-    StrategiesOfQueries,
-    Unsearched,
-    Work,
-    WorkAlone,
-    WorkElsewhere,
+    ERROR_QUERIES,
+    ERRORS,
+    FLAGGED_TEXTS,
+    LEFT_OUT_TEXTS,
+    READ_TEXTS,
+    SELECTED_QUERIES,
+    STRATEGIES_OF_QUERIES,
+    UNSEARCHED,
+    WORK,
+    WORK_ALONE,
+    WORK_ELSEWHERE,
     by_arm,
-    counts_of,
 )
 from jobs.tables import NOTES, READER_WORDS, READERS
 from rewriters.reasons import FELL_BACK
@@ -30,16 +29,18 @@ from rewriters.reasons import FELL_BACK
 def by_reason(counts: Mapping[str, int], *, notes: bool = False) -> dict[str, int]:
     """Returns reason -> the queries with such a failure, each once a stage, the most first; `notes`: with notes, too."""
     reasons: Counter[str] = Counter()
-    for errors, n in counts_of(counts, ErrorQueries):
-        if notes or errors.reason not in NOTES:
-            reasons[errors.reason] += n
+    for (_, reason), n in ERROR_QUERIES.of(counts):
+        if notes or reason not in NOTES:
+            reasons[reason] += n
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
 def fallbacks(counts: Mapping[str, int]) -> dict[str, int]:
     """Returns strategy -> the number of queries for which the original stands in for an answer that cannot be used."""
-    errors = counts_of(counts, ErrorCount)
-    return dict(sorted((of.component, n) for of, n in errors if of.stage == "rewrite" and of.reason == FELL_BACK))
+    errors = ERRORS.of(counts)
+    return dict(
+        sorted((component, n) for (stage, component, reason), n in errors if stage == "rewrite" and reason == FELL_BACK)
+    )
 
 
 def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
@@ -56,8 +57,8 @@ def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
 def readers_by_strategy(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Returns strategy -> number of its texts by how they were read, the best way first and in the words of a person."""
     readers: dict[str, dict[str, int]] = {}
-    for key, count in sorted(counts_of(counts, ReadTexts), key=lambda row: (*READERS, row[0].reader).index(row[0].reader)):
-        readers.setdefault(key.strategy, {})[READER_WORDS.get(key.reader, key.reader)] = count
+    for (strategy, reader), count in sorted(READ_TEXTS.of(counts), key=lambda row: (*READERS, row[0][1]).index(row[0][1])):
+        readers.setdefault(strategy, {})[READER_WORDS.get(reader, reader)] = count
     return readers
 
 
@@ -72,10 +73,10 @@ class GuardCount(NamedTuple):
 def found_by_guards(counts: Mapping[str, int]) -> list[GuardCount]:
     """Returns the flags of a run's or an arm's guards, then the texts that they left out, by name."""
     totals: Counter[tuple[bool, str]] = Counter()
-    for flagged, count in counts_of(counts, FlaggedTexts):
-        totals[False, flagged.flag] += count
-    for left_out, count in counts_of(counts, LeftOutTexts):
-        totals[True, left_out.guard] += count
+    for (_, flag), count in FLAGGED_TEXTS.of(counts):
+        totals[False, flag] += count
+    for (_, guard), count in LEFT_OUT_TEXTS.of(counts):
+        totals[True, guard] += count
     return [GuardCount(name, total, is_left_out) for (is_left_out, name), total in sorted(totals.items())]
 
 
@@ -83,8 +84,8 @@ def searches_saved(counts: Mapping[str, int], config: Config) -> int:
     """Returns the number of searches that were saved by leaving out near-duplicates; a retriever with `together` saves none."""
     retrieve = config.retrieve
     searches = {name: len(one.search_names(name)) for name, one in retrieve.retrievers.items() if not one.together}
-    saved = counts_of(counts, Unsearched)
-    return sum(n * searches.get(name, 0) for of, n in saved for name in retrieve.route(of.strategy))
+    saved = UNSEARCHED.of(counts)
+    return sum(n * searches.get(name, 0) for (strategy,), n in saved for name in retrieve.route(strategy))
 
 
 @dataclass
@@ -114,10 +115,10 @@ class Selected:
 def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, Selected]:
     """Returns query type -> what was selected, the most frequent type first; empty for a run without selection."""
     by_type: dict[str, Selected] = {}
-    for counted, n in counts_of(counts, StrategiesOfQueries):
-        by_type.setdefault(counted.query_type, Selected()).numbers[counted.number] += n
+    for (query_type, number), n in STRATEGIES_OF_QUERIES.of(counts):
+        by_type.setdefault(query_type, Selected()).numbers[int(number)] += n
     for query_type, selected in by_type.items():
-        selected.strategies.update({name: counts.get(SelectedQueries(query_type, name).key, 0) for name in strategies})
+        selected.strategies.update({name: counts.get(SELECTED_QUERIES.key(query_type, name), 0) for name in strategies})
     return dict(sorted(by_type.items(), key=lambda pair: (-pair[1].queries, pair[0])))
 
 
@@ -143,13 +144,10 @@ def arm_needs(counts: Mapping[str, int], arms: Sequence[str]) -> dict[str, ArmNe
     An ablation without an arm makes (or takes from earlier ones) fewer requests, searches and pairs by just what the arm
     needs alone. Two arms may share what no third needs: what leaving out both saves is more than the sum.
     """
-
-    def needs(own: Mapping[str, int], kind: type[Work | WorkAlone]) -> list[Need]:
-        return [Need(of.quantity, of.component, n) for of, n in counts_of(own, kind)]
-
-    def elsewhere(own: Mapping[str, int]) -> list[Need]:
-        return [Need(of.quantity, of.component, n, of.made_as) for of, n in counts_of(own, WorkElsewhere)]
-
-    return {
-        arm: ArmNeeds([*needs(own, Work), *elsewhere(own)], needs(own, WorkAlone)) for arm, own in by_arm(counts, arms).items()
-    }
+    needs = {}
+    for arm, own in by_arm(counts, arms).items():
+        made = [Need(quantity, component, n) for (quantity, component), n in WORK.of(own)]
+        made += [Need(quantity, component, n, made_as) for (quantity, made_as, component), n in WORK_ELSEWHERE.of(own)]
+        alone = [Need(quantity, component, n) for (quantity, component), n in WORK_ALONE.of(own)]
+        needs[arm] = ArmNeeds(made, alone)
+    return needs

@@ -16,7 +16,7 @@ from jobs.chain.stages.gate import gated_rows
 from jobs.chain.stages.reader import Reader
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT, NEED
 from jobs.chain.worker import WorkerJob
-from jobs.counts import GateQueries
+from jobs.counts import GATE_QUERIES
 from jobs.tables import with_appended, with_empty_columns
 
 
@@ -81,7 +81,7 @@ class Rewrite:
                     component = names.get(failure.strategy, failure.strategy) or None
                     block.note_row(row, component, failure.reason, failure.message, failure.raw, failure.attempts)
                 if (verdict := gated[index][row]) is not None:
-                    block.count(index, GateQueries("sure" if verdict.sure else "unsure").key)
+                    block.count(index, GATE_QUERIES.key("sure" if verdict.sure else "unsure"))
         for name, more in {"rewrites": texts, "selections": selections, "guarded": guarded}.items():
             block.table = with_appended(block.table, name, more)
         return block.closed()

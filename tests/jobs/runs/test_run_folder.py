@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 from collections import Counter
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs import counts
 from jobs.config.config import Config
-from jobs.counts import CountKey, FlaggedTexts, ReadTexts, Work, arm_key, by_arm, counts_of
+from jobs.counts import ERRORS, FLAGGED_TEXTS, READ_TEXTS, SELECTED_QUERIES, WORK, CountKind, arm_key, by_arm
 from jobs.runs.folder import find_runs, open_run
 from jobs.runs.tally import kept, summed
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
@@ -145,45 +145,45 @@ def test_a_run_is_closed_by_one_reading_of_its_manifests(bm25_job: str, monkeypa
     assert +read == {"commits/000000.json": 1, "commits/000001.json": 1}
 
 
-KINDS = [one for one in vars(counts).values() if isinstance(one, type) and issubclass(one, CountKey) and one is not CountKey]
-PARSED = [one for one in KINDS if one is not counts.SelectedQueries]
+PARSED = [kind for kind in vars(counts).values() if isinstance(kind, CountKind) and kind is not SELECTED_QUERIES]
 NAMES = st.text(st.sampled_from("ab/(=1, )"), max_size=8)
 PLAIN = st.text(st.sampled_from("ab_"), max_size=4)
+Key = tuple[CountKind, tuple[str, ...]]
 
 
 @st.composite
-def keys(draw: st.DrawFn) -> CountKey:
+def keys(draw: st.DrawFn) -> Key:
     kind = draw(st.sampled_from(PARSED))
-    values: list[Any] = []
-    for place, field in enumerate(fields(kind)):
-        values.append(draw(st.integers(0, 99) if field.type is int else NAMES if place == kind.WIDE else PLAIN))
-    if kind is Work:
-        values[0] = draw(st.sampled_from(list(counts.QUANTITIES)))
-    return kind(*values)
+    parts = [draw(NAMES if place == kind.wide else PLAIN) for place in range(kind.size)]
+    if kind is WORK:
+        parts[0] = draw(st.sampled_from(list(counts.QUANTITIES)))
+    return kind, tuple(parts)
 
 
 @given(keys())
-def test_a_key_is_read_back_as_it_was_and_by_no_other_kind(of: CountKey) -> None:
-    assert type(of).parse(of.key) == of
-    assert [kind for kind in PARSED if kind.parse(of.key) is not None] == [type(of)]
+def test_a_key_is_read_back_as_it_was_and_by_no_other_kind(of: Key) -> None:
+    kind, parts = of
+    assert kind.parse(kind.key(*parts)) == parts
+    assert [one for one in PARSED if one.parse(kind.key(*parts)) is not None] == [kind]
 
 
 @given(st.dictionaries(NAMES, st.dictionaries(keys(), st.integers(1, 9), max_size=3), max_size=3))
-def test_each_arm_has_its_own_counts(arms: dict[str, dict[CountKey, int]]) -> None:
+def test_each_arm_has_its_own_counts(arms: dict[str, dict[Key, int]]) -> None:
     # an arm "a" may count what an arm "a/requests" seems to: such names are told apart by no stored key
     apart = not any(other.startswith(f"{one}/") for one in arms for other in arms)
-    stored = {arm_key(arm, of.key): n for arm, own in arms.items() for of, n in own.items()}
+    counted = {arm: {kind.key(*parts): n for (kind, parts), n in own.items()} for arm, own in arms.items()}
+    stored = {arm_key(arm, key): n for arm, own in counted.items() for key, n in own.items()}
     found = by_arm(stored | {"queries": 7}, arms)
     assert sum(map(Counter.total, found.values())) == sum(stored.values())
     if apart:
-        assert found == {arm: {of.key: n for of, n in own.items()} for arm, own in arms.items()}
+        assert found == counted
 
 
 def test_the_stored_keys_are_what_they_were() -> None:
-    assert FlaggedTexts("a(x=1/2)", "drift").key == "guard/a(x=1/2)/drift"
-    assert arm_key("a/b", Work("pairs", "cross_encoder@org/model").key) == "arm/a/b/pairs/cross_encoder@org/model"
-    assert counts.ErrorCount("retrieve", "", "failed").key == "error/retrieve//failed"
-    assert dict(counts_of({"rung/a/b/json": 2, "rung": 1, "queries": 3}, ReadTexts)) == {ReadTexts("a/b", "json"): 2}
+    assert FLAGGED_TEXTS.key("a(x=1/2)", "drift") == "guard/a(x=1/2)/drift"
+    assert arm_key("a/b", WORK.key("pairs", "cross_encoder@org/model")) == "arm/a/b/pairs/cross_encoder@org/model"
+    assert ERRORS.key("retrieve", "", "failed") == "error/retrieve//failed"
+    assert dict(READ_TEXTS.of({"rung/a/b/json": 2, "rung": 1, "queries": 3})) == {("a/b", "json"): 2}
 
 
 @pytest.mark.parametrize("key", ["queries", "guard/x", "guarded/a/b", "arm/a/guard/b/c", "requests"])

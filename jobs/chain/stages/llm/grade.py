@@ -22,7 +22,7 @@ from jobs.chain.steps.grades import document_values, grade_of, named_sentences, 
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.chain.worker import WorkerJob
 from jobs.config.settings import WebSearchSettings
-from jobs.counts import GradedDocuments
+from jobs.counts import GRADED_DOCUMENTS
 from jobs.job.steps import ANSWER_KEYS
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
@@ -68,7 +68,7 @@ class Grade(LlmStage):
                 grades[row] += [one | {"answer": number} for one in of_row]
                 corrections[row].append(correction | {"answer": number})
                 for document in of_row:
-                    block.count(number, GradedDocuments(document.get("verdict") or "ungraded").key)
+                    block.count(number, GRADED_DOCUMENTS.key(document.get("verdict") or "ungraded"))
         return grades, corrections
 
 

@@ -32,7 +32,7 @@ from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.steps.contexts import token_counter
 from jobs.chain.tables import ARM_ROUND
 from jobs.chain.worker import WorkerJob
-from jobs.counts import RoundQueries
+from jobs.counts import ROUND_QUERIES
 from jobs.tables import ITERATE, with_appended
 
 
@@ -91,7 +91,7 @@ class Iterate(LlmStage):
                     before, after = (shown.doc_ids(at, self._work.answers[at].keep) for shown in (had, results))
                     for row, refined_query in queries.items():
                         rounds[row].append(refined_query | {"new": len(set(after[row]) - set(before[row]))})
-                    block.count(at, RoundQueries(number).key, len(queries))
+                    block.count(at, ROUND_QUERIES.key(number), len(queries))
             heartbeat()
         block.table = block.table.drop_columns(list(self.DROPS))
         return (rounds,)
