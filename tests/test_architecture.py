@@ -58,9 +58,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_679, "dmqr": 2_906, "jobs": 29_002, "jobs/chain": 7_585, "jobs/log": 2_210, "jobs/measure": 3_814,
-    "jobs/pages": 2_984, "jobs/plan": 1_575, "jobs/run": 1_738, "retrievers": 8_653, "rewriters": 8_082, "tests": 47_767,
-    "tests/benchmarks": 3_101, "tests/jobs": 21_946, "tests/jobs/whole_runs": 4_294, "tests/support": 5_817,
+    "cluster": 5_679, "dmqr": 2_906, "jobs": 28_952, "jobs/chain": 7_534, "jobs/log": 2_210, "jobs/measure": 3_814,
+    "jobs/pages": 2_984, "jobs/plan": 1_575, "jobs/run": 1_738, "retrievers": 8_653, "rewriters": 8_082, "tests": 47_766,
+    "tests/benchmarks": 3_101, "tests/jobs": 21_946, "tests/jobs/whole_runs": 4_294, "tests/support": 5_816,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from cluster.costs import TOKENS, Totals
 from cluster.storage import Storage
-from jobs.chain.fill import Portion
 from jobs.chain.journal import OF_MODELS, JournalKeeper, Key, ShardJournal, stored_shards
 from rewriters.engines import Completion, Request
 
@@ -31,7 +30,7 @@ def key_of(request: Request) -> Key:
 
 
 class Completions:
-    """The completions of one shard; a `jobs.chain.fill.Store`. Failed ones are not stored: the next start retries them."""
+    """The completions of one shard. Failed ones are not stored: the next start retries them."""
 
     def __init__(self, storage: Storage, shard: int, start: int, gpus: float, keeper: JournalKeeper | None = None) -> None:
         """Opens the store; reads nothing."""
@@ -55,13 +54,12 @@ class Completions:
         """Returns all stored completions of the shard, as rows of COMPLETIONS."""
         return list(self._journal.known.values())
 
-    def put(self, portion: Portion[Key, CompletionRecord]) -> None:
-        """Writes the successful completions of a portion to the journal."""
-        for key, record in portion:
-            if record.completion.error_reason is not None:
-                self._journal.failed(key, record.completion.attempts)
-            else:
-                self._journal.put(self._row(key, record))
+    def put(self, key: Key, record: CompletionRecord) -> None:
+        """Writes a successful completion to the journal."""
+        if record.completion.error_reason is not None:
+            self._journal.failed(key, record.completion.attempts)
+        else:
+            self._journal.put(self._row(key, record))
 
     def keep(self, stored: Mapping[Key, CompletionRecord]) -> None:
         """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""

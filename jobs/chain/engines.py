@@ -179,7 +179,7 @@ class Engines:
                     usd = self._count(own.spent, completion, seconds)
                     sends.settle(key, usd, answered=completion.error_reason is None)
                     record = CompletionRecord(replace(completion, seconds=seconds), request.prompt)
-                    own.put([(key, record)])
+                    own.put(key, record)
                     yield key, record
                     answered += 1
                     if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:

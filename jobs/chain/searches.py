@@ -16,7 +16,6 @@ from cluster import costs
 from cluster.run.stage import bear, charge_failure, heartbeat, shard_of, stopping
 from cluster.storage import Storage
 from jobs.chain.arms.resources import OpenedBy, digest
-from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper, ShardJournal
 from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
@@ -90,15 +89,15 @@ class IndexSearches:
     def __call__(self, wanted: Mapping[Wanted, Sequence[str]]) -> list[RankedList]:
         """Returns the list of each search; those that are not stored are searched for."""
 
-        def compute(missing: list[Searched]) -> list[list[tuple[Searched, RankedList]]]:
+        def compute(missing: list[Searched]) -> Iterator[tuple[Searched, RankedList]]:
             self.executed.update(missing)
-            lists = single_lists(self._retriever.search([one.search for one in missing], self._depth, heartbeat))
-            return [list(zip(missing, lists, strict=True))]
+            lists = self._retriever.search([one.search for one in missing], self._depth, heartbeat)
+            return zip(missing, single_lists(lists), strict=True)
 
         self._first |= {search: Searched(query_ids[0], search) for search, query_ids in wanted.items()}
         asked = [self._first[search] for search in wanted]
         self._store.in_hand |= {one: self.known[one.search] for one in asked if one.search in self.known}
-        return fill(self._store, asked, compute)
+        return self._store.fill(asked, compute)
 
     def requests(self, searched: Searched) -> int:
         """Returns 0."""

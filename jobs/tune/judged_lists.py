@@ -20,7 +20,7 @@ from cluster.errors import ConfigError, RetrieverError
 from jobs.chain.arms.arms import FULL
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
-from jobs.chain.stages.cosines import similarity
+from jobs.chain.stages.fuse import text_similarity
 from jobs.job.rewrite import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.clusters import query_clusters
@@ -255,5 +255,6 @@ def _block(
         scores = scored.score[scored.by_pair[scored.pair_offsets[:-1]]]
     if vectors is not None:
         flat = [text for of_query in texts for text in of_query]
-        cosines = similarity(len(texts), flat, search_vectors([text.search for text in flat], vectors.encode))
+        vectors_of_texts = search_vectors([text.search for text in flat], vectors.encode)
+        cosines = text_similarity([text.row for text in flat], len(texts), vectors_of_texts)
     return GatheredBlock(by_document(lists, len(texts)), cosines, scores)

@@ -25,6 +25,20 @@ Texts = Callable[[Sequence[str]], Sequence[str]]
 """doc_ids -> the texts of documents in an index."""
 
 
+def text_similarity(row: Sequence[int], rows: int, vectors: np.ndarray) -> Similarity:
+    """Returns the cosines between the texts of each row, rounded to 6 decimals: the seventh depends on the batch.
+
+    Args:
+        row: Of each text, ascending.
+        rows: Of the block.
+        vectors: Of the texts, shape (texts, dim), of length 1.
+    """
+    counts = np.bincount(row, minlength=rows)
+    squares = [part @ part.T for part in np.split(vectors, np.cumsum(counts)[:-1])]
+    flat = np.concatenate([square.ravel() for square in squares]).round(6).astype(np.float32)
+    return Similarity(offsets_of(counts**2), flat)
+
+
 class FusedArm(NamedTuple):
     """The candidates of an arm, and whether the lists of the original stand in for its own, shape (rows,)."""
 
@@ -40,14 +54,19 @@ class SearchLists:
     """
 
     def __init__(
-        self, lists: Lists, rows: int, similarity: Similarity, pages: Sequence[Sequence[WebHit] | None], keep_sources: bool
+        self,
+        lists: Lists,
+        rows: int,
+        similarity: Similarity | None,
+        pages: Sequence[Sequence[WebHit] | None],
+        keep_sources: bool,
     ) -> None:
         """Sorts the lists.
 
         Args:
             lists: Cut as the search has them.
             rows: Of the block.
-            similarity: Cosines of the texts of each row.
+            similarity: Cosines of the texts of each row; None: no arm weighs lists by them.
             pages: Of each list the pages of the web in it; None: it is of an index.
             keep_sources: Whether candidates know the lists that they come from.
         """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,14 +20,12 @@ from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import Search
 from jobs.chain.counts import note_drift, with_counts
 from jobs.chain.drift import drifted
-from jobs.chain.fill import fill
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.searches import BlockSearches, Retrieval, RoutedSearch, Wanted, opened_retriever
 from jobs.chain.stages.candidates import BlockCandidates, candidate_columns, united
-from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.documents import planned_documents
-from jobs.chain.stages.fuse import SearchLists, Texts, fusion_notes
+from jobs.chain.stages.fuse import SearchLists, Texts, fusion_notes, text_similarity
 from jobs.chain.stages.gate import known_lists
 from jobs.chain.stages.stored_rows import with_needed, with_stored
 from jobs.chain.stages.web.web_hits import with_web
@@ -91,7 +89,8 @@ class Retrieve:
                 known = None if dense not in vectors else np.stack([vectors[dense][text.search] for text in of_texts])
                 far = drifted(of_texts, known, work.readings[search.reading].rewriting.guards.drift)
                 table = note_drift(table, counts, work, number, far, rewrites)
-                cosines, pages = similarity(rows, of_texts, known), block.pages(search.retrievers, own)
+                cosines = None if known is None else text_similarity([text.row for text in of_texts], rows, known)
+                pages = block.pages(search.retrievers, own)
                 lists.append(SearchLists(lists_of(own, search), rows, cosines, pages, work.keep_sources))
             table = with_appended(with_appended(table, "errors", block.errors), "costs", block.spent)
             table, candidates = self._fused(table, counts, lists, began)
@@ -141,12 +140,12 @@ class Retrieve:
             retriever = self.retrieval.opened[key]
             assert isinstance(retriever, Embedder)
 
-            def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
-                return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
+            def compute(missing: list[Searched], encode: Embedder = retriever) -> Iterator[tuple[Searched, np.ndarray]]:
+                return zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True)
 
             store = StoredVectors(self._store, Space("vectors", self._work.retrievers[key].encoder_space))
             try:
-                vectors[key] = dict(zip(searches, fill(store, [*searches.values()], compute), strict=True))
+                vectors[key] = dict(zip(searches, store.fill([*searches.values()], compute), strict=True))
             except Exception as error:
                 block.fail(key, error)
             store.save()

@@ -14,7 +14,6 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import bear, heartbeat
 from jobs.chain.arms.resources import ScoredBy
-from jobs.chain.fill import Portion, fill
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import planned_documents, texts_and_places
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
@@ -78,7 +77,7 @@ class Score:
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             by_digest = {keys[at].document: text for at, text in texts[number].items()}
             try:
-                scores = fill(store, [keys[at] for at in new], partial(_score, opened, by_digest, paid))
+                scores = store.fill([keys[at] for at in new], partial(_score, opened, by_digest, paid))
             except Exception as error:
                 bear(error)
                 added["unscored"][0].append(number)
@@ -154,11 +153,11 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
     return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
 
 
-def _score(by: Reranker, texts: Mapping[bytes, str], paid: set[Scored], keys: list[Scored]) -> Iterator[Portion[Scored, float]]:
-    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `paid`."""
+def _score(by: Reranker, texts: Mapping[bytes, str], paid: set[Scored], keys: list[Scored]) -> Iterator[tuple[Scored, float]]:
+    """Yields pairs with their scores, which are made `PORTION` at a time, and notes the pairs in `paid`."""
     paid.update(keys)
     for begin in range(0, len(keys), PORTION):
         part = keys[begin : begin + PORTION]
         scores = by.score([key.text for key in part], [texts[key.document] for key in part])
-        yield list(zip(part, scores.tolist(), strict=True))
+        yield from zip(part, scores.tolist(), strict=True)
         heartbeat(min(1.0, (begin + PORTION) / len(keys)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from cluster.costs import TOKENS
 from jobs.chain.completions import REUSED, CompletionRecord
-from jobs.chain.fill import Portion, Value
 from jobs.chain.journal import Key
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.tables import COMPLETIONS
@@ -97,38 +96,41 @@ def text_digest(text: str) -> bytes:
 
 
 FactKey = TypeVar("FactKey", Searched, Scored)
+Value = TypeVar("Value")
 
 
 class _Stored(ABC, Generic[FactKey, Value]):
-    """A `jobs.chain.fill.Store` of what one model or index makes of a shard; of a space that the job does not keep: empty."""
+    """Facts of a shard that one model or index makes; those of a space that the job does not keep are not stored."""
 
     SCHEMA: ClassVar[pa.Schema]
 
     def __init__(self, files: StoreFiles, space: Space) -> None:
         self._files, self._space, self._kept = files, space, space in files.names
         self.in_hand: dict[FactKey, Value] = {}
-        """Values that were read and put."""
+        """Values that were read and computed."""
         self._made: list[FactKey] = []
-        self._looked_up: set[FactKey] = set()
 
-    def get(self, keys: Sequence[FactKey]) -> dict[FactKey, Value]:
-        """Returns the values of these keys, those in hand first; missing keys are left out."""
-        asked = dict.fromkeys(keys) if self._kept else {}
-        more = [key for key in asked if key not in self.in_hand and key not in self._looked_up]
-        self._looked_up.update(more)
-        if more:
-            rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in more])
-            self.in_hand |= self._values(rows.combine_chunks(), more)
-        return {key: self.in_hand[key] for key in keys if key in self.in_hand}
+    def fill(self, keys: Sequence[FactKey], compute: Callable[[list[FactKey]], Iterable[tuple[FactKey, Value]]]) -> list[Value]:
+        """Returns the values of the keys, in order: those in hand, then those in the store; the others are computed.
 
-    def put(self, portion: Portion[FactKey, Value]) -> None:
-        """Takes values for `save`."""
-        self.in_hand |= dict(portion)
-        self._made += [key for key, _ in portion] if self._kept else ()
+        Args:
+            keys: May repeat; each is computed once.
+            compute: Called with the missing keys, if there are any; yields keys with their values in any order. Where it
+                raises, `save` stores what it has yielded before.
+        """
+        missing = [key for key in dict.fromkeys(keys) if key not in self.in_hand]
+        if missing and self._kept:
+            rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in missing])
+            self.in_hand |= self._values(rows.combine_chunks(), missing)
+            missing = [key for key in missing if key not in self.in_hand]
+        for key, value in compute(missing) if missing else ():
+            self.in_hand[key] = value
+            self._made.append(key)
+        return [self.in_hand[key] for key in keys]
 
     def save(self) -> None:
-        """Stores the values that were put."""
-        if self._made:
+        """Stores the values that were computed."""
+        if self._made and self._kept:
             values = [self.in_hand[key] for key in self._made]
             self._files.put(self._space, pa.table(self._columns(self._made, values), schema=self.SCHEMA))
 

@@ -99,7 +99,7 @@ def test_a_completion_is_found_at_once_by_another_process_and_a_cut_line_is_not(
     first = Completions(storage, 3, 1, 0.5, keeper(tmp_path))
     first.sent(A)
     first.sent(B)
-    first.put([(A, made("one"))])
+    first.put(A, made("one"))
     (journal,) = tmp_path.rglob("*.jsonl")
     with journal.open("ab") as file:
         file.write(b'{"row": {"query_id": "b"')
@@ -115,12 +115,12 @@ def test_what_was_lost_is_counted_once_however_often_a_shard_is_begun(tmp_path: 
     first = Completions(storage, 3, 1, 0.0, kept)
     for key in (A, A, B):
         first.sent(key)
-    first.put([(A, made("one", attempts=2))])
+    first.put(A, made("one", attempts=2))
     second = Completions(storage, 3, 2, 0.0, kept)  # the first was killed
     assert set(second.get([A, B, C])) == {A}
     for key in (B, C):
         second.sent(key)
-    second.put([(B, made("two"))])
+    second.put(B, made("two"))
     second.merge()
     third = Completions(storage, 3, 3, 0.0, kept)  # killed after it was merged, before the commit
     assert set(third.get([A, B, C])) == {A, B}
@@ -173,8 +173,9 @@ def test_a_request_that_fails_in_one_stage_is_no_loss_of_the_next(
 def test_a_journal_that_a_kill_left_has_the_tier_that_is_to_be_billed(tmp_path: Path) -> None:
     storage = FileStorage(str(tmp_path))
     tiers = {A: "flex", B: "standard"}  # the second was asked for flex, and answered by the standard tier
-    answers = [(key, CompletionRecord(replace(made("one").completion, tier=tier), "Ask.")) for key, tier in tiers.items()]
-    Completions(storage, 3, 1, 0.0, keeper(tmp_path)).put(answers)
+    shard = Completions(storage, 3, 1, 0.0, keeper(tmp_path))
+    for key, tier in tiers.items():
+        shard.put(key, CompletionRecord(replace(made("one").completion, tier=tier), "Ask."))
     assert {key: one.completion.tier for key, one in Completions(storage, 3, 2, 0.0).get([A, B]).items()} == tiers
     assert [(row["query_id"], row["tier"]) for row in uncommitted(storage, ())] == [("a", "flex"), ("b", "standard")]
 
@@ -186,7 +187,7 @@ def test_while_the_run_stops_completions_are_saved_without_delay(
     monkeypatch.setattr("jobs.chain.journal._STOPPING_SECONDS", 0.05)
     storage, stopping = open_storage(s3.fresh("run")), threading.Event()
     kept = JournalKeeper(storage, stopping.is_set, seconds=3600)
-    Completions(storage, 3, 1, 0.0, kept).put([(A, made("one"))])
+    Completions(storage, 3, 1, 0.0, kept).put(A, made("one"))
     time.sleep(0.3)
     assert list(storage.list(OF_MODELS.unsaved)) == []
     stopping.set()
@@ -204,11 +205,11 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
     storage = open_storage(s3.fresh("run"))
     kept = JournalKeeper(storage, seconds=3600)
     shards = [Completions(storage, number, 1, 0.0, kept) for number in (3, 4)]
-    shards[0].put([(A, made("one"))])
-    shards[1].put([(B, made("two"))])
+    shards[0].put(A, made("one"))
+    shards[1].put(B, made("two"))
     kept.save()
     kept.save()  # nothing is new
-    shards[0].put([(C, made("three"))])
+    shards[0].put(C, made("three"))
     kept.save()
     assert len(list(storage.list(OF_MODELS.unsaved))) == 2
     with monkeypatch.context() as other:
@@ -223,7 +224,7 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
     assert list(storage.list(OF_MODELS.unsaved)) == []
     assert len(list(storage.list("completions"))) == 2
     assert not list(tmp_path.rglob("*.jsonl"))
-    Completions(storage, 5, 1, 0.0, kept).put([(A, made("one"))])
+    Completions(storage, 5, 1, 0.0, kept).put(A, made("one"))
     remove_journals(storage)
     assert not list(tmp_path.rglob("*.jsonl"))
 

@@ -101,11 +101,10 @@ def test_a_text_that_was_scored_for_another_query_goes_with_it(tmp_path: Path) -
     space = Space("scores", "reranker")
     job = open_store(str(tmp_path), {space: {}}, time.time() - 5)
 
-    def scored(query: str, words: str) -> StoredScores:
+    def scored(query: str, words: str) -> None:
         scores = StoredScores(job, space)
-        scores.put([(Scored(query, words, b"d" * 16), 0.5)])
+        scores.fill([Scored(query, words, b"d" * 16)], lambda keys: [(key, 0.5) for key in keys])
         scores.save()
-        return scores
 
     scored("a" * 32, SECRET)
     assert forgotten(tmp_path, SECRET).others == {"a" * 32}

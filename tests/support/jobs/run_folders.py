@@ -18,7 +18,6 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import BlockCandidates, candidate_columns
-from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.fuse import SearchLists, fusion_notes
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.write import Write
@@ -251,7 +250,7 @@ def _fused(rows: list[Row], work: SharedWork) -> pa.Table:
         pa.array([hit["doc_id"] for hit in hits], pa.string()), np.array([hit["score"] for hit in hits]),
     )  # fmt: skip
     count = len(rows)
-    searched = SearchLists(lists, count, similarity(count, [], None), [None] * len(runs), keep_sources=True)
+    searched = SearchLists(lists, count, None, [None] * len(runs), keep_sources=True)
     arm = searched.fuse(work.answers[0], {})
     columns = candidate_columns(count, BlockCandidates(searched.hits.doc_ids, [], {0: arm.candidates}))
     found = dict(zip(("documents", "fused", "web"), columns, strict=True))

@@ -114,8 +114,8 @@ class Watched(Retrieve):
             run = dict(zip(names, values, strict=True))
             found[row]["runs"].append(run | {"hits": [{"doc_id": d, "score": s} for d, s in hits[begin:end]]})
         for number, row in enumerate(found):
-            begin, end = cosines.offsets[number : number + 2]
-            row["similarity"] = cosines.cosines[begin:end].tolist() or None
+            bounds_of = None if cosines is None else slice(*cosines.offsets[number : number + 2])
+            row["similarity"] = bounds_of and (cosines.cosines[bounds_of].tolist() or None)
             row["runs"].sort(key=lambda run: run["text"])
         return result, found
 

@@ -20,7 +20,6 @@ from jobs.chain.block import LlmBlock
 from jobs.chain.lists import lists_of, stored_rows
 from jobs.chain.searches import Retrieval
 from jobs.chain.stages.candidates import UNRANKED, BlockCandidates, Candidates, candidate_columns, moved_scores, united
-from jobs.chain.stages.cosines import similarity
 from jobs.chain.stages.fuse import SearchLists
 from jobs.chain.stages.llm.first_results import ShownResults
 from jobs.chain.stages.llm.merge import merged
@@ -110,12 +109,12 @@ class Iterate(LlmStage):
         table, work, before, parts = block.table, self._work, Candidates(block.table, self._work), []
         routed = [of.routed(texts[at], number) for at, of in arms.items()]
         with self._retrieval.block(table, f"round {number}", work.only is None) as searches:
-            lists_of_arms, cosines = searches.search(routed), similarity(table.num_rows, [], None)
+            lists_of_arms = searches.search(routed)
             table, stored = with_web(table, routed, lists_of_arms, searches)
             ids = table.column("query_id").combine_chunks()
             for (at, arm_rounds), lists in zip(arms.items(), lists_of_arms, strict=True):
                 pages = searches.pages(arm_rounds.search.retrievers, lists)
-                fused = SearchLists(lists_of(lists, arm_rounds.search), table.num_rows, cosines, pages, work.keep_sources)
+                fused = SearchLists(lists_of(lists, arm_rounds.search), table.num_rows, None, pages, work.keep_sources)
                 arm_rounds.note_lists(fused.best())
                 candidates = fused.fuse(arm_rounds.answer, self._texts).candidates
                 arm_rounds.rankings.append(BlockCandidates(fused.hits.doc_ids, fused.pages, {at: candidates}))
