@@ -62,7 +62,7 @@ class ApiKey:
         self.source = variable
         self.value = None if variable is None else os.environ.get(variable, "").strip()
         if variable is not None and not (self.value and self.value.isascii() and self.value.isprintable()):
-            problem = "holds what no key can hold" if self.value else "is not set or empty"
+            problem = "holds characters that no key has" if self.value else "is not set or empty"
             shown = shown_name(variable)
             remedy = "set it to the key" if shown == variable else "name a variable there, never write the key itself"
             raise ValueError(f"the environment variable {shown} (api_key_env) {problem}; {remedy}")
@@ -82,7 +82,7 @@ def parsed_json(content: bytes) -> Any:
     """Returns the JSON that a server sent; halves of surrogate pairs, which UTF-8 cannot hold, are replaced by "?".
 
     Raises:
-        ValueError, RecursionError: It is no JSON, or nested too deep.
+        ValueError, RecursionError: It is not JSON, or nested too deep.
     """
     value = json.loads(content)
     return _encodable(value) if _MAY_HOLD_SURROGATES.search(content) else value
@@ -104,7 +104,7 @@ def _encodable(value: Any) -> Any:
 
 
 def may_repeat(attempts: int) -> bool:
-    """Returns True if a request is sent again that timed out or was answered badly in so many attempts."""
+    """Returns True if a request is sent again that timed out or was answered badly in the given number of attempts."""
     return attempts < ATTEMPTS
 
 
@@ -144,7 +144,7 @@ def proxy_of(base: str) -> str | None:
         return None
     if urlsplit(proxy).scheme not in ("http", "https"):
         name = f"{parts.scheme}_proxy"
-        raise ValueError(f"the proxy in {name} is no http proxy; set {name} to one, or unset it")
+        raise ValueError(f"the proxy in {name} is not an HTTP proxy; set {name} to one, or unset it")
     return proxy
 
 
@@ -208,11 +208,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def fatal_status(status: int, url: str, answer: str, key: ApiKey) -> tuple[str, str]:
     """Returns the error code and the message for a status that every request to a URL would get; `answer`: its words."""
     if status in (401, 403) and key.source:
-        return "server-access", f"{url} refuses the key in {key.source} ({answer}); set {key.source} to one that it takes"
+        return "server-access", f"{url} refuses the key in {key.source} ({answer}); set {key.source} to a valid key"
     if status in (401, 403):
-        return "server-access", f"{url} wants a key ({answer}); name the environment variable that has it in api_key_env"
+        return "server-access", f"{url} needs a key ({answer}); name the environment variable that holds it in api_key_env"
     if status == 402:
-        return "server-access", f"{url} wants to be paid first ({answer}); look at the account of the key"
+        return "server-access", f"{url} asks for payment ({answer}); check the billing of the key's account"
     if status == 404 and re.search(r"\bmodel\b", answer, re.I):
-        return "model", f"{url} does not have the model ({answer}); name one that it has"
-    return "server-away", f"{url} is not there ({answer}); correct base_url, which usually ends in /v1"
+        return "model", f"{url} does not have the model ({answer}); name a model that it serves"
+    return "server-away", f"{url} does not exist ({answer}); correct base_url, which usually ends in /v1"

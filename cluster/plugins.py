@@ -49,7 +49,7 @@ def plugin(name: str, group: str, fits: Callable[[Any], bool], wanted: str) -> t
     """
     reference = name if is_reference(name) else entry_points(group)[name]
     if (parts := _REFERENCE.fullmatch(reference)) is None:
-        raise PluginError(f"{reference!r} names no class; write package.module:Class")
+        raise PluginError(f"{reference!r} names no class; write it as package.module:Class")
     module = imported(parts["module"])
     loaded = getattr(module, parts["name"], None)
     if loaded is None:

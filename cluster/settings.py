@@ -65,7 +65,7 @@ class Settings(BaseModel):
 
     model_config = FROZEN
     of_absent: ClassVar[Mapping[str, Any]] = {}
-    """Fields that some of its classes have and others are asked for, with their annotations; of a plug-in that is not here
+    """Fields that some of its classes have and others are asked for, with their annotations; of a plug-in that is not installed
     they are read by these."""
 
     def names(self) -> dict[str, Names]:
@@ -121,7 +121,7 @@ def field_names(model: type[BaseModel]) -> dict[str, Names]:
 
 PLUGINS = "plugins"
 """Key of the context of a validation: `REQUIRED`, where a plug-in that is not there is refused. Else, as where the config of a
-run of before is read, its settings are kept as they stand, and refused when it is to be opened."""
+earlier run is read, its settings are kept unchanged, and refused when the plug-in is to be opened."""
 REQUIRED = {PLUGINS: True}
 NO_KIND, NO_PLUGIN = "no_kind", "no_plugin"  # types of errors of a validation
 
@@ -222,13 +222,13 @@ class _Nothing(BaseModel):
 
 
 class _AsItStands(Settings):
-    """A section of a plug-in that is not here."""
+    """A section of a plug-in that is not installed."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
 def absent(base: type[Settings], refusal: type[DmqrError], values: Any, why: str) -> Settings:
-    """Returns the settings of a plug-in that is not here: its values as they stand; its `opener` raises `refusal`."""
+    """Returns the settings of a plug-in that is not installed: its values unchanged; `opener` raises `refusal`."""
 
     def opener(_: Settings) -> str:
         raise refusal("plugin", why)

@@ -116,16 +116,16 @@ def evaluate(
     if len(files) > 1 or any(isinstance(file, str) and is_run(file) for file in files):
         of_one = {"key": key, "answers": answers, "per_query": per_query, "trec": trec, "rows": rows, "arm": arm}
         for name in (name for name, value in of_one.items() if value is not None):
-            raise ConfigError("argument", f"{name}: is of one run or ablation; leave it out")
+            raise ConfigError("argument", f"{name}: applies to a single run or ablation; leave it out")
         return _saved(joined([os.fspath(run), *map(str, files)], face, measures, baseline, judged), csv)
     folder = open_run(os.fspath(run))
     truth = Truth(folder, next(iter(files), None), key, answers, judged, face.note)
     known = truth.judgements, truth.gold  # arguments are checked before anything is written
     if arm is not None and rows is None:
-        raise ConfigError("argument", f"arm {arm}: is of rows; leave it out")
+        raise ConfigError("argument", f"arm {arm}: selects the answers that `rows` writes; give rows, or leave arm out")
     written = [write_answers(rows, folder, arm, truth.gold)] if rows else []
     if not written and known == (None, None) and not judges_answers(folder):
-        raise ConfigError("argument", f"{folder.storage.root}: has no judgements of its own; name a file: qrels")
+        raise ConfigError("argument", f"{folder.storage.root}: has no judgements of its own; name a file with qrels")
     settings = truth.settings(measures, baseline)
     measured = truth.compared(settings) if folder.is_ablation else truth.measured(measures)
     quality = MeasuredQuality(folder, measured, face.notes)
@@ -144,7 +144,7 @@ def _saved(quality: Quality, path: str | None) -> Quality:
 
     if path:
         if not (table := quality.table).num_rows:
-            raise ConfigError("argument", "csv: has the measures of lists, and none is judged; give judgements: qrels")
+            raise ConfigError("argument", "csv: no query is judged, so there are no measures; give judgements with qrels")
         write_tables(path, table.schema, [table])
     return quality
 
@@ -229,7 +229,7 @@ def tune(
     truth = Truth(folder, qrels, key, note=face.note)
     judgements = truth.named
     if judgements is None:
-        what = "its config names no judgements that are here"
+        what = "its config names no judgements, or their file is missing"
         raise ConfigError("judgements", f"{folder.storage.root}: {what}; give QRELS")
     with face.working("tune") as display:
         tuning = tune(folder, judgements, folds, seed, display.phase)

@@ -46,7 +46,7 @@ def function_of(verb: str) -> Callable[..., Any]:
 
 
 def spelled(parameter: inspect.Parameter) -> str:
-    """Returns an argument as it is typed: its option, or what stands for a positional argument."""
+    """Returns an argument as typed: its option, or the placeholder of a positional argument."""
     is_positional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY)
     if is_positional and parameter.name not in _SPELLED:
         return _METAVARS[parameter.name]

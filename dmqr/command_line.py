@@ -93,7 +93,7 @@ def _main(tokens: list[str]) -> int:
         return say(verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else code
     except ModuleNotFoundError as error:
         package = (error.name or str(error)).partition(".")[0]
-        remedy = "run the Python that this project is installed in; for a submitted job activate its environment before"
+        remedy = "run the Python in which dmqr is installed; for a submitted job activate its environment before"
         remedy += " `ray start` on every node, or submit with --pip"
         refusal = ConfigError("package-missing", f"{sys.executable}: has no package {package}; {remedy}")
         return say(verb, refusal, 2)
@@ -170,7 +170,7 @@ class CommandLine(Face):
     """A person at a command line: notes and the log go to standard error."""
 
     def __init__(self, verb: str, tokens: Sequence[str], as_json: bool, json_log: bool) -> None:
-        """Takes a command as it is typed."""
+        """Takes a typed command."""
         super().__init__()
         self._verb, self._tokens, self.as_json, self.json_log = verb, tokens, as_json, json_log
         self.program = program()
@@ -215,7 +215,7 @@ class CommandLine(Face):
         return queries()
 
     def again(self, verb: str, config: Any, settings: Mapping[str, Any], address: str = "") -> str:
-        """Returns the command as it was typed, which goes on with the job; tomorrow, too, if `{date}` is in the config.
+        """Returns the typed command, which resumes the job; tomorrow, too, if `{date}` is in the config.
 
         A submitted job goes on when it is submitted again.
         """

@@ -144,7 +144,7 @@ def config_or_none(given: str, settings: Settings, date: str | None, label: str 
         return configured(given, settings, date, label)
     for name, value in (("settings", settings), ("date", date)):
         if value:
-            raise ConfigError("argument", f"{name}: {given} is no config, which it would change; leave it out")
+            raise ConfigError("argument", f"{name}: changes a config, and {given} is not one; leave it out")
     return None
 
 
@@ -168,7 +168,7 @@ def plan(
     Of a config with arms, it says what an ablation would do.
 
     Args:
-        sample: pay for so many queries of which something is missing, keep it in the store, and say by it what the others cost
+        sample: pay for N queries with missing results, keep these in the store, and estimate the cost of the others
             (default: 0, nothing is paid)
 
     Example:

@@ -58,7 +58,7 @@ class Truth:
             return given_qrels(given, "qrels", key)
         path = os.fspath(given) if given else self._settings.qrels
         if given is None and path is not None and not is_here(path):
-            self._note(f"judgements {path} are not here; nothing is measured (give others: qrels)")
+            self._note(f"judgements {path} are missing; nothing is measured (name a file with qrels)")
             return None
         return None if path is None else read_qrels(path, "qrels" if given else "evaluate.qrels", key)
 
@@ -85,7 +85,7 @@ class Truth:
                 raise ConfigError("argument", f"{what}; leave it out")
             return None
         if given is None and named is not None and not (remote(named) or Path(named).exists()):
-            self._note(f"gold answers {named} are not here; answers are not measured (give others: answers)")
+            self._note(f"gold answers {named} are missing; answers are not measured (name a file with answers)")
             return None
         return gold_answers(self._settings, given, self._key)
 
@@ -228,7 +228,7 @@ class MeasuredQuality(Result):
         from jobs.measure.exports import write_trec
 
         if self._measured.lists is None:
-            raise ConfigError("argument", "trec: writes the results of what is judged, and nothing is; give judgements: qrels")
+            raise ConfigError("argument", "trec: no query is judged, so there are no results to write; give qrels")
         return list(write_trec(os.fspath(path), self._folder, self._measured.lists.frame).values())
 
 

@@ -63,7 +63,7 @@ def submit(
     if render:
         for name, value in (("detach", detach), ("--json", face.as_json), ("pip", pip), ("uv", uv)):
             if value:
-                raise ConfigError("argument", f"{name}: is not rendered; leave it out, or submit with --address")
+                raise ConfigError("argument", f"{name}: does not apply to --render; leave it out, or submit with --address")
         return rendered(*configured(config, settings, date, label), verb)
     address = _address(address, ", or render")
     again, packages = face.again("submit", config, settings, address), package_lists(pip, uv)
@@ -261,11 +261,11 @@ def export(
 
     for name, value in (("qrels", qrels), ("key", key), ("settings", settings)):
         if value and not promote:
-            raise ConfigError("argument", f"{name}: is of a promotion; give promote, too")
+            raise ConfigError("argument", f"{name}: applies to a promotion; add promote")
     bounds = {name.replace("__", "."): value for name, value in settings.items()}
     for name in bounds:
         if not name.startswith("publish."):
-            raise ConfigError("argument", f"settings {name}: is no bound; give one like publish.coverage=0.9")
+            raise ConfigError("argument", f"settings {name}: is not a bound; give one like publish.coverage=0.9")
     face, folder = caller(), open_run(os.fspath(run) if isinstance(run, str | os.PathLike) else run.folder)
     if folder.is_ablation:
         what = "an ablation, with results of several arms"
@@ -313,7 +313,7 @@ def store_gc(store: Folder, /, *, unused: str, dry_run: bool = False, date: str 
 
     storage, _, oldest = _stored(os.fspath(store), settings, date)
     if not re.fullmatch(DURATION, unused):
-        raise ConfigError("argument", f"unused {unused}: is no duration; give one like 12h, 30d or 8w")
+        raise ConfigError("argument", f"unused {unused}: is not a duration; give one like 12h, 30d or 8w")
     compacted: list[Compacted] = []
     if not dry_run:
         with caller().working("store") as display:
@@ -356,7 +356,7 @@ def store_forget(
     from jobs.store.forget import forget
 
     if own and all:
-        raise ConfigError("argument", "own: leaves what --all takes; give one")
+        raise ConfigError("argument", "own: contradicts --all; give one of them")
     storage, output, _ = _stored(os.fspath(store), settings, date)
     others = "none" if own else "all" if all else "some"
     forgotten = forget(storage, query, output, context=context, others=others, dry_run=dry_run)
@@ -377,7 +377,7 @@ def _stored(given: str, settings: Settings, date: str | None) -> tuple[Storage, 
     if (named := config_or_none(given, settings, date)) is not None:
         config, _ = named
         if config.store_folder is None:
-            raise ConfigError("argument", f"{given}: its store is null, so there is none; give the folder of one")
+            raise ConfigError("argument", f"{given}: its config sets store: null; give the folder of a store")
         storage = open_storage(config.store_folder)
         check_store(storage, config.store_folder)
         return storage, open_storage(config.output), oldest_of(config.store_lifetime, time.time())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Settings = Mapping[str, Any]
 Value = TypeVar("Value", bound=Stored)
-_BEFORE = "finished before: nothing was done again; give another --label for a new run of the same settings"
+_BEFORE = "already finished, so nothing was done; give another --label for a new run of the same settings"
 
 
 def configured(
@@ -62,7 +62,7 @@ class WholeJob:
 
         Raises:
             Stopped: the job ended early, or failed by an error that nobody foresaw, which is its cause; of a job whose shards
-                are all committed its `found` is what `close` returns.
+                are all committed its `result` is what `close` returns.
             DmqrError: it was refused.
         """
         from cluster.cause import cause
@@ -99,9 +99,9 @@ class WholeJob:
                     raise
                 except Exception as error:  # the system's, a bug, a failing worker: the trace is for the log
                     event("failure", cause(error), logging.ERROR, error=error)
-                    line = f"{cause(error)}; what is committed stays; details in {log.where}; go on with: {self.again}"
+                    line = f"{cause(error)}; committed shards are kept; details in {log.where}; resume with: {self.again}"
                     if isinstance(error, OSError):
-                        line = f"{system(error)}; what is committed stays; then go on with: {self.again}"
+                        line = f"{system(error)}; committed shards are kept; then resume with: {self.again}"
                     code = "storage-away" if isinstance(error, UnavailableError) else "stopped-failure"
                     stopped = Stopped(code, line, graceful=False)
                     event("end", str(stopped), logging.ERROR, code=stopped.exit_code)
@@ -161,7 +161,7 @@ def run(
         progress: is called about once a second, in this thread, with what `progress.json` holds; what it raises ends the run.
 
     Raises:
-        Stopped: the run ended early; what is committed stays, and the same call goes on.
+        Stopped: the run ended early; committed shards are kept, and the same call goes on.
         DmqrError: it was refused, and nothing was done.
 
     Example:
@@ -199,7 +199,7 @@ def run(
             by = measured_by(prepared.config.evaluate, judgements, measures)
             measured = measured_run(folder, judgements, gold_answers(folder.config.evaluate), by.measures)
         warn(measured.warnings)
-        if not job.before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
+        if not job.before or folder.storage.get(REPORT) is None:  # an existing one may date from before the end
             with job.tolerating(folder, "the report was not written"):
                 write_report(folder, prepared.prices, measured)
         if csv:

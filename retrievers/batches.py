@@ -72,7 +72,7 @@ def made_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[
 def in_threads(
     work: Callable[[Item, threading.Event], Made], items: Sequence[Item], most: int, alive: Callable[[], object] = lambda: None
 ) -> list[Made]:
-    """Returns the result of `work` for each item, in order, at most so many at a time; calls `alive` now and then.
+    """Returns the result of `work` for each item, in order, at most `most` at a time; calls `alive` now and then.
 
     Once one fails, the event that all are given is set, those that wait are dropped, and the error is raised.
     """

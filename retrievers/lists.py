@@ -36,7 +36,7 @@ class Hits(NamedTuple):
     """The distinct hits of `Lists`, by list and by pair of query and document.
 
     Lists are sorted by query, strategy, position and retriever, hits by list, pairs by query and doc_id. The hits of pair i
-    are `by_pair[pair_offsets[i]:pair_offsets[i + 1]]`, in order of lists. Fields from `place` to `retriever` are of each list,
+    are `by_pair[pair_offsets[i]:pair_offsets[i + 1]]`, in order of lists. Fields `list_index` to `retriever` are of each list,
     those from `hit_list` to `pair` of each hit.
     """
 

@@ -300,7 +300,7 @@ def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Cal
     try:
         opened.model.to(device).eval()
     except (RuntimeError, AssertionError) as e:
-        problem = f"no device {device} here, or no memory there: {one_line(e)}"
-        remedy = "set cluster.retrieve.gpus and cluster.rerank.gpus as they should be"
+        problem = f"no device {device} on this machine, or out of memory: {one_line(e)}"
+        remedy = "correct cluster.retrieve.gpus and cluster.rerank.gpus"
         raise RetrieverError("cluster-small", f"{what}: {problem}; {remedy}") from e
     return opened

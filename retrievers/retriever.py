@@ -70,7 +70,7 @@ class Retriever(Protocol):
         """Returns at most `depth` hits for each text, in the order of the texts; calls `alive` meanwhile."""
 
     def identity(self) -> dict[str, Any]:
-        """Returns all that determines the hits, as JSON values."""
+        """Returns what determines the hits, as JSON values."""
 
 
 @runtime_checkable
@@ -95,7 +95,7 @@ class DocumentStore(Protocol):
         """Returns True if each document is in the store."""
 
     def some(self, count: int) -> list[str]:
-        """Returns the indexed texts of some documents, at most so many, by which the lengths of all may be judged."""
+        """Returns at most `count` indexed texts, to estimate the lengths of all."""
 
 
 SOURCE, PAGE, CHUNK = "source", "page", "chunk"  # columns of a corpus that say where a passage is from
@@ -170,7 +170,7 @@ def check_planned(where: str, planned: Mapping[str, Any] | None, identity: Mappi
     """Refuses an index, which `where` names, that has another identity than the planned one; None: any is good."""
     if planned is not None and dict(planned) != identity:
         problem = f"was replaced since this run was planned ({identity_differences(planned, identity)})"
-        raise RetrieverError("run-changed", f"{where} {problem}; start a new run, or put the old index back")
+        raise RetrieverError("run-changed", f"{where} {problem}; start a new run, or restore the old index")
 
 
 def retriever_facts(

@@ -252,7 +252,7 @@ def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[
     if given.get("encoder") is None:
         for key in dense_only:
             if key in given:
-                raise ValueError(f"{key} is of dense search, and there is no encoder; give one, or remove {key}")
+                raise ValueError(f"{key} is a key of dense search, and there is no encoder; give one, or remove {key}")
         return values
     for key in bm25_only:
         if key in given:

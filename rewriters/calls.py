@@ -39,7 +39,7 @@ def check_joint_prompt(prompt: str, path: str) -> None:
         if placeholder not in known:
             raise RewriterError("prompt", f"{path}: unknown variable {placeholder!r}{nearest(placeholder, known)}")
     if prompt.count(PLACEHOLDER) != 1 or not prompt.endswith(PLACEHOLDER):
-        rule = f"must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached"
+        rule = f"must have {PLACEHOLDER} once, as its last word, so that the text before it can be cached"
         raise RewriterError("prompt", f"{path}: {rule}; put it there")
 
 

@@ -128,7 +128,7 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
     if not isinstance(given, dict):
         raise RewriterError("strategy", f"{where}: variables: should hold names with their values, found {given!r}")
     for key in given.keys() & {"query", CONTEXT, "n", "language"}:
-        raise RewriterError("strategy", f"{where}: variables: {key} has a meaning of its own; take another name")
+        raise RewriterError("strategy", f"{where}: variables: {key} is reserved; choose another name")
     if not isinstance(variants, dict) or not all(isinstance(one, dict) for one in variants.values()):
         raise RewriterError("strategy", f"{where}: variants: should hold names with the fields that they replace")
     declared = {str(name): str(value) for name, value in given.items()}
@@ -162,7 +162,7 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
     with checked("strategy", where, _keys):
         strategy = Strategy.model_validate(fields | set_here, context=REQUIRED)
     if strategy.language is not None and "language" not in variables(strategy.prompt):
-        why = f"has no {{language}}, and language: {strategy.language} is to be told"
+        why = f"has no {{language}}, and language: {strategy.language} needs it"
         raise RewriterError("strategy", f"{where}: prompt {why}; put {{language}} where the prompt says how to write")
     told = strategy.language or language
     prompt = render(strategy.prompt, declared | {"n": str(strategy.n), "language": told or OF_THE_QUERY})

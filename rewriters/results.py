@@ -48,7 +48,7 @@ class Guarded(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """All that came of one query."""
+    """The rewrites and errors of one query."""
 
     rewrites: list[RewriteResult]  # in the order of the pool, then by position
     failures: list[RewriteFailure]  # one for each chosen strategy without a rewrite, and notes

@@ -53,7 +53,7 @@ def by_column(pool: Sequence[Strategy], column: str, query: Query) -> Choice:
 def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], where: str) -> dict[str, int | None]:
     """Returns strategy -> how many of its texts are kept, in the order of the pool.
 
-    `wanted` are names; or a number: the first texts of the pool, so many; or `none` or null: nothing. Errors name its place
+    `wanted` are names; or a number N: the first N texts of the pool; or `none` or null: nothing. Errors name its place
     `where`.
 
     Raises:

@@ -236,19 +236,19 @@ class Strategy(BaseModel):
         once = self.prompt.count(PLACEHOLDER) == 1
         if self.prompt_as == "message":
             yield (
-                f"prompt must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached",
+                f"prompt must have {PLACEHOLDER} once, as its last word, so that the text before it can be cached",
                 once and self.prompt.endswith(PLACEHOLDER),
             )
         else:
             yield f"prompt must have {PLACEHOLDER} once", once
         yield (
-            "joint is of prompts that are messages, and of answers without marks; remove joint, or prompt_as and marks",
+            "joint belongs to prompts that are messages, and of answers without marks; remove joint, or prompt_as and marks",
             not (self.joint and self.is_trained),
         )
-        yield "separator is of output lines", self.separator is None or self.output == "lines"
-        yield "keys are of output array and object", not self.keys or self.output in ("array", "object")
+        yield "separator belongs to output: lines", self.separator is None or self.output == "lines"
+        yield "keys belong to output: array or object", not self.keys or self.output in ("array", "object")
         yield (
-            "position_weights are of lists, and as_one makes one list; give weight, or remove one of them",
+            "position_weights weigh lists, and as_one makes one list; give weight, or remove one of them",
             not self.position_weights or self.as_one is None,
         )
         yield "output object needs keys, one per text", self.output != "object" or len(self.keys) >= 1
@@ -283,7 +283,7 @@ def variables(template: str) -> set[str]:
 
 
 def render(template: str, values: Mapping[str, str]) -> str:
-    """Returns the template with its variables replaced; braces in the values are left as they are."""
+    """Returns the template with its variables replaced; braces in the values stay unchanged."""
     return ANY_PLACEHOLDER.sub(lambda found: values.get(found.group().strip("{} "), found.group()), template)
 
 

@@ -21,8 +21,9 @@ from tests.support.errors.small_job import AFTERWARDS, Command, small_job
 
 ROOT = Path(__file__).parents[1]
 REMEDY = re.compile(
-    r"; (add|build|change|convert|copy|correct|create|free|give|go on|grant|keep|leave|look at|lower|make|name|pip install|put"
-    r"|raise|remove|rename|renew|report|run|see|set|start|take|to (accept it|pay for all) go on|try|use|wait|write)\b"
+    r"; (add|build|change|convert|copy|correct|create|free|give|grant|keep|leave|look at|lower|make|name|pip install"
+    r"|put|raise|remove|rename|renew|report|restore|resume|retry|run|see|set|start|take"
+    r"|to (accept them|pay for all shards), resume|try|use|wait|write)\b"
     r"|\(known|should be "
 )
 PASSED_ON = {  # the code of another error
@@ -150,10 +151,7 @@ def check_parts(error: DmqrError) -> None:
     [
         ("job.yaml: fuse.k: is no number; give one", ("job.yaml", "fuse.k: is no number", "give one")),
         ("s3://a/b: gone; it was there; start anew", ("s3://a/b", "gone; it was there", "start anew")),
-        (
-            "stopped; what is committed stays; go on with: dmqr run",
-            ("", "stopped; what is committed stays", "go on with: dmqr run"),
-        ),
+        ("stopped; shards are kept; resume with: dmqr run", ("", "stopped; shards are kept", "resume with: dmqr run")),
         ("no table 'a' (known: b)", ("", "no table 'a' (known: b)", CODES["argument"][1])),
     ],
 )

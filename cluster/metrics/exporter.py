@@ -81,7 +81,7 @@ class TrackedMetrics:
         self._exporter.add("dmqr_retries", 1, stage=stage)
 
     def finished(self, stage: str, shard: int, rows: int, seconds: float, totals: BlockTotals) -> None:
-        """Counts a block of so many rows that a stage has finished in so many seconds, with what it added to it."""
+        """Counts a finished block of a stage: its rows, seconds and totals."""
         counted = self._counted.setdefault(shard, {}).setdefault(stage, Counter())
         counts: Counter[Series] = Counter()
         _count(counts, "dmqr_queries", rows, stage=stage)

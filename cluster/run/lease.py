@@ -163,7 +163,7 @@ def _watch(storage: Storage, seen: Watched, seconds: float) -> None:
         if body is not None and not body["released"] and (number, body) != (seen.number, seen.body):
             skewed = abs(time.time() - body["beat"]) > OBSERVED_SECONDS
             clock = ", whose clock is not this machine's" if skewed else ""
-            raise _held(storage, f"process {body['pid']} on {body['host']}{clock}, heard of just now")
+            raise _held(storage, f"process {body['pid']} on {body['host']}{clock}, last seen just now")
 
 
 def _elsewhere(body: dict[str, Any] | None) -> bool:

@@ -101,7 +101,7 @@ class Meter:
             raise ClusterError(
                 "worker-died",
                 f"{self.stage.name}: workers died one after the other under {row} of shard {shard_of(table)} alone, "
-                "and the others ended; look at the log for why, and take it out of the log, or give each worker more memory",
+                "and the others ended; remove the query, or give each worker more memory (the job's log says why)",
             )
         return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
 
@@ -155,7 +155,7 @@ def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: s
         raise ClusterError(
             "worker-died",
             f"{stage.name}: {isolation.deaths} workers died one after the other under shard {shard} alone, the last in rows "
-            f"{first + 1} to {end} of its {table.num_rows}; look at the log for why (often memory), and give each worker more",
+            f"{first + 1} to {end} of its {table.num_rows}; see the log for the cause; for memory, give each worker more",
         )
     try:
         report = partial(tracker.heartbeat, stage.name, shard, attempt)
@@ -184,5 +184,5 @@ def check_border(where: str, given: pa.Schema, wanted: pa.Schema) -> None:
     if given.equals(wanted, check_metadata=False):
         return
     missing, unknown = ([f"{f.name}: {f.type}" for f in a if f not in list(b)] for a, b in ((wanted, given), (given, wanted)))
-    problem = f"missing {missing}, unknown {unknown}, found {given.names}; report it: a stage is at fault"
-    raise ClusterError("internal-error", f"{where} a table that is not its schema: {problem}")
+    problem = f"missing {missing}, unknown {unknown}, found {given.names}; report it as a bug of this stage"
+    raise ClusterError("internal-error", f"{where} a table that differs from its schema: {problem}")

@@ -135,7 +135,7 @@ def _check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str)
         if wanted > number:
             raise ClusterError(
                 "cluster-small",
-                f"cluster: the pools want {wanted:g} {what}, the cluster {has} {number:g} ({described}"
+                f"cluster: the pools need {wanted:g} {what}, the cluster {has} {number:g} ({described}"
                 f"{f'; {TASK_CPUS} CPUs for the other stages' if what == 'CPUs' else ''}); "
                 f"lower cluster.<stage>.workers or .{what[:-1].lower()}s, or add nodes",
             )
@@ -180,7 +180,7 @@ def _fit_together(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup]) -> bool
 
 
 def _reachable(nodes: Sequence[NodeGroup], added: Sequence[NodeGroup]) -> list[NodeGroup]:
-    """Returns the nodes that a cluster may come to have; nodes of an added kind that are there count."""
+    """Returns the nodes to which a cluster may scale, its present nodes included."""
     most: dict[tuple[float, float], int] = {}
     for group in nodes:
         most[group[1:]] = most.get(group[1:], 0) + group.nodes

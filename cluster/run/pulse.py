@@ -16,7 +16,7 @@ BUSY = 0.05  # cores that are at work: those who wait for a lock, or a server, t
 
 @contextlib.contextmanager
 def periodically(name: str, step: Callable[[], None], seconds: float, join_seconds: float | None = None) -> Iterator[None]:
-    """Takes a step every so many seconds while the `with` block runs, and once more at its end.
+    """Takes a step at every interval while the `with` block runs, and once more at its end.
 
     A thread of its own does so: unavailable storage, which may hold it, delays neither the run nor the lease's heartbeat.
     """
@@ -57,7 +57,7 @@ def outages_reported(report: Callable[[list[Outage]], object]) -> contextlib.Abs
 
 
 def reported_while_busy(report: Callable[[], object], seconds: float = BUSY_SECONDS) -> contextlib.AbstractContextManager[None]:
-    """Calls `report` every so many seconds of the `with` block, while this process or one that it has started computes.
+    """Calls `report` at every interval of the `with` block, while this process or one that it has started computes.
 
     A model may take longer to load, in one call, than `limits.stall_minutes`. What hangs is not reported, so that a run
     notices it.

@@ -134,7 +134,7 @@ class RemoteTracker:
     """Calls the methods of the tracker's actor, as if it were a `ProgressTracker` of this process.
 
     Replies are waited for, so that reports arrive in order, but for those of `_SENT`; without a reply, as while the tracker is
-    being restarted, the methods in `_UNANSWERED` return what stands there, and `progress` its last reply.
+    being restarted, the methods in `_UNANSWERED` return their values, and `progress` its last reply.
     """
 
     def __init__(self, actor: Any) -> None:

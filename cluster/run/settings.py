@@ -45,7 +45,7 @@ class PoolSettings(Settings):
     @classmethod
     def _whole_or_part(cls, gpus: float | None) -> float | None:
         if gpus is not None and gpus > 1 and gpus % 1:
-            raise ValueError(f"Ray has no {gpus:g} GPUs for one worker; give a whole number, or less than one")
+            raise ValueError(f"Ray cannot give one worker {gpus:g} GPUs; give a whole number, or less than 1")
         return gpus
 
     def pool_request(self, *, can_use_gpu: bool = False) -> PoolRequest:

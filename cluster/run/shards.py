@@ -103,7 +103,7 @@ def read_plan(storage: Storage) -> Plan | None:
         return Plan(**body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ClusterError(
-            "run-damaged", f"{storage.url(PLAN)}: is damaged; put it back, or remove the folder and start anew"
+            "run-damaged", f"{storage.url(PLAN)}: is damaged; restore it, or remove the folder and start anew"
         ) from error
 
 
@@ -114,7 +114,7 @@ def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
         if planned.get(path) != present.get(path):
             change = "is gone" if path not in present else "is new" if path not in planned else "has changed"
             raise ClusterError(
-                "run-changed", f"{path} {change} since {where} was started; put it back, or start another run with --label"
+                "run-changed", f"{path} {change} since {where} was started; restore it, or start another run with --label"
             )
 
 
@@ -177,7 +177,7 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
             yield read_manifest(data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ClusterError(
-                "run-damaged", f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again"
+                "run-damaged", f"{storage.url(key)}: is damaged; restore it, or remove it and run the job again"
             ) from error
 
 
@@ -217,12 +217,12 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
                 raise ClusterError(
                     "run-damaged",
                     f"{storage.url(entry.key)} has not the size it was committed with, the run's folder was changed; "
-                    "put it back",
+                    "restore it",
                 )
     if expected:
         raise ClusterError(
             "run-damaged",
-            f"{storage.url(next(iter(expected)))} is committed but missing, the run's folder was changed; put it back",
+            f"{storage.url(next(iter(expected)))} is committed but missing; restore it",
         )
     storage.delete(*orphans)
     return len(orphans)

@@ -55,7 +55,7 @@ def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
             raise ClusterError(
                 "internal-error",
                 f"stage {stage.name} needs {missing}, which no stage before it adds, found {schema.names}; "
-                "report it: the chain of stages is at fault",
+                "report it as a bug in the chain of stages",
             )
         produces = getattr(worker, "GIVES", None)
         if produces is None:

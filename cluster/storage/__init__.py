@@ -173,5 +173,5 @@ def check_writable(storage: Storage, what: str) -> None:
         ) from error
     if not first or second:
         raise ClusterError(
-            "storage-refused", f"{what}: {storage.root} overwrites what it was told to create only; name a folder elsewhere"
+            "storage-refused", f"{what}: {storage.root} overwrites files that were to be created only; name another store"
         )

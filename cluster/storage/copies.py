@@ -88,10 +88,10 @@ def usable(folder: Path) -> Iterator[None]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = cache_folder().parent
         if FOLDER not in os.environ and (own.is_symlink() or own.stat().st_uid != os.getuid()):  # all may write in /tmp
-            raise ClusterError("disk-space", f"{own}: is another user's; set {FOLDER} to another folder")
+            raise ClusterError("disk-space", f"{own}: belongs to another user; set {FOLDER} to another folder")
         yield
     except OSError as error:
-        what = f"{folder}: no copies can be put there: {error.strerror}"
+        what = f"{folder}: cannot hold copies: {error.strerror}"
         raise ClusterError("disk-space", f"{what}; set {FOLDER} to another folder") from error
 
 

@@ -90,7 +90,7 @@ class S3Storage:
             else:
                 return True
             time.sleep(pause(refused, FIRST_WAIT, LONGEST_WAIT))  # it existed, and is gone
-        raise OSError(errno.EIO, "is said to be there, and is not", self.url(key))
+        raise OSError(errno.EIO, "is listed, but missing", self.url(key))
 
     def put(self, key: str, data: bytes) -> None:
         if len(data) < 2 * PART:  # without the transfer manager's threads

@@ -36,16 +36,14 @@ _BUSY = {
     "SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "Throttling", "ThrottlingException",
     "BadDigest", "IncompleteBody", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch",  # corrupted on the way
 }  # fmt: skip
-_CREDENTIALS = (
-    "{host} does not take these credentials ({code}); correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-)
+_CREDENTIALS = "{host} rejects these credentials ({code}); correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _EXPIRED = "the credentials have expired ({code}); renew them"
 _DENIED = "{host} denies {operation} to these credentials ({code}); grant it, or use others"
 _REGION = "the bucket is not in region {region!r} ({code}); set AWS_REGION to {right}"
 _CANNOT = "{host} cannot do what {operation} asks for ({code}); use another store"
 _REFUSED = {
     "NoSuchBucket": "there is no bucket {bucket} at {host}; create it, or correct the address",
-    "RequestTimeTooSkewed": "the clock of this machine is not that of {host}; set it",
+    "RequestTimeTooSkewed": "the clock of this machine differs from that of {host}; set the clock",
     **dict.fromkeys(
         ("InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "UnrecognizedClientException"), _CREDENTIALS
     ),
@@ -57,7 +55,7 @@ _REFUSED = {
     **dict.fromkeys(("NotImplemented", "501"), _CANNOT),
 }
 _NO_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-_ADDRESS = "correct AWS_ENDPOINT_URL_S3, or mend the network"
+_ADDRESS = "correct AWS_ENDPOINT_URL_S3, or repair the network"
 _SETTINGS = "correct the environment's AWS_... variables or ~/.aws/config"
 
 Value = TypeVar("Value")
@@ -185,7 +183,7 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
     known: list[tuple[Any, Exception]] = [
         (s3.SSLError | body.SSLError, _insecure(error, url, endpoint)),
         (s3.ParamValidationError | s3.UnsupportedS3ArnError, ClusterError(
-            "storage-refused", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
+            "storage-refused", f"{url}: is not an S3 address; write s3://BUCKET/FOLDER"
         )),
         (s3.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
         (
@@ -197,7 +195,7 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
             _Away(f"no answer from {host}", endpoint, _ADDRESS),
         ),
         # a login page has no ETag, and a redirect to one goes in circles
-        (KeyError | RecursionError if where else (), _Away(f"what answers at {host} is no S3", endpoint, _ADDRESS)),
+        (KeyError | RecursionError if where else (), _Away(f"the server at {host} is not S3", endpoint, _ADDRESS)),
         (
             s3.HTTPClientError | body.HTTPError | s3.IncompleteReadError | s3.FlexibleChecksumError | s3.ChecksumError,
             _Away(f"{host} broke off ({type(error).__name__})", endpoint),
@@ -214,7 +212,7 @@ def _insecure(error: Exception, url: str, endpoint: str) -> Exception:
     problem = f"no secure connection to {_host(endpoint)} ({_short(error)})"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return ClusterError("storage-refused", f"{url}: {problem}; set AWS_CA_BUNDLE, or correct the address")
-    return _Away(problem, endpoint, "correct AWS_ENDPOINT_URL_S3 (https or http), or mend the network")
+    return _Away(problem, endpoint, "correct AWS_ENDPOINT_URL_S3 (https or http), or repair the network")
 
 
 def _refused(error: Any, url: str, endpoint: str, region: str | None) -> Exception:

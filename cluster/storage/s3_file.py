@@ -22,7 +22,7 @@ class S3File(AbstractBufferedFile):  # type: ignore[misc]
     """A read-only file of one version of an object. Threads must not share its position."""
 
     def __init__(self, url: str, etag: str | None = None, block: int = BLOCK) -> None:
-        """Opens s3://BUCKET/KEY, of the version `etag` if one is given, to be read in blocks of so many bytes.
+        """Opens s3://BUCKET/KEY, of the version `etag` if one is given, to be read in blocks of `block` bytes.
 
         Raises:
             FileNotFoundError: It does not exist.
@@ -52,7 +52,7 @@ class S3File(AbstractBufferedFile):  # type: ignore[misc]
         return size, answer["ETag"], answer["LastModified"], tail
 
     def read(self, length: int | None = -1) -> bytes:
-        """Returns so many bytes from the position, fewer at the end; the rest of the object without a length."""
+        """Returns `length` bytes from the position, fewer at the end; the rest of the object without a length."""
         start, end, tail = self.loc, self.size, self.size - len(self._tail)
         if length is not None and length >= 0:
             end = min(end, start + length)

@@ -13,7 +13,7 @@ from cluster.storage.copies import work_folder
 def written(path: str) -> Iterator[Path]:
     """Yields a temporary file that becomes the file or the S3 object `path` if nothing fails; an OSError names `path`.
 
-    What is no file, such as /dev/stdout, is written to as it is.
+    A device, such as /dev/stdout, is written to directly.
     """
     target = Path(path)
     if remote(path) or (target.exists() and not target.is_file()):

@@ -30,7 +30,7 @@ def hits_of(lists: RankedLists) -> list[list[tuple[str, float]]]:
 
 
 class RetrieverContract(SettingsContract[RetrieverSettings]):
-    """The contract of retrievers over an index that is there."""
+    """The contract of retrievers over an existing index."""
 
     texts: Sequence[SearchText] = (
         SearchText("light of a lamp at sea"), SearchText("bread and yeast"), SearchText("the moon", "passage"),

@@ -59,7 +59,7 @@ class Ask(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a request: as it came, and as it is read."""
+    """The answer to a request, raw and parsed."""
 
     completion: Completion
     result: StepResult

@@ -235,7 +235,7 @@ class ShardAnswers:
         """Answers that were looked up or asked for."""
 
     def add(self, requests: Iterable[Request]) -> None:
-        """Answers requests, which may repeat; their completions are in `records` then. One that is there is not sent again.
+        """Answers requests, which may repeat; their completions are in `records` then. An answered request is not sent again.
 
         Raises:
             BlockHalted: The job's budget does not allow all of them; those that were answered are stored.

@@ -202,7 +202,7 @@ def read_unsaved(storage: Storage, shard: int, kind: Journaled = OF_MODELS) -> l
 
 
 class JournalKeeper:
-    """Opens the journals of one worker, and saves them every so many seconds."""
+    """Opens the journals of one worker, and saves them at intervals."""
 
     def __init__(
         self,
@@ -301,13 +301,11 @@ class JournalKeeper:
     def _say_unsaved(self, error: Exception) -> None:
         where = self._storage.root if remote(self._storage.root) else "the disk"
         reason = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-        _log.warning(
-            "%s cannot be saved to %s (%s): until they are, the loss of this machine loses them", self._of.folder, where, reason
-        )
+        _log.warning("%s cannot be saved to %s (%s): the loss of this machine would lose them", self._of.folder, where, reason)
 
 
 class ShardJournal:
-    """The answers of one shard, of all attempts at it, and how often each request was sent in vain.
+    """The answers of one shard, of all attempts at it, and how often each request was sent without an answer.
 
     An answer is written to a journal at once. `merge` puts all that lie in journals into one file of the shard's folder.
     """
@@ -357,7 +355,7 @@ class ShardJournal:
             self._journal.completed(row)
 
     def failed(self, key: tuple[Any, ...], sends: int) -> None:
-        """Records that this attempt has sent a request in vain: those are lost if the shard is done again."""
+        """Records that this attempt has sent a request without an answer: it is lost if the shard is repeated."""
         self._newly_lost[key] += sends
 
     def merge(self) -> None:

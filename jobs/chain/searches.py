@@ -224,8 +224,8 @@ class BlockSearches:
         web = self.web
         return [
             web[retrievers[name]].hits[text.search] if retrievers[name] in web else None
-            for name, one in lists.items()
-            for text in one.texts
+            for name, hits in lists.items()
+            for text in hits.texts
         ]
 
     def search(self, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
@@ -244,9 +244,9 @@ class BlockSearches:
             heartbeat()
         lists |= dict.fromkeys(self.failed, ({}, joined_lists([])))
         every = []
-        for of, standing in zip(routed, alone, strict=True):
-            keys = of.retrievers
-            searched = of.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(of.texts, ())
+        for arm_search, standing in zip(routed, alone, strict=True):
+            keys = arm_search.retrievers
+            searched = arm_search.texts if self.failed.isdisjoint(keys.values()) else dict.fromkeys(arm_search.texts, ())
             every.append({name: _found(texts, name, standing, *lists[keys[name]]) for name, texts in searched.items()})
         return every
 
@@ -333,7 +333,7 @@ def _noted_texts(table: pa.Table, opened: OpenedBy) -> set[str]:
 def _found(
     texts: Sequence[Text], name: str, alone: Mapping[tuple[str, int], SearchText], number_of: Mapping[Wanted, int], lists: Any
 ) -> Found:
-    """Returns the lists of texts; where texts were searched together in vain, those of the original alone."""
+    """Returns the lists of texts; where texts searched together had no hits, those of the original alone."""
     used = [
         text if (original := alone.get((name, text.row))) is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
         for text in texts

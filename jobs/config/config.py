@@ -196,7 +196,7 @@ class Config(Settings):
     @classmethod
     def _named_store(cls, value: str | None) -> str | None:
         if value is not None and value != BESIDE_RUNS and (not value or value.startswith("<")):
-            raise ValueError(f"{value!r} is no folder; name one, or leave {BESIDE_RUNS}")
+            raise ValueError(f"{value!r} is not a folder; name one, or keep {BESIDE_RUNS}")
         return value
 
     @property

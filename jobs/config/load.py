@@ -94,7 +94,7 @@ def _check_beside(config: Config, folder: Path) -> None:
         for name in [names] if isinstance(names, str) else names:
             beside = folder / name
             if not Path(name).exists() and beside.exists() and (beside.is_file() or name in inputs):
-                where = f"{absent(name)}, from which relative paths count; it is beside the config"
+                where = f"{absent(name)}, where relative paths start; the file is beside the config"
                 raise ConfigError("config-value", f"{name}: {where}: write {os.path.relpath(beside)}, or start in {folder}")
         return names
 
@@ -128,7 +128,7 @@ def config_of(
     if label is not None:
         if re.fullmatch(NAME, label) is None or len(label) > MOST_LABEL:
             remedy = f"use up to {MOST_LABEL} letters, digits, dots, dashes and underscores"
-            raise ConfigError("argument", f"--label {label!r}: cannot stand in the name of a folder; {remedy}")
+            raise ConfigError("argument", f"--label {label!r}: cannot be part of a folder's name; {remedy}")
         values["label"] = label
     log = values.get("log")
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
@@ -185,7 +185,7 @@ def _override(values: dict[str, Any], settings: Overrides) -> None:
     for name, value, where in given:
         keys, section = name.split("."), values
         if not all(keys):
-            raise ConfigError("argument", f"{where}: is no key of a config; write it like fuse.k")
+            raise ConfigError("argument", f"{where}: is not a key of a config; write it like fuse.k")
         for depth, key in enumerate(keys[:-1], start=1):
             if section.get(key) is None:
                 section[key] = {}
@@ -269,14 +269,14 @@ def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
 class Field(typing.NamedTuple):
     """A place in a config."""
 
-    model: Any  # or kind -> model; None: a value stands there
+    model: Any  # or kind -> model; None: the key holds a value
     is_named: bool = False  # whether names that the user has chosen lead to such a model
     names: Names | None = None  # what a text there names
 
     def inside(self, key: str, kind: str | None = None) -> Field:
         """Returns the place of a key: a field of the model, or a chosen name.
 
-        `kind` is of the model, where there are several; None: it is not said, and what all that have the field agree on holds.
+        `kind` is of the model, where there are several; None: it is missing, and what all kinds with the field share holds.
         """
         if self.is_named and (isinstance(self.model, dict) or key not in self.model.model_fields):
             return Field(self.model)

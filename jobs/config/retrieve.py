@@ -40,7 +40,7 @@ class RetrieveSettings(Settings):
                 if name not in self.retrievers:
                     raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
             if strategy != ORIGINAL and alone in names:
-                what = f"{alone} has lists of the log's queries alone; take it out of the route"
+                what = f"{alone} has lists for the log's queries only; remove it from the route"
                 raise ValueError(f"routes.{strategy}: {what}")
         return self
 

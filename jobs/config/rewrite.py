@@ -60,15 +60,15 @@ class RewriteSettings(Settings):
         names = [entry.name for entry in entries]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or "original" in names:
-            why = "(the original is always retrieved); remove it"
+            why = "is not a strategy (the original is always retrieved); remove it"
             if twice:
                 sources = list(dict.fromkeys(entry.source for entry in entries if entry.name == twice[0]))
                 why = (
-                    "twice; list it once"
+                    "is listed twice; list it once"
                     if len(sources) == 1
-                    else f"twice ({', '.join(sources)}); give one of them another `name`"
+                    else f"is listed twice ({', '.join(sources)}); give one of them another `name`"
                 )
-            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
+            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} {why}")
         return self
 
     def names(self) -> dict[str, Names]:

@@ -22,13 +22,13 @@ def step_faults(config: Config) -> Iterator[str]:
         if engine is None and rewrite.engine is None:
             yield f"{where}.engine is missing, and there is no rewrite.engine; name one"
     if judge is not None and answer is None and judge.kinds.keys() - {"relevance"}:
-        yield "judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}"
+        yield "judge: accuracy and criteria need an `answer` section; add `answer: {}`"
     if web is not None and grade is None:
-        yield "web: the web is asked where graded results do not suffice, and nothing is graded; set grade: {}"
+        yield "web: needs a `grade` section, whose grades decide when the web is searched; add `grade: {}`"
     if grade is not None and answer is None:
-        yield "grade: what is kept is answered from, and the config has no answer; set answer: {}"
+        yield "grade: needs an `answer` section; add `answer: {}`"
     if grade is not None and grade.by == "rerank" and not has_reranker:
-        yield "grade.by: rerank has no score, since rerank.kind is none; grade by llm"
+        yield "grade.by: `rerank` needs a reranker, and rerank.kind is none; set grade.by: llm"
     if grade is not None and answer is not None:
         most = grade.documents + (web.documents if web is not None else 0)
         if answer.documents < most:
@@ -38,14 +38,14 @@ def step_faults(config: Config) -> Iterator[str]:
     for where, documents in config.shown.items():
         if documents > config.results:
             more = "rerank.keep and fuse.keep" if has_reranker else "fuse.keep"
-            yield f"{where}: {documents} of {config.results} results; take fewer, or raise {more}"
+            yield f"{where}: {documents} of {config.results} results, as fewer are kept; lower it, or raise {more}"
     for key, step in (("iterate", iterate), ("answer", answer)):
         if step is not None and step.labels is not None and step.labels.by == "rerank" and not has_reranker:
-            yield f"{key}.labels.by: rerank has no score, since rerank.kind is none; label by score, or by rank"
+            yield f"{key}.labels.by: `rerank` needs a reranker, and rerank.kind is none; use `score` or `rank`"
     if iterate is None:
         return
     if iterate.by == "rerank" and not has_reranker:
-        yield "iterate.by: rerank has no score, since rerank.kind is none; name a retriever"
+        yield "iterate.by: `rerank` needs a reranker, and rerank.kind is none; name a retriever"
     if iterate.by != "rerank" and iterate.by not in retrieve.retrievers:
         yield f"iterate.by: no retriever {iterate.by!r}{nearest(iterate.by, [*retrieve.retrievers, 'rerank'])}"
     if not retrieve.route("iterate"):

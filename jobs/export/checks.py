@@ -37,7 +37,7 @@ class DoneExport(NamedTuple):
 
 
 class NotPromotedError(ConfigError):
-    """A version is outside of a bound; the pointer is as it was."""
+    """A version exceeds a bound; the pointer is unchanged."""
 
     exit_code = 1
 

@@ -82,7 +82,7 @@ def write_rows(run: RunFolder, hits: int, path: Path) -> dict[str, int]:
                 file.write_table(table.select(LOOK_UP.names).cast(LOOK_UP), _BATCH)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         what = f"{run.storage.root}: the run's tables cannot be read ({reason(error)})"
-        raise ConfigError("run-damaged", f"{what}; put back what was changed there") from error
+        raise ConfigError("run-damaged", f"{what}; restore the changed files") from error
     return dict(counts)
 
 

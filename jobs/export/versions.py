@@ -69,7 +69,7 @@ def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[
         version = _read(storage, run_id) if existed else version  # another export was first
     assert version is not None
     if (version.content, version.hits) != (content, hits):
-        why = f"has {version.hits} hits of a query" if version.content == content else "is of other files of that run"
+        why = f"has {version.hits} hits of a query" if version.content == content else "was made from other files of that run"
         remedy = f"remove {storage.url(run_id)}, or give another --to"
         raise ConfigError("export", f"{storage.url(run_id)}: there is an export that {why}; {remedy}")
     _check_whole(storage, version)
@@ -104,7 +104,7 @@ def _read(storage: Storage, run_id: str) -> Version | None:
     try:
         return None if values is None else Version(**values)
     except TypeError as error:
-        what = f"{storage.url(key)}: is of another version of dmqr"
+        what = f"{storage.url(key)}: was written by another version of dmqr"
         raise ConfigError("export", f"{what}; remove that folder, and export again") from error
 
 
@@ -122,7 +122,7 @@ def _check_whole(storage: Storage, version: Version) -> None:
     entry = storage.stat(key := f"{version.run_id}/{version.file}")
     if entry is None or entry.size != version.size:
         why = "is gone" if entry is None else f"has {entry.size:,} bytes in place of {version.size:,}"
-        remedy = f"put it back, or remove {storage.url(version.run_id)} and export again"
+        remedy = f"restore it, or remove {storage.url(version.run_id)} and export again"
         raise ConfigError("export", f"{storage.url(key)}: {why}; {remedy}")
 
 

@@ -157,7 +157,7 @@ class OtherCorpus(RetrieverError):
 
 
 class KnownIndex(NamedTuple):
-    """An index that is there."""
+    """An existing index."""
 
     shown: str  # for messages
     note: CorpusNote | None  # None: `dmqr index` did not build it
@@ -200,7 +200,7 @@ class ComparedCorpus:
         """Raises OtherCorpus if an index is of another by its note; returns `source_of` the corpus where the note's differs."""
         corpus = self.corpus
         if self._source is None:
-            problem = f"{corpus.key}: {corpus.shown_paths} is missing or empty, so it is not known whether {shown} is of it"
+            problem = f"{corpus.key}: {corpus.shown_paths} is missing or empty, so {shown} cannot be compared with it"
             if problem not in self._told:
                 event("warning", problem, logging.WARNING)
             self._told.add(problem)
@@ -221,7 +221,7 @@ class ComparedCorpus:
 
 
 def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool) -> list[dict[str, Any]]:
-    """Returns for each index the documents that are there and what a build would do, as rows of `dmqr index`.
+    """Returns for each index its documents and what a build would do, as rows of `dmqr index`.
 
     Raises:
         OtherCorpus: An index is of another or an unknown corpus, or would lose its vectors, and this is no `dry_run`.

@@ -147,7 +147,7 @@ def index(
 def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True) -> list[dict[str, Any]]:
     """Builds the indexes of one corpus, as `index` does; raises with the code `run-held` where another process builds one.
 
-    Unless `replace`, a local one that is there is as one under way.
+    Unless `replace`, an existing local index counts as one that is being built.
     """
     indexes, source = index_builds(corpus.retrievers), source_of(corpus)
     with work_folder() as folder:

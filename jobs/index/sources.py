@@ -121,7 +121,7 @@ def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
 def corpus_file(name: SetName) -> str:
     """Returns the file of a set's documents, here or on S3; raises ConfigError or RetrieverError where there is none."""
     if name.kind != "beir":
-        raise ConfigError("test-collection", f"{_WHERE}: {name}: has queries alone; name the corpus that is searched")
+        raise ConfigError("test-collection", f"{_WHERE}: {name}: has queries only; name the corpus that is searched")
     path = corpus_of(name.rest, _WHERE)
     if not is_there(path):
         raise RetrieverError("corpus", f"{_WHERE}: {name}: there is no {path}; correct it")

@@ -88,9 +88,7 @@ def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLis
     topics, without = _queries(settings, log_files(settings), run, where)
     if not topics:
         ids = and_more(run.topics, _NAMED)
-        problem = (
-            f"none of its topics ({ids}) is an id of the log (log.id_column: {settings.id_column}); name the column of them"
-        )
+        problem = f"none of its topics ({ids}) is an id of the log (log.id_column: {settings.id_column}); name their column"
         raise RetrieverError("run-file", f"{where}: {problem}")
     queries: dict[str, int] = {}
     again = []

@@ -54,7 +54,7 @@ def identity(
 
 
 def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
+    """Returns the versions of algorithms that a config asks for, so that other configs keep their fingerprints."""
     together = any(retriever.together for retriever in config.retrieve.retrievers.values())
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
     options = {

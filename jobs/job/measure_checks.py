@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jobs.config.config import Config
 
-WHOLE = 1000  # documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have
+WHOLE = 1000  # documents of a list that a measure without a cutoff reads: as many as TREC's ad hoc run files have
 EXPONENTIAL_GRADE = 4  # gdeval.pl, by which ir_measures computes ERR and nDCG with gains 2**grade - 1, ends at a higher one
 ANSWER_MEASURES = ("F1", "EM")  # of answers, by gold answers
 _WHERE = "evaluate.measures"
@@ -137,7 +137,7 @@ def _parsed(name: str) -> ir_measures.Measure:
         like = dict.fromkeys(f"{one.NAME}{at}{cutoff}" if "cutoff" in one.SUPPORTED_PARAMS else one.NAME for one in known)
         raise ConfigError("config-value", f"{_WHERE}: ir_measures knows no {wrong[:80]!r}{nearest(wrong, [*like])}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError("config-value", f"{_WHERE}: {name[:80]!r} is no measure; {_FORMS}") from error
+        raise ConfigError("config-value", f"{_WHERE}: {name[:80]!r} is not a measure; {_FORMS}") from error
     for fault in _faults(measure):
         raise ConfigError("config-value", f"{_WHERE}: {name[:80]}: {fault}")
     return measure

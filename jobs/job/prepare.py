@@ -51,7 +51,7 @@ class Prepared:
     run_id: str
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # retriever -> facts of its index, not in the fingerprint
     rewriting: Rewriting = field(default_factory=lambda: Rewriting(()))  # of workers; engines of strategies are resolved
-    warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
+    warnings: tuple[str, ...] = ()  # settings that work, but probably not as intended
     notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
     searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
     states: States = field(default_factory=dict)  # of indexes that may change in place, now
@@ -70,7 +70,7 @@ class Prepared:
 
 
 def leave(configs: Sequence[Config]) -> None:
-    """Leaves the indexes as they are, to be refused where one is missing (`Ready`)."""
+    """Leaves the indexes unchanged, to be refused where one is missing (`Ready`)."""
 
 
 def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str | None = None) -> Prepared:

@@ -126,7 +126,7 @@ def _local_copy(index: str, *, cached_only: bool = False) -> Path:
     try:
         folder = retry_if_replaced(copy)
     except FileNotFoundError as gone:
-        raise RetrieverError("run-held", f"index {storage.root}: is replaced again and again; wait until it is built") from gone
+        raise RetrieverError("run-held", f"index {storage.root}: keeps being replaced; wait for the end of its build") from gone
     if folder is None:
         raise RetrieverError(
             "index-missing", f"index {storage.root}: is not on this machine, so its texts are not shown; run a job here"

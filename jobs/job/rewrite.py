@@ -15,7 +15,7 @@ from rewriters.settings import SelectAdaptive, SelectClassified
 
 
 def read_rewriting(config: Config) -> Rewriting:
-    """Returns the pool of a config with all that its requests are made of."""
+    """Returns the pool of a config with the prompts and settings of its requests."""
     rewrite, select = config.rewrite, config.rewrite.select
     entries = rewrite.strategies if rewrite.planned else []
     context = config.log.context_column is not None

@@ -145,7 +145,7 @@ def _fault(step: LlmStep, settings: LlmStepSettings, key: str) -> str | None:
 def _grade_fault(step: LlmStep, kind: str) -> str | None:
     forms, grade = ("grades",) if kind == "criteria" else ("grade", "grades"), GRADE_KEYS.get(kind)
     if step.output not in forms:
-        return f"output: {step.output} is no grade; make it {' or '.join(forms)}"
+        return f"output: {step.output} is not a grade; make it {' or '.join(forms)}"
     lacks = step.output == "grades" and grade not in (None, *step.keys)
     return f"its keys lack {grade}, which is the grade; add it" if lacks else None
 

@@ -149,7 +149,7 @@ def _check_name(file: LogFile, table: ParquetTable | TextTable, use: str, column
     """Checks that a file has a column once, or a partition of that name."""
     names = table.names
     if names.count(column) > 1:
-        raise file.error("log-column", f"column {column!r} ({use}) stands in it more than once; name another")
+        raise file.error("log-column", f"column {column!r} ({use}) appears more than once; name another")
     if column in names:
         return
     if column not in dict(file.partitions):

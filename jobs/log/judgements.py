@@ -103,7 +103,7 @@ def qrels_file(path: str, where: str = "evaluate.qrels") -> str:
     if name is None or name.kind == "irds":
         return path
     if name.kind == "topics":
-        message = "has queries alone; name the file with their judgements"
+        message = "has queries only; name the file with their judgements"
         raise ConfigError("judgements", f"{where}: {name}: {message}")
     return split_of(name.rest, where).qrels
 
@@ -126,11 +126,11 @@ def is_here(path: str) -> bool:
 
 
 def check_here(path: str | None, what: str, argument: str) -> None:
-    """Raises ConfigError if judgements of a config are not here, so that `what` would be measured by something else."""
+    """Raises ConfigError if judgements of a config are missing, as `what` would be measured by others."""
     if path is not None and not is_here(path):
         raise ConfigError(
             "judgements",
-            f"evaluate.qrels {path}: is not here, so that {what} would be measured by something else; give {argument} FILE",
+            f"evaluate.qrels {path}: is missing, so {what} would be measured by other grades; give {argument} FILE",
         )
 
 

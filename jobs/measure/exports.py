@@ -70,7 +70,7 @@ def check_table(path: str, option: str = "") -> None:
     if not path.lower().endswith(ENDINGS):
         raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
     if not remote(path) and not Path(path).absolute().parent.is_dir():
-        raise ConfigError("argument", f"{what}: its folder is not there; make it, or give another name")
+        raise ConfigError("argument", f"{what}: its folder does not exist; create it, or give another name")
 
 
 def write_tables(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -174,7 +174,7 @@ def write_trec(path: str, run: RunFolder, frame: Frame) -> dict[str, str]:
         connection.execute(_FOUND)
         spaced = connection.execute(_SPACED, {"space": _SPACE}).fetchone()
         if spaced is not None:
-            what = f"--trec {path}: id {spaced[0][:80]!r} has white space, which ends a column there"
+            what = f"--trec {path}: id {spaced[0][:80]!r} has white space, which separates columns in TREC files"
             raise ConfigError("argument", f"{what}; use --per-query")
         for arm, tag in tags.items():
             rows = connection.execute(_LINES, {"arm": arm, "tag": tag})
@@ -232,7 +232,7 @@ def write_answers(path: str, run: RunFolder, arm: str | None, gold: GoldAnswers 
         documents = RunDocuments(run)
     except OSError as error:
         what = f"{run.storage.root}: the texts of documents cannot be read: {' '.join(str(error).split())}"
-        raise RetrieverError("index-missing", f"{what}; put the index back where the run found it") from error
+        raise RetrieverError("index-missing", f"{what}; restore the index in its old place") from error
     with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as lines:
         for rows in _batches(run, chosen):
             for line in _lines(run, chosen, rows, documents, golds):

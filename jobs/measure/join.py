@@ -60,7 +60,7 @@ def join(sets: Mapping[str, Sequence[Comparison]]) -> list[Joined]:
         raise ConfigError("judgements", f"{name}: nothing is measured; evaluate it alone, or leave it out")
     kinds = [kind for kind in HEADINGS if all(kind in one for one in measured.values())]
     if not kinds:
-        raise ConfigError("judgements", "the ablations are measured by nothing in common; give them judgements of one kind")
+        raise ConfigError("judgements", "the ablations have no kind of judgements in common; give them judgements of one kind")
     return [_joined(kind, {name: one[kind] for name, one in measured.items()}) for kind in kinds]
 
 

@@ -67,7 +67,7 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
         if isinstance(error, duckdb.OutOfMemoryException):
             what, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
             raise no_room(what, error, MEMORY, remedy) from error
-        problem = f"the run's tables cannot be read ({reason(error)}); put back what was changed there"
+        problem = f"the run's tables cannot be read ({reason(error)}); restore the changed files"
         raise ConfigError("run-damaged", f"{where}: {problem}") from error
 
 

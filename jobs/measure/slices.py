@@ -88,7 +88,7 @@ def slices_of(
 def _values(
     connection: duckdb.DuckDBPyConnection, run: RunFolder, frame: Frame, name: str, base: Floats
 ) -> tuple[str, Values, str | None]:
-    """Returns the name of a property as it is shown, each key's value, and what is to be said of it."""
+    """Returns the name of a property as it is shown, each key's value, and a note on it."""
 
     def looked_up(table: str, value: str) -> Values:
         values = dict(

@@ -48,7 +48,7 @@ MOST_BARS = 400  # of queries, evenly spread in their order
 
 @dataclass(frozen=True)
 class ComparedArms:
-    """An ablation with all that is known of its arms."""
+    """An ablation with the figures of its arms."""
 
     folder: RunFolder
     prices: Prices | None

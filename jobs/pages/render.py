@@ -64,7 +64,7 @@ class Head(NamedTuple):
         return self.show is str
 
     def text(self, value: Any) -> str:
-        """Returns a value as it is shown: texts as they are, '-' for what is not known."""
+        """Returns a value as shown: texts unchanged, '-' for unknown values."""
         value = _marked(value).value
         if value is None or value == "" or any(isinstance(of, float) and math.isnan(of) for of in (value, *_ends(value))):
             return "" if value == "" else "-"
@@ -96,7 +96,7 @@ class Table:
         return any(column.label for column in self.columns)
 
     def terminal(self, least: int = 0, first: int | None = None) -> rich_table.Table:
-        """Returns it for a terminal, at least so many characters wide, with at most `first` of them for the first column."""
+        """Returns it for a terminal, at least `least` characters wide, at most `first` of them in the first column."""
         space = 1 if len(self.columns) >= NARROW else 2
         table = rich_table.Table(
             box=None, padding=(0, space, 0, 0), min_width=least or None, show_header=self.has_head, header_style="bold",

@@ -1,6 +1,6 @@
 """Sections that pages of runs and ablations share: heads, configuration, and the time of workers, stage by stage.
 
-Workers wait while no shard is there for them: the stages before are slower, or those behind, since only so many shards are in
+Workers wait while no shard is there for them: the stages before are slower, or those behind, since only some shards are in
 flight. Shards wait where a stage is slower than the one before.
 """
 
@@ -118,7 +118,7 @@ def run_page(run: RunFolder, kind: str, sections: Iterable[Section | None], *, t
             return render(kind, run.config.name, facts, state, list(sections), texts=texts)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         where = f"{run.storage.root}: the {'ablation' if run.is_ablation else 'run'}'s tables cannot be read"
-        raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
+        raise ConfigError("run-damaged", f"{where} ({reason(error)}); restore the changed files") from error
 
 
 def moment(began: str) -> str:

@@ -78,7 +78,7 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
         yield "grades", text or "none: no result was there"
     if config.web is not None:
         away = sum(n for (stage, _), n in ERROR_QUERIES.of(counts) if stage == "web")
-        yield "web", f"asked for {queries(counts.get('web_asked', 0))}" + (f", in vain for {queries(away)}" if away else "")
+        yield "web", f"asked for {queries(counts.get('web_asked', 0))}" + (f", unanswered for {queries(away)}" if away else "")
     if config.answer is not None:
         wrong = sum(n for (*_, reason), n in ERRORS.of(counts) if reason == WRONG_CITATION)
         parts = [f"{counts.get('answers', 0):,}"]
@@ -148,7 +148,7 @@ def notes(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> list[
     """Returns notes that a reader of the figures needs."""
     config, notes_of_run = run.config, [] if measured.lists is None else measured.lists.notes
     notes_of_run += [note for frame in measured.answers for note in answer_notes(frame)]
-    notes_of_run = list(dict.fromkeys(notes_of_run))  # of a judge the same is to be said of all that it judges
+    notes_of_run = list(dict.fromkeys(notes_of_run))  # a judge's note is the same for each kind that it judges
     if prices is None:
         notes_of_run.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     notes_of_run += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]

@@ -8,7 +8,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-_NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
+_NORMAL = 1.959964  # 95 % of a normal distribution lie within this many standard deviations
 _UNSEEN = 3.0  # what none of n has, this many in n of the others may have: 95 % by Poisson
 
 

@@ -34,7 +34,7 @@ from retrievers.models import bytes_to_fetch
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None, sample: int = 0) -> dict[str, Any]:
     """Returns the planned, committed and remaining work of a run as JSON-able values; writes nothing without a `sample`.
 
-    A `sample` of so many queries of which something is missing is paid for, and kept in the store. With an `ablation` of the
+    A `sample` is a number of queries with missing results, which are paid for and kept in the store. With an `ablation` of the
     same config that is not finished, engines and pools are those of its arms, which have all that the run has.
 
     Raises:

@@ -1,6 +1,6 @@
 """Goes over the shards of a job that are left, with the chain's stages; their workers look, and do not pay.
 
-A query goes on from one stage to the next as long as all that the next one needs is stored. What is missing of it is counted by
+A query passes to the next stage while everything that it needs is stored. What is missing of it is counted by
 the cost rows that a run would write. Of a query with an answer that is missing, the lists of the texts that are known are
 counted, too. What stages behind make of it is open: it may need nothing of them, or the most that there can be.
 """

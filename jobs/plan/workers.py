@@ -115,7 +115,7 @@ class StoredAnswers(Engines):
                 yield key, CompletionRecord(Completion(None, None, "", error_reason=NOT_STORED), request.prompt)
 
     def cost(self, request: Request, record: CompletionRecord) -> dict[str, Any]:
-        """Returns an entry with what a run would count: a request, or an answer that is there."""
+        """Returns an entry with what a run would count: a request, or a stored answer."""
         if (
             record.completion.error_reason == NOT_STORED
             and len(some := self._seen.requests[self.stage, request.name]) < PROMPTS

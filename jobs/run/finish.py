@@ -108,8 +108,8 @@ def check_balances(storage: Storage, balances: Iterable[Balance]) -> None:
         if count != other:
             raise ClusterError(
                 "internal-error",
-                f"{storage.root}: {left} ({count:,}) are not {right} ({other:,}); the run is not closed; "
-                "start it anew under another name",
+                f"{storage.root}: {left} ({count:,}) are not {right} ({other:,}), so the run is not closed; "
+                "start it under another name",
             )
 
 

@@ -53,13 +53,13 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
         most, often = max(failures, key=lambda item: item[1])
         away = counts.get(FAILED_BY_OUTAGES, 0)
         alone = not too_many(failed - away, done, limits.error_rate, whole=at_end)
-        again = f"{away:,} of them failed as a server was away, and are asked again with: {resume_command}; " if alone else ""
+        again = f"{away:,} of them failed because a server did not answer; retry them with: {resume_command}; " if alone else ""
         return Stopped(
             "stopped-errors",
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
             f"{limits.error_rate:.1%}), most often {'/'.join(most)} ({often:,}); "
-            f"the texts are in {prepared.storage.url('errors')}; what is committed stays; {again}to accept it go on with: "
-            f"{raised}error_rate={min(1, round(failed / done + 0.01, 2))}",
+            f"the texts are in {prepared.storage.url('errors')}; committed shards are kept; {again}to accept them, resume "
+            f"with: {raised}error_rate={min(1, round(failed / done + 0.01, 2))}",
             complete=len(tally.shards) == len(plan.shards),
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
@@ -72,7 +72,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
                 "stopped-cost",
                 f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}{left}; "
                 f"{len(tally.shards)} of {len(plan.shards)} shards are committed{covered_words(plan, tally.counts)}; "
-                f"to pay for all go on with: {raised}max_cost_usd={whole:.2f}",
+                f"to pay for all shards, resume with: {raised}max_cost_usd={whole:.2f}",
             )
     return None
 
@@ -106,8 +106,8 @@ class Stall:
         if self._tracker.seconds_since_heartbeat() > patience:
             raise Stopped(
                 "stopped-stall",
-                f"no shard was committed and no worker was heard of for {self._minutes:g} minutes (limits.stall_minutes); "
-                f"what is committed stays; go on with: {self._resume_command}",
+                f"no shard was committed and no worker reported for {self._minutes:g} minutes (limits.stall_minutes); "
+                f"committed shards are kept; resume with: {self._resume_command}",
                 graceful=False,
             )
 
@@ -145,7 +145,7 @@ class Signals:
         raise Stopped(
             "interrupted",
             f"interrupted: after {grace:g} s (cluster.grace_seconds) {in_flight} left to the next start; what is committed "
-            f"stays; go on with: {self._resume_command}",
+            f"stays; resume with: {self._resume_command}",
             128 + self.received,
             graceful=False,
         )
@@ -154,7 +154,7 @@ class Signals:
         if not self.working or self.received is not None:
             raise Stopped(
                 "interrupted",
-                f"interrupted; what is committed stays; go on with: {self._resume_command}",
+                f"interrupted; committed shards are kept; resume with: {self._resume_command}",
                 128 + number,
                 graceful=False,
             )

@@ -105,9 +105,9 @@ class Record:
             # of this start: how long the workers of one that was killed were there is known to its last record alone
             if entry["start"] == self._number and entry["over"] > max(1.0, _MOST_OVER * entry["worker_seconds"]):
                 warning = (
-                    f"start {entry['start']}: its stages were busy {entry['over']:.0f} s longer than their workers were there"
+                    f"start {entry['start']}: its stages were busy {entry['over']:.0f} s longer than their workers existed"
                 )
-                event("warning", f"{warning}; its bill is not right", logging.WARNING)
+                event("warning", f"{warning}; its bill is wrong", logging.WARNING)
         store = prepared.config.own_store  # by its whole path: who reads the record may be in another folder
         absolute = {} if store is None else {"store": open_storage(store).root}
         body = {

@@ -27,9 +27,7 @@ def check_indexes_unchanged(prepared: Prepared) -> None:
             told = "; ".join(f"{'.'.join(place)} was {before}, is {now}" for place, before, now in changed[:_MOST_TOLD])
             what = "another index" if changed[0][0][0] == "indexes" else "another commit of a hub's model"
             where = f"{prepared.output.url(folder)} was started with {what} and is not finished ({told})"
-            remedy = (
-                "put the index back, or name the earlier one (or commit) in the config; or remove that folder to start anew"
-            )
+            remedy = "restore the index, or name the earlier one (or commit) in the config; or remove that folder to start anew"
             raise ClusterError("run-changed", f"{where}; {remedy}")
 
 

@@ -80,7 +80,7 @@ def run(
     except RewriterError as error:
         if plan is None or error.code != "server-away":
             raise
-        raise Stopped(error.code, f"{error}; go on with: {resume_command}", graceful=False) from error  # it did answer before
+        raise Stopped(error.code, f"{error}; resume with: {resume_command}", graceful=False) from error  # it did answer before
     draft = None
     if plan is None and prepared.config.cluster.joined is None:  # first, since its queries may decide whether Ray starts
         progress.phase("reading the log")
@@ -204,7 +204,7 @@ class Driver:
         if not pending:
             return
         if state.done:
-            event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
+            event("resume", f"resuming: {state.shards} of {state.planned} shards are committed", committed=state.shards)
         self.progress.phase(STARTING)
         runner = self._runner(len(pending))
         spending.renew(self.tally)  # this runner grants anew
@@ -220,7 +220,7 @@ class Driver:
         self._check_complete(stopped, self.watch.last(tracker).halted > 0)
 
     def _reopen(self) -> None:
-        """Takes back shards in which queries failed as a server was away, where only these exceed `limits.error_rate`."""
+        """Reopens shards in which queries failed as a server did not answer, where only these exceed `limits.error_rate`."""
         counts, rate, whole = self.tally.counts, self.prepared.config.limits.error_rate, not self._pending
         failed, away = counts["failed_queries"], counts[FAILED_BY_OUTAGES]
         over, without = (too_many(of, counts["queries"], rate, whole=whole) for of in (failed, failed - away))
@@ -229,7 +229,7 @@ class Driver:
         storage = self.prepared.storage
         shards = [one.shard for one in manifests(storage) if one.counts.get(FAILED_BY_OUTAGES)]
         number = f"{len(shards):,} of {len(self.plan.shards):,}"
-        event("resume", f"done again, as a server was away for {queries(away)} of them: shards {number}", shards=shards)
+        event("resume", f"repeated, as no server answered for {queries(away)} of them: shards {number}", shards=shards)
         reopen(storage, shards)
         self.tally = tally_of(storage)
 
@@ -276,7 +276,7 @@ class Driver:
                 tracker.spent_elsewhere(self.spending.elsewhere(self.watch.spent))
             self.outages.update("workers", self.watch.snapshot.outages)
             for stage, shard, attempt in self.watch.snapshot.retries[retries:]:
-                message = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"
+                message = f"shard {shard} restarts in stage {stage}, attempt {attempt}: its worker is gone"
                 event("retry", message, logging.WARNING, stage=stage, shard=shard, attempt=attempt)
             retries = len(self.watch.snapshot.retries)
             self._check_lease()
@@ -307,10 +307,10 @@ class Driver:
         if not self.lease.lost():
             return
         problem = (
-            f"may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; go on with: {self.resume_command}"
+            f"may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; resume with: {self.resume_command}"
         )
         if self.lease.taken_over():
-            problem = "has taken this run over; leave it to that one"
+            problem = "has taken over this run; let it finish"
         raise Stopped("run-held", f"{self.prepared.storage.root}: another driver {problem}", graceful=False)
 
     def _check_complete(self, stop: Stopped | None, halted: bool) -> None:
@@ -321,7 +321,7 @@ class Driver:
             raise Stopped(
                 "interrupted",
                 f"interrupted: {committed} of {planned} shards are committed{covered_words(self.plan, self.tally.counts)}; "
-                f"go on with: {self.resume_command}",
+                f"resume with: {self.resume_command}",
                 128 + self.signals.received,
             )
         if last := self._limit(halted=halted):
@@ -330,7 +330,7 @@ class Driver:
             raise stop
         if committed < planned:
             left = planned - committed
-            problem = f"{left} of {planned} shards came to no end; go on with: {self.resume_command}"
+            problem = f"{left} of {planned} shards did not finish; resume with: {self.resume_command}"
             raise Stopped("stopped-failure", problem, graceful=False)
 
     def _limit(self, *, halted: bool = False) -> Stopped | None:

@@ -21,7 +21,7 @@ Share = tuple[str, str]  # stage, and one of TIMES
 
 @dataclass(frozen=True)
 class Bill:
-    """The bill of a run; `of` divides it by component of a stage, `idle` and `lost` are the rest."""
+    """The bill of a run; `usd_of` divides it by component of a stage, `idle` and `lost` are the rest."""
 
     prices: Prices
     spent: Totals

@@ -186,7 +186,7 @@ def open_run(path: str) -> RunFolder:
     if record is None:
         raise ConfigError(
             "run-missing",
-            f"{storage.root}: no run lies there (no run.json); give a run's folder, the last line that `run` prints, or "
+            f"{storage.root}: there is no run (no run.json); give a run's folder, the last line that `run` prints, or "
             "<output>/<name> for its newest finished one",
         )
     if plan is None:
@@ -202,7 +202,7 @@ def open_run(path: str) -> RunFolder:
         why = f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else f"no {error}"
         raise ConfigError(
             "run-damaged",
-            f"{storage.url('run.json')}: is of another version of dmqr, or was changed ({why}); give a run of this version",
+            f"{storage.url('run.json')}: was changed, or written by another version of dmqr ({why}); give one of this version",
         ) from error
     return run
 
@@ -227,7 +227,7 @@ def _latest_run(storage: Storage) -> Storage:
     if recorded.get("run.json") is None:
         raise ConfigError(
             "run-missing",
-            f"{storage.url('latest.json')}: names {recorded.root}, where no run lies; give the run's folder itself",
+            f"{storage.url('latest.json')}: names {recorded.root}, which holds no run; give the run's folder itself",
         )
     return recorded
 
@@ -237,7 +237,7 @@ def stored_json(storage: Storage, key: str) -> dict[str, Any]:
     try:
         values = json.loads(storage.get(key) or b"{}")
     except ValueError as error:
-        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); put it back as it was") from error
+        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); restore it") from error
     if not isinstance(values, dict):
-        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged (no JSON object); put it back as it was")
+        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged (no JSON object); restore it")
     return values

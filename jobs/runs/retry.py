@@ -51,7 +51,7 @@ def prepare_retry(prepared: Prepared, reason: str) -> Prepared:
             break
         parent = retry
     if not stored_json(parent.storage, "run.json"):
-        raise ConfigError("run-missing", f"--retry {reason}: no run lies at {parent.storage.root}; start one without --retry")
+        raise ConfigError("run-missing", f"--retry {reason}: no run at {parent.storage.root}; start one without --retry")
     noted = stored_json(retry.storage, "run.json").get(RETRY)
     if noted is None:
         noted = _marked(open_run(parent.storage.root), reason, config.store_folder)
@@ -75,7 +75,7 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     """Marks the queries of a run that have a reason as forgotten in the store; returns the note of the retry."""
     where, files = run.storage.root, run.tables.get("errors", [])
     if not run.finished and (status := read_status(where)) is not None and status.state == "running":
-        raise ConfigError("run-held", f"{where}: a driver works on this run; retry it when it has ended")
+        raise ConfigError("run-held", f"{where}: a driver is working on this run; retry it after its end")
     known = by_reason(run.counts, notes=True)
     wanted = [one for one in known if one == reason or (reason == ALL and one not in NOTES)]
     if not wanted:

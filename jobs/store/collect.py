@@ -37,7 +37,7 @@ class Collected(NamedTuple):
 def collect(
     storage: Storage, unused: float, *, oldest: int = 0, dry_run: bool = False, now: Callable[[], float] = time.time
 ) -> list[Collected]:
-    """Removes spaces that no job has used for so many seconds, and files with rows of before `oldest` alone; returns what goes.
+    """Removes spaces unused for `unused` seconds, and files whose rows are all older than `oldest`; returns these.
 
     Whole days of `unused` count: a job notes the day. `oldest` is in milliseconds since the epoch, 0: rows of any age count.
     Raises HeldError if another process maintains the store.

@@ -74,5 +74,5 @@ def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, A
 def check_store(storage: Storage, given: str) -> None:
     """Raises ConfigError if no store lies there."""
     if VERSION not in storage.folders():
-        problem = f"no store lies there (no folder {VERSION}); give a config, or the folder that its `store` names"
+        problem = f"there is no store (no folder {VERSION}); give a config, or the folder that its `store` names"
         raise ConfigError("argument", f"{given}: {problem}")

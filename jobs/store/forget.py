@@ -70,7 +70,7 @@ def forget(
     """
     query_words = QueryWords(query)
     if not query_words.normal:
-        raise ConfigError("argument", "QUERY: has no word; give the query that shall be forgotten, in quotes")
+        raise ConfigError("argument", "QUERY: has no words; give the query to forget, in quotes")
     gone, seen = Forgotten(query_id(query, context)), set[str]()
     with maintaining(storage, dry_run=dry_run) as check:
 
@@ -87,7 +87,7 @@ def forget(
         look()
         if not dry_run and others == "some" and len(gone.others) > MOST_OTHERS:
             what = f"rows of {len(gone.others):,} other queries have these words, too"
-            raise ConfigError("argument", f"QUERY: {what}; give --own to leave those, or --all to forget them all")
+            raise ConfigError("argument", f"QUERY: {what}; give --own to keep them, or --all to forget them, too")
         marked: set[str] = set()
         while not dry_run and marked != gone.query_ids:
             mark_forgotten(storage, gone.query_ids - marked, milliseconds(now()))

@@ -11,7 +11,7 @@ from cluster.run.job_server import JobServer, SubmittedJob
 
 POLL_SECONDS = 1.0
 CHARACTERS_PER_SECOND = 1 << 20  # at most, of a log, which is sent from its beginning each time
-LOST_SECONDS = 15.0  # without a log of a job that is said to run
+LOST_SECONDS = 15.0  # without a log of a job that is reported as running
 PATIENCE_SECONDS = 120.0  # without an answer of the server, as long as requests to storage are retried
 
 
@@ -59,7 +59,7 @@ def follow(
             if ended:
                 return job
             if answered - heard > LOST_SECONDS:
-                message = f"--address {server.address}: the job {job_id} is said to run, and its machine gives no log"
+                message = f"--address {server.address}: the job {job_id} is reported as running, but its machine returns no log"
                 raise Stopped("cluster-away", f"{message}: its driver may be gone; see dmqr runs RUN, and submit it again")
         if is_away or job is None or not job.ended:
             time.sleep(max(POLL_SECONDS, shown / CHARACTERS_PER_SECOND))
@@ -71,14 +71,13 @@ def _same_job(server: JobServer, job_id: str, known: SubmittedJob | None) -> Sub
         job = server.job(job_id)
     except ClusterError as error:
         if "404" in str(error) and "does not exist" in str(error):
-            gone = "is not known any more: the head was started anew; submit it again"
+            gone = "is unknown: the head was restarted; submit it again"
             raise Stopped("cluster-away", f"{where} {gone}") from error
         raise
     if known is not None and job.started != known.started:
         raise Stopped(
             "cluster-away",
-            f"{where} is another one now: the head was started anew, and it was submitted again; follow that one with: "
-            f"dmqr logs {job_id}",
+            f"{where} was replaced: the head was restarted and the job was submitted again; follow it with: dmqr logs {job_id}",
         )
     return job
 

@@ -98,11 +98,9 @@ def find_job(jobs: Sequence[SubmittedJob], *targets: str) -> SubmittedJob:
     bases = list(dict.fromkeys(base_of[job.id] for job in jobs_of))
     if not bases:
         ids = ", ".join(job.id for job in known[-5:]) or "none"
-        raise ConfigError(
-            "run-missing", f"{targets[0]}: the cluster knows no such job (its last ones: {ids}); give the id of one"
-        )
+        raise ConfigError("run-missing", f"{targets[0]}: the cluster knows no such job (its last ones: {ids}); give an id")
     if len(bases) > 1 and not named:
-        raise ConfigError("argument", f"{targets[0]}: several jobs are of this run's name ({', '.join(bases)}); give one's id")
+        raise ConfigError("argument", f"{targets[0]}: several jobs have this run's name ({', '.join(bases)}); give an id")
     return max(jobs_of, key=lambda job: (not job.ended, job.started, parsed_id(job.id)[1]))
 
 

@@ -73,9 +73,7 @@ def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
             entrypoint = shlex.join(["python", "-m", "jobs", job.verb, config_file, *DRIVER_LOG])
             if server.submit(job_id, entrypoint, environment, job.metadata):
                 return job_id, True
-    raise ConfigError(
-        "run-held", f"{job.base}: others submit this job at the same time; follow theirs with: dmqr logs {job.base}"
-    )
+    raise ConfigError("run-held", f"{job.base}: another process is submitting this job; follow it with: dmqr logs {job.base}")
 
 
 def package_lists(pip: Sequence[str] | None, uv: Sequence[str] | None) -> dict[str, list[str]]:

@@ -64,7 +64,7 @@ class LiveDisplay:
         self._logged = (state.phase, now)
 
     def close(self) -> None:
-        """Leaves the terminal as it was."""
+        """Restores the terminal."""
         if self._live.is_started:
             self._live.stop()
 

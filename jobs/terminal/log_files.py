@@ -64,7 +64,7 @@ class LogFiles:
         return self.url or "the trace above"
 
     def keep(self, storage: Storage) -> None:
-        """Has the log written into the run's `logs/` from now on, with all that came before.
+        """Has the log written into the run's `logs/` from now on, with all earlier lines.
 
         On S3, where nothing can be appended, `store` puts the files.
         """
@@ -221,7 +221,7 @@ def embedded_log(
     """
     if not _at_work.acquire(blocking=False):
         raise HeldError(
-            "run-held", "this process: another thread does a job; wait for its end, or start this one in a process of its own"
+            "run-held", "this process: another thread is running a job; wait for it, or start this one in another process"
         )
     try:
         display, files, tree = ToldProgress(told), LogFiles(JsonLines(verb=verb, run=run)), logging.getLogger(TREE)

@@ -76,7 +76,7 @@ _REMEDIES = {
     errno.EPERM: "make it writable, or name another",
     errno.EROFS: "name another folder, on a disk that can be written",
     errno.ENOENT: "make its folder, or correct the path",
-    errno.EPIPE: "what stood at the other end of a pipe or connection is gone; start it again",
+    errno.EPIPE: "the other end of a pipe or connection was closed; start it again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 

@@ -24,7 +24,7 @@ def queries() -> Iterator[str]:
     lines = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
     first = next(lines, None)  # before any model is loaded
     if first is None:
-        raise ConfigError("argument", "QUERY is missing: give it in quotes, or lines on standard input, or none at a terminal")
+        raise ConfigError("argument", "QUERY is missing; give it in quotes, as lines on standard input, or at a terminal")
     return itertools.chain([first], lines)
 
 

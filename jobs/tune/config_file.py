@@ -29,14 +29,14 @@ def check_out(path: str) -> None:
     """Checks the path of a config that is to be written, before anything is computed.
 
     Raises:
-        ConfigError: It is no local YAML file, its folder is not there, or a file is there: it may have been edited.
+        ConfigError: It is no local YAML file, its folder does not exist, or a file is there: it may have been edited.
     """
     if remote(path) or not path.endswith((".yaml", ".yml")):
-        raise ConfigError("argument", f"--out {path}: is no YAML file of this machine; give a name that ends in .yaml")
+        raise ConfigError("argument", f"--out {path}: is not a YAML file on this machine; give a name that ends in .yaml")
     if not Path(path).absolute().parent.is_dir():
-        raise ConfigError("argument", f"--out {path}: its folder is not there; make it, or give another name")
+        raise ConfigError("argument", f"--out {path}: its folder does not exist; create it, or give another name")
     if Path(path).exists():
-        what = f"--out {path}: {path} is there, and is not overwritten"
+        what = f"--out {path}: {path} exists, and is not overwritten"
         raise ConfigError("argument", f"{what}; give another name or remove it")
 
 
@@ -65,7 +65,7 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
 
 
 def _config_file(run: RunFolder) -> dict[str, Any] | None:
-    """Returns the content of a run's config file; None: it is not here, or the run did otherwise (`--set`, edited since)."""
+    """Returns the content of a run's config file; None: it is missing, or differs from the run (`--set`, edited since)."""
     try:
         file = yaml.safe_load(Path(run.record["config_file"]).read_text(encoding="utf-8"))
         config = config_of(deepcopy(dict(file)), "", date=run.config.log.date)
@@ -98,5 +98,5 @@ def _own_values(config: Config) -> dict[str, Any]:
     if config.log.date is None or config.log.date not in str(config.log.path):
         return values
     values = json.loads(json.dumps(values).replace(config.log.date, DATE))
-    del values["log"]["date"]  # as it is where nothing is said
+    del values["log"]["date"]  # null is the default
     return values

@@ -36,7 +36,7 @@ from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
 from rewriters.strategy import searched_as_one
 
-MOST_QUERIES = 5000  # of more judged queries so many are drawn: memory and time are bounded
+MOST_QUERIES = 5000  # drawn from more judged queries, so that memory and time are bounded
 BLOCK = 250  # queries whose lists are read and grouped at a time
 
 
@@ -236,7 +236,7 @@ def _block(
             what = (
                 f"runs/ has a list of {strategy} {position} of query {texts[row][0].search.text!r}, rewrites/ has no such text"
             )
-            raise ConfigError("run-damaged", f"{run.storage.root}: {what}; put back what was changed there")
+            raise ConfigError("run-damaged", f"{run.storage.root}: {what}; restore the changed files")
     lists = Lists(
         columns["query"].to_numpy(),
         columns["strategy"],

@@ -76,7 +76,7 @@ def tune(
         ConfigError: the lists were not kept, nothing or too little is judged, or files cannot be read.
     """
     if folds < 2:
-        raise ConfigError("argument", f"--folds {folds}: one part must be left out; give 2 or more")
+        raise ConfigError("argument", f"--folds {folds}: needs a held-out part; give 2 or more")
     tell("reading lists")
     gathered = gather(run, judgements, *open_vectors(run), seed)
     objective = Objective(run.config, gathered, judgements)

@@ -52,7 +52,7 @@ _ARABIC_SUFFIXES = ("ها", "ان", "ات", "ون", "ين", "يه", "ه", "ي")
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """Returns the stop words of a language, in the form of `words`."""
+    """Returns the stop words of a language, in the form of `split_words`."""
     listed: Iterable[str] = OURS.get(language, "").split()
     if language in _IN_BM25S:
         with _packages(language):

@@ -1,7 +1,7 @@
 """The indexes that `dmqr index` builds: what a kind of retrievers says of them, and what a build is given.
 
 The module of a kind (`RetrieverSettings.builder`) has `index_builds(retrievers)`, where retrievers may share an index;
-or, where each has its own, `build_index(name, settings, corpus, progress)`, which is all that a plug-in needs to say. Where
+or, where each has its own, `build_index(name, settings, corpus, progress)`, which suffices for a plug-in. Where
 indexes keep a note of their corpus, it has `noted_corpus(name, settings)` and `note_source(name, settings, source)`, too.
 """
 
@@ -35,7 +35,7 @@ class BuildInputs(NamedTuple):
     folder: Path | None = None  # for temporary files; None: the system's
     progress: Progress = lambda phase, done, total: None
     load: BatchLoader | None = None  # loads passages with their vectors on a cluster; None: in this process
-    replace: bool = True  # whether it may replace a local index; else one that is there was built by another process meanwhile
+    replace: bool = True  # whether it may replace a local index; else an existing one was built by another process meanwhile
     source: str | None = None  # what tells the corpus's files from others without reading them; None: they are not all here
 
 

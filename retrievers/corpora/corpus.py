@@ -73,7 +73,7 @@ def write_documents(
     same = pc.equal(doc_ids[1:], doc_ids[:-1])
     if pc.any(same, min_count=0).as_py():
         name = doc_ids[pc.index(same, True).as_py()].as_py()
-        raise RetrieverError("corpus", f"corpus {shown(files)}: doc_id {name!r} is there twice; keep one")
+        raise RetrieverError("corpus", f"corpus {shown(files)}: doc_id {name!r} appears twice; keep one")
     if np.array_equal(order, np.arange(rows)):
         staged.rename(folder / DOCUMENTS)
     else:
@@ -103,7 +103,7 @@ def _content_hash(rows: int, content: int, schema: pa.Schema) -> str:
 
 
 def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:
-    """Returns each document's text as it is indexed, encoded and reranked: `title. text`, or the text without a title."""
+    """Returns each document's text for indexing, encoding and reranking: `title. text`, or the text without a title."""
     titles, texts = batch.column("title").to_pylist(), batch.column("text").to_pylist()
     return [
         f"{title}. {text or ''}" if title and not title.isspace() else text or ""
@@ -116,7 +116,7 @@ def _blank(column: pa.Array) -> int:
 
 
 def sampled(documents: Path, most: int) -> list[str]:
-    """Returns the joined texts of documents at equal distances, at most so many, of a file of `write_documents`."""
+    """Returns at most `most` joined texts of documents at equal distances, of a file of `write_documents`."""
     batches = open_arrow(documents)
     step = -(-sum(batch.num_rows for batch in batches) // most)
     texts, row = [], 0

@@ -47,7 +47,7 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
             files.append(name)
             continue
         if "://" in str(name):
-            problem = "is no file or folder of this machine; give one, or s3://BUCKET/FOLDER"
+            problem = "is not a local file or folder; give one, or s3://BUCKET/FOLDER"
             raise RetrieverError("corpus", f"corpus {name}: {problem}")
         path = Path(name)
         if path.is_dir():

@@ -250,7 +250,7 @@ class ElasticBuild:
         count = self._request("GET", f"/{self._index}/_count")["count"]
         if count != self.written.documents:
             problem = f"index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}"
-            remedy = f"{self._alias} is as it was; delete {self._index} and build it again"
+            remedy = f"{self._alias} is unchanged; delete {self._index} and build it again"
             raise RetrieverError("index-other", f"{self._where}: {problem}; {remedy}")
         self._apply_final_settings()
         # Last, since a complete index is not resumed

@@ -158,7 +158,7 @@ class Connection:
         try:
             return retried(attempt, patience, stop)
         except ServerUnavailable as error:
-            problem = f"no good answer from {self.address}: {error}; start the server, or correct {self._url_env}"
+            problem = f"no valid answer from {self.address}: {error}; start the server, or correct {self._url_env}"
             raise self._error("server-away", problem) from None
 
     def check(self) -> str | None:
@@ -205,7 +205,7 @@ class Connection:
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """Returns the error for a 401: a server that starts answers so until it can read its own list of keys."""
         if self._refusals.accepted and self._key_variable:
-            return ServerUnavailable("the key, which was good before, is not accepted")
+            return ServerUnavailable("the key is no longer accepted")
         problem = f"does not accept the key; correct {self._key_variable} in the environment"
         if not self._key_variable:
             remedy = "name its variable in api_key_env, or put user and password into the address in"
@@ -216,7 +216,7 @@ class Connection:
         """Returns the error for an answer of something else; one to retry if Elasticsearch has answered before."""
         if self._refusals.accepted:
             return ServerUnavailable("an answer that is not Elasticsearch's, or was cut short")
-        return self._error("elastic-refused", f"what answers at {self.address} is not Elasticsearch; correct {self._url_env}")
+        return self._error("elastic-refused", f"the server at {self.address} is not Elasticsearch; correct {self._url_env}")
 
     def _error(self, code: str, problem: str) -> RetrieverError:
         return RetrieverError(code, f"{self.where}: {problem}")

@@ -91,7 +91,7 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
         problem = f"has format {index.note.get('format')!r}, this version reads {FORMAT}"
         raise RetrieverError("index-other", f"{where} {problem}; build it again: {BUILD}")
     if index.note is not None and not index.note.get("complete"):
-        raise RetrieverError("index-missing", f"{where} is not built to its end; go on with: {BUILD}")
+        raise RetrieverError("index-missing", f"{where} is not fully built; resume with: {BUILD}")
     return index
 
 
@@ -120,7 +120,7 @@ def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None
     if kind not in ("index_not_found_exception", "index_closed_exception"):
         return None
     where = f"{connection.where}: index {index} at {connection.address}"
-    return RetrieverError("run-changed", f"{where} is gone ({kind}); put it back, or build it again and start a new run")
+    return RetrieverError("run-changed", f"{where} is gone ({kind}); restore it, or build it again and start a new run")
 
 
 def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:

@@ -28,7 +28,7 @@ _HEAD_SIZES = range(8, 257, 8)  # those that it takes
 
 
 def open_passes(network: Any, tokenizer: Any, device: str, tokens: int) -> Padded | Unpadded:
-    """Returns the passes of a network on its device: unpadded where both can do so, else padded; of so many tokens at most."""
+    """Returns the passes of a network on its device: unpadded where both can do so, else padded; of at most `tokens`."""
     import torch
 
     if device != "cpu" and isinstance(network, Bert) and network.dtype in (torch.float16, torch.bfloat16):
@@ -160,7 +160,7 @@ def dense_dim(model: str, folder: Path, layer: Layer) -> int:
     """Returns the length of the vectors that a Dense layer makes, by its config.json."""
     dim = read_json(folder / layer.path / "config.json").get("out_features")
     if not isinstance(dim, int):
-        raise encoder_error(model, f"{layer.path}/config.json is not here; fetch the whole model")
+        raise encoder_error(model, f"{layer.path}/config.json is missing; fetch the whole model")
     return dim
 
 
@@ -180,7 +180,7 @@ def _dense(model: str, folder: Path) -> Any:
     elif values.get("use_residual"):
         unknown = "use_residual"
     if unknown:
-        raise encoder_error(model, f"its layer {folder.name} has {unknown}, which is not done here; name another")
+        raise encoder_error(model, f"its layer {folder.name} has {unknown}, which is not supported; name another")
     try:
         linear = torch.nn.Linear(values["in_features"], values["out_features"], bias=bool(values.get("bias", True)))
         weights = read_weights(module_weights(folder))

@@ -106,7 +106,7 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     query_prefix = query if settings.query_prefix is None else settings.query_prefix
     passage_prefix = passage if settings.passage_prefix is None else settings.passage_prefix
     if not whole_text and (query_prefix or passage_prefix):
-        problem = "its pooling leaves out the prompt (include_prompt: false), which is not done here"
+        problem = "its pooling leaves out the prompt (include_prompt: false), which is not supported"
         raise encoder_error(model, f'{problem}; set query_prefix and passage_prefix to "", or name another')
     pooling = settings.pooling or own or "cls"
     recipe = Recipe(pooling, query_prefix, passage_prefix, layers, own == pooling)
@@ -188,7 +188,7 @@ def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[
         elif name == "Normalize" or (name == "Dense" and pooling is not None):
             layers.append(Layer(name, path))
         else:
-            problem = f"its modules.json has {kind} ({path or 'the network'}), which is not done here"
+            problem = f"its modules.json has {kind} ({path or 'the network'}), which is not supported"
             raise encoder_error(model, f"{problem}: a transformer, pooling, Dense and Normalize are; name another")
     return pooling or None, tuple(layers), whole_text
 
@@ -198,12 +198,12 @@ def _pooling(model: str, folder: Path, needed: bool) -> tuple[str, bool]:
     if not values:
         if not needed:
             return "", True
-        problem = f"its {folder.name}/config.json, which says how it pools, is not here"
+        problem = f"its {folder.name}/config.json, which says how it pools, is missing"
         raise encoder_error(model, f"{problem}; fetch the whole model, or set pooling")
     given = values.get("pooling_mode") or [mode for key, mode in _OLD_MODES.items() if values.get(key)] or "mean"
     modes = [given] if isinstance(given, str) else list(given)
     if len(modes) != 1 or modes[0] not in _MODES:
-        problem = f"its pooling is {' + '.join(map(str, modes))}, which is not done here ({', '.join(_MODES)} are)"
+        problem = f"its pooling is {' + '.join(map(str, modes))}, which is not supported ({', '.join(_MODES)} are)"
         raise encoder_error(model, f"{problem}; name another")
     return _MODES[modes[0]], bool(values.get("include_prompt", True))
 

@@ -35,7 +35,7 @@ class PartsSettings(RetrieverSettings):
             for key, set_here in (("together", part.together), ("score_floor", part.score_floor is not None)):
                 if set_here:
                     own = f"set the {self.kind}'s own" if key in type(self).model_fields else "remove it"
-                    raise ValueError(f"of.{name}.{key}: is of the whole list of a {self.kind}; {own}")
+                    raise ValueError(f"of.{name}.{key}: applies to the whole list of a {self.kind}; {own}")
         return self
 
     @property

@@ -125,7 +125,7 @@ def index_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
 def index_path(index: str) -> Path:
     """Returns the folder of an index on this machine."""
     if "://" in index:
-        raise RetrieverError("storage-refused", f"index {index}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")
+        raise RetrieverError("storage-refused", f"index {index}: is not a local folder; give one, or s3://BUCKET/FOLDER")
     return Path(index).expanduser()
 
 

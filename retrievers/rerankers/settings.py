@@ -88,7 +88,7 @@ def _deciding(settings: BaseModel) -> dict[str, Any]:
 
 
 def _weights(name: str) -> str:
-    """Returns the identity of the weights of a hub or a package; a name that leads to none as it is."""
+    """Returns the identity of the weights of a hub or a package; other names unchanged."""
     try:
         return model_identity(name)
     except RetrieverError:  # whoever loads it says so

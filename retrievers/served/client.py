@@ -1,6 +1,6 @@
 """The client of a server with an encoder or a reranker: requests in flight, batches that are halved where they are refused.
 
-A server that gives no good answer for the patience ends the run, as a wrong key or address does; a request that fails by
+A server that gives no valid answer for the patience ends the run, as a wrong key or address does; a request that fails by
 itself fails the queries whose texts it has (`retrievers/served/server.py`).
 """
 
@@ -87,7 +87,7 @@ class ModelServer(Server):
             raise self.error("model", f"the server has no such model{similar}; name that one")
         (kind, details), *_ = info["model_type"].items()
         if kind != use:
-            raise self.error("model", f"the server has it as {kind}, not as {use}; name another server")
+            raise self.error("model", f"the server serves it as {kind}, not as {use}; name another server")
         if use == "embedding" and info.get("auto_truncate") is False:
             problem = "the server refuses texts that are too long for the model; start it with --auto-truncate"
             raise self.error("engine-setting", problem)

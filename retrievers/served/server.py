@@ -58,7 +58,7 @@ class TextRefused(Exception):
 
 
 class ServerAway(RetrieverError):
-    """The server gave no good answer to any request for the patience; it may have `answers`, with a status.
+    """The server gave no valid answer to any request for the patience; it may have `answers`, with a status.
 
     The reason is unavailable, rate_limited, or one of `TextRefused`.
     """
@@ -69,7 +69,7 @@ class ServerAway(RetrieverError):
 
 
 class _Failure(Exception):
-    """One send brought no good answer; the same request may succeed later."""
+    """One send brought no valid answer; the same request may succeed later."""
 
     def __init__(self, message: str, reason: str, *, uses_attempt: bool, wait: float = 0.0) -> None:
         super().__init__(message)
@@ -140,7 +140,7 @@ class Server:
 
         Raises:
             TextRefused: The server refuses the request, or fails on it in all attempts.
-            RetrieverError: No request succeeds: the key, the address, or no good answer to any request (`ServerAway`).
+            RetrieverError: No request succeeds: the key, the address, or no valid answer to any request (`ServerAway`).
         """
         patience = self.patience if patience is None else patience
         first, sends, bad = 0.0, 0, 0  # first: when the first send failed, never before the outage began
@@ -153,7 +153,7 @@ class Server:
                 left = self._failed(failure, patience) + patience - (now := time.monotonic())
                 first = first or now
                 if left <= 0 or (failure.wait > left and not self.waits_patience):
-                    problem = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
+                    problem = f"{self.what}: no valid answer: {failure}; start the server, or correct base_url"
                     answers = str(failure).startswith("HTTP ")
                     raise ServerAway("server-away", problem, failure.reason, answers) from None
                 if not may_repeat(bad) or now - first >= patience:
@@ -183,7 +183,7 @@ class Server:
             self._answered()
             self._refusals.answered()
             return result
-        answer = f"HTTP {status}: {redacted(_error_text(content), self._key.sent, _TEXT) or 'no more words'}"
+        answer = f"HTTP {status}: {redacted(_error_text(content), self._key.sent, _TEXT) or 'no message'}"
         if status in _BUSY:
             reason_of = "rate_limited" if status == 429 else "unavailable"
             raise _Failure(answer, reason_of, uses_attempt=False, wait=self._wait(headers) or 0.0)

@@ -121,10 +121,10 @@ def _blocks(
             if abs(rank_value) >> 63:
                 raise OverflowError
         except (ValueError, OverflowError):
-            problem = f"is no line of topic, Q0, document, rank, score and tag ({_COLUMNS} columns)"
+            problem = f"is not a line of topic, Q0, document, rank, score and tag ({_COLUMNS} columns)"
             raise RetrieverError("run-file", f"{where}: line {number}: {problem}; correct it: {line.strip()[:80]!r}") from None
         if not math.isfinite(value):
-            raise RetrieverError("run-file", f"{where}: line {number}: the score {score} is no number; correct it")
+            raise RetrieverError("run-file", f"{where}: line {number}: the score {score} is not a number; correct it")
         codes.append(topics.setdefault(topic, len(topics)))
         doc_ids.append(doc_id)
         scores.append(value)

@@ -38,7 +38,7 @@ class Provider(NamedTuple):
     key_header: Callable[[str], dict[str, str]] = bearer
     wait: Callable[[Mapping[str, str]], float | None] = retry_after  # seconds that the headers of a refusal ask to wait
     forbidden: str = ""  # what a 403 means where no key is asked for; "": that one is
-    silent: Callable[[Any], str] = lambda _: ""  # the search engines that the server asked in vain, in words
+    silent: Callable[[Any], str] = lambda _: ""  # the search engines that did not answer the server, in words
 
 
 def _searxng(settings: WebSettings, text: str) -> Request:
@@ -90,7 +90,7 @@ def _brave_pages(answer: Any) -> list[WebPage]:
 
 
 def _brave_wait(headers: Mapping[str, str]) -> float | None:
-    """Returns the longest time until one of its limits that is used up begins anew: of a second and of a month, say."""
+    """Returns the longest time until an exhausted limit resets, such as one per second and one per month."""
     asked = retry_after(headers)
     left, until = (headers.get(f"X-RateLimit-{name}", "").split(",") for name in ("Remaining", "Reset"))
     try:
@@ -256,7 +256,7 @@ class Web:
         """Returns the error of a refusal that every search would get, with what to do about a search engine."""
         problem = error.line.rpartition("; ")[0]
         if error.code == "server-access" and self._provider.forbidden and self._server.keyless:
-            return RetrieverError(error.code, f"{problem}; if that is no matter of a key, {self._provider.forbidden}")
+            return RetrieverError(error.code, f"{problem}; if no key is needed, {self._provider.forbidden}")
         if error.code == "server-away":
             return RetrieverError(error.code, f"{problem}; correct base_url, which ends before the path of the search")
         return error

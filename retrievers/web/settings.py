@@ -59,14 +59,14 @@ class WebSettings(WithoutIndex):
         if self.base_url is None:
             raise ValueError("give base_url: the address of the server, such as http://searxng:8080")
         if self.provider != "searxng" and self.api_key_env is None:
-            raise ValueError(f"{self.provider} wants a key; name the environment variable that holds it in api_key_env")
+            raise ValueError(f"{self.provider} needs a key; name the environment variable that holds it in api_key_env")
         for name in sorted(_SET_HERE[self.provider] & self.args.keys()):
             raise ValueError(f"args.{name}: is set by this retriever's own keys, its key by api_key_env; remove it")
         return self
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Returns all that determines the hits of a text but the web itself, as JSON values."""
+        """Returns what determines the hits of a text beside the web itself, as JSON values."""
         asked: dict[str, Any] = {"results": self.results} | ({"args": self.args} if self.args else {})
         return {"kind": "web", "version": WEB_VERSION, "provider": self.provider} | asked
 

@@ -36,7 +36,7 @@ class Request:
     variables: str = ""  # the hash of the values of other variables than the query and its context; "": there are none
     shared: int = 0  # characters that the prompt begins with, as do those of other queries
     system: str = ""  # the rendered system message, the same for all queries; "": none
-    as_text: bool = False  # whether the model goes on with the prompt as it is, in place of answering it as a message
+    as_text: bool = False  # whether the model continues the raw prompt, in place of answering it as a message
     marks: tuple[str, ...] = ()  # texts that stay in the answer though they be special tokens
     document: str | None = None  # doc_id of the document that it is about; of several with one text the first
 

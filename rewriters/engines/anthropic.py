@@ -14,7 +14,7 @@ from rewriters.engines.openai.protocol import ChatProtocol, ChatResponse, Usage,
 
 VERSION = "2023-06-01"
 LEAST_TOKENS = 1024  # of the answer, where the decoding names no limit: the API wants one
-# How a message may end; what is not here is "stop".
+# How a message may end; any other value is "stop".
 _FINISH_REASONS = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal"}
 _THINKING = ("temperature", "top_p")  # taken from nobody whose model thinks
 

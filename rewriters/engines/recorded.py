@@ -68,7 +68,7 @@ class RecordedEngine:
         self._path = fspath(path)
         self._lines: dict[bytes, tuple[_Line, ...]] = {}  # by the digest of the normalised query
         if self._path.startswith("s3://"):
-            raise RewriterError("run-file", f"recorded completions {self._path}: is no file of this machine; give a copy of it")
+            raise RewriterError("run-file", f"recorded completions {self._path}: is not a local file; give a copy of it")
         try:
             self._file = _opened(self._path)  # kept until close()
         except OSError as error:

@@ -28,7 +28,7 @@ _SEPARATOR = re.compile(r"[,;،、，；]")
 
 
 class Compared(NamedTuple):
-    """A text as it is compared."""
+    """A text in the form that is compared."""
 
     search_as: str
     tokens: tuple[str, ...]
@@ -37,7 +37,7 @@ class Compared(NamedTuple):
 
 
 def compared(text: str, search_as: str) -> Compared:
-    """Returns a text as it is compared; one without words by its characters."""
+    """Returns a text in the form that is compared; one without words by its characters."""
     tokens = tuple(split_words(text)) or tuple(text.split())
     return Compared(search_as, tokens, frozenset(tokens), _SEPARATOR.search(text) is not None)
 

@@ -2,7 +2,7 @@
 
 By rule, and rather too few than too many, since a false alarm costs trust:
 
-- numbers: runs of digits, with or without separators; a date or range is several. Written out, as an ordinal, a Roman numeral
+- numbers: sequences of digits, also with separators; a date or range is several. Written out, as an ordinal, a Roman numeral
   or the name of a month they are not lost, nor is their unit compared.
 - names: words with a capital letter that begin no sentence, and words of letters with digits or with a capital inside (B57,
   iPhone); not in queries where capitals say nothing: without any, in capitals throughout, or with most words in capitals. An

@@ -14,7 +14,7 @@ _ASCII = re.compile(r"[a-z0-9]+")
 
 
 def split_words(text: str) -> list[str]:
-    """Returns the runs of letters, marks and digits of the normal form, in order, without apostrophes.
+    """Returns the sequences of letters, marks and digits of the normal form, in order, without apostrophes.
 
     In scripts without spaces between words, a run gives its overlapping pairs of characters.
     """

@@ -121,7 +121,7 @@ def _answer(
     text = final_box(inside if isinstance(inside, str) and set(inside) & {"{", "[", "\n"} else text, query)
     if ">" not in query:
         text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
-    # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
+    # Some models repeat white space until the token limit; in much of it the readers' patterns would take quadratic time.
     text = re.sub(r"(?: ?\n){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
     labels = {label_key(word) for strategy in requested for word in strategy.names}
     others = (one for one in known if labels.isdisjoint(map(label_key, one.names)))

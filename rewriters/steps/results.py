@@ -15,7 +15,7 @@ READING_VERSION = 1  # raised when an answer would be read differently; part of 
 MESSAGES = {
     "empty": "the LLM gave no text",
     "truncated": "the token limit cut the answer before it could be read; raise decoding.max_tokens",
-    "unparsable": "the answer has not the form that the prompt asks for",
+    "unparsable": "the answer does not have the form that the prompt asks for",
     "refusal": "the model refuses",
     "content_filter": "a filter of the server cut the answer, or refused the prompt",
     "too_long": "the answer is longer than max_chars of its prompt's file",

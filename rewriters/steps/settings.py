@@ -54,11 +54,11 @@ class Labelling(Settings):
     def _thresholds_where_they_count(self) -> Self:
         given = self.high is not None and self.medium is not None
         if (self.high is None) != (self.medium is None) or (self.by == "rank" and given):
-            raise ValueError("high and medium go with each other, and not with by: rank; set both, or neither")
+            raise ValueError("high and medium belong together, and not to by: rank; set both, or neither")
         if self.by in ("score", "rerank") and not given:
             raise ValueError(f"by: {self.by} needs high and medium, scores; set both")
         if self.high is not None and self.medium is not None and self.high < self.medium:
-            raise ValueError(f"high {self.high:g} is below medium {self.medium:g}; exchange them")
+            raise ValueError(f"high {self.high:g} is below medium {self.medium:g}; swap them")
         return self
 
     def label(self, rank: int, shown: int, score: float, reranked: float | None = None, grade: float | None = None) -> str:
@@ -157,9 +157,9 @@ class GradeSettings(LlmStepSettings):
         if self.by == "rerank" and (self.relevant is None or self.ambiguous is None):
             raise ValueError("by: rerank needs relevant and ambiguous, scores of the reranker; set both")
         if self.least_ambiguous > self.least_relevant:
-            raise ValueError(f"ambiguous {self.least_ambiguous:g} is above relevant {self.least_relevant:g}; exchange them")
+            raise ValueError(f"ambiguous {self.least_ambiguous:g} is above relevant {self.least_relevant:g}; swap them")
         if self.against == "question" and self.question is None:
-            raise ValueError("against: question needs one; set question: {}")
+            raise ValueError("against: question needs a `question` section; add `question: {}`")
         return self
 
     @property

@@ -83,11 +83,11 @@ class LlmStep(BaseModel):
     @model_validator(mode="after")
     def _rules_hold(self) -> Self:
         if (self.output in ("grade", "grades")) != bool(self.grades):
-            raise ValueError("grades are of output grade or grades, which need them")
+            raise ValueError("grades belong to output: grade or grades, which need them")
         if (self.output not in ("text", "grade")) != bool(self.keys):
-            raise ValueError("keys are of output object or grades, which need them")
+            raise ValueError("keys belong to output: object or grades, which need them")
         if set(self.optional) - set(self.keys) or (self.optional and self.output != "object"):
-            raise ValueError("optional are keys of output object")
+            raise ValueError("optional belongs to output: object")
         return self
 
 

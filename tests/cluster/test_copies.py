@@ -142,5 +142,5 @@ def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     copies.cache_folder().parent.mkdir(mode=0o700)
-    with pytest.raises(ClusterError, match="is another user's; set DMQR_CACHE"):
+    with pytest.raises(ClusterError, match="belongs to another user; set DMQR_CACHE"):
         copied(S3Storage("s3://bucket/index"), [], "1")

@@ -150,7 +150,7 @@ def test_a_driver_on_another_machine_that_is_heard_of_keeps_the_run_whatever_thi
     monkeypatch.setattr(lease, "OBSERVED_SECONDS", 60.0)  # the first heartbeat ends it
     with held(storage), monkeypatch.context() as patch:
         patch.setattr(lease, "_machine", lambda: "another")
-        with pytest.raises(ClusterError, match=r"works on this run: process \d+ on .*, heard of just now; wait for it"):
+        with pytest.raises(ClusterError, match=r"works on this run: process \d+ on .*, last seen just now; wait for it"):
             Lease.acquire(storage, now=lambda: time.time() + ahead)
 
 

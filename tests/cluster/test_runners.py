@@ -182,13 +182,13 @@ def test_a_cluster_that_may_scale_to_a_gpu_is_not_refused_and_runs_once_it_has_o
     from ray.core.generated import autoscaler_pb2, autoscaler_pb2_grpc
 
     requests = {"slow": PoolRequest(workers=1, cpus=1, gpus=1)}
-    with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster has 0"):
+    with pytest.raises(ClusterError, match="the pools need 1 GPUs, the cluster has 0"):
         Session(nodes.address, requests)
     group = autoscaler_pb2.NodeGroupConfig(name="gpu", min_count=0, max_count=2, resources={"CPU": 2, "GPU": 1})
     report = autoscaler_pb2.ClusterConfig(node_group_configs=[group])
     stub = autoscaler_pb2_grpc.AutoscalerStateServiceStub(grpc.insecure_channel(nodes.address))
     stub.ReportClusterConfig(autoscaler_pb2.ReportClusterConfigRequest(cluster_config=report))
-    with pytest.raises(ClusterError, match="the pools want 3 GPUs, the cluster may scale to 2"):
+    with pytest.raises(ClusterError, match="the pools need 3 GPUs, the cluster may scale to 2"):
         Session(nodes.address, {"slow": PoolRequest(workers=3, cpus=1, gpus=1)})
     session = Session(nodes.address, requests)
     assert session.resources.gpus == 0

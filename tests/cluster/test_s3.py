@@ -303,7 +303,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_an_error(store: S3Storage) 
 def test_a_store_that_does_not_heed_the_condition_is_refused(store: S3Storage, proxy: Proxy) -> None:
     proxy.faults = [Fault("unconditional", times=100)]
     text = refusal(check_writable, store, "output")
-    assert text == f"output: {store.root} overwrites what it was told to create only; name a folder elsewhere"
+    assert text == f"output: {store.root} overwrites files that were to be created only; name another store"
 
 
 @pytest.mark.parametrize(

@@ -115,14 +115,14 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
     [
         (
             {"rewrite": PoolRequest(workers=8, gpus=1), "rerank": PoolRequest(can_use_gpu=True, cpus=1)}, machine(64), [],
-            "the pools want 8 GPUs, the cluster has 0 (rewrite 8 x (1 CPU, 1 GPU); rerank 1 x (1 CPU, 0 GPU)); "
+            "the pools need 8 GPUs, the cluster has 0 (rewrite 8 x (1 CPU, 1 GPU); rerank 1 x (1 CPU, 0 GPU)); "
             "lower cluster.<stage>.workers or .gpus, or add nodes",
         ),
         (
             {"retrieve": PoolRequest(workers=3, cpus=4)}, machine(3 * 4 + TASK_CPUS - 1), [],
-            "the pools want 14 CPUs, the cluster has 13 (retrieve 3 x (4 CPU, 0 GPU)",
+            "the pools need 14 CPUs, the cluster has 13 (retrieve 3 x (4 CPU, 0 GPU)",
         ),
-        (VLLM, machine(100), [], "the pools want 1 GPUs, the cluster has 0"),
+        (VLLM, machine(100), [], "the pools need 1 GPUs, the cluster has 0"),
         (
             {"rerank": PoolRequest(workers=1, cpus=6)}, cluster(4, 4, 1), [],
             "no node can hold one of the workers of rerank, each 6 CPU and 0 GPU; the cluster has 4 x (4 CPU, 1 GPU);",
@@ -145,11 +145,11 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
         ),
         (
             {"rewrite": PoolRequest(workers=3, gpus=1)}, cluster(1, 8), GROUPS,
-            "the pools want 3 GPUs, the cluster may scale to 2 (rewrite 3 x (1 CPU, 1 GPU))",
+            "the pools need 3 GPUs, the cluster may scale to 2 (rewrite 3 x (1 CPU, 1 GPU))",
         ),
         (
             {"rewrite": PoolRequest(workers=2, cpus=40)}, cluster(1, 8), GROUPS,
-            "the pools want 82 CPUs, the cluster may scale to 40 (rewrite 2 x (40 CPU, 0 GPU); 2 CPUs for the other stages)",
+            "the pools need 82 CPUs, the cluster may scale to 40 (rewrite 2 x (40 CPU, 0 GPU); 2 CPUs for the other stages)",
         ),
         (
             {"rewrite": PoolRequest(workers=1, gpus=2)}, cluster(1, 8), GROUPS,
@@ -159,7 +159,7 @@ TOGETHER = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(wo
             {"rewrite": PoolRequest(workers=3, cpus=9)}, cluster(1, 8), GROUPS,
             "no node can hold more than 2 of the 3 workers of rewrite, each 9 CPU and 0 GPU",
         ),
-        ({"rewrite": PoolRequest(workers=(3, 9), cpus=2)}, machine(7), [], "want 8 CPUs, the cluster has 7"),
+        ({"rewrite": PoolRequest(workers=(3, 9), cpus=2)}, machine(7), [], "need 8 CPUs, the cluster has 7"),
     ],
 )  # fmt: skip
 def test_what_cannot_fit_is_refused_with_both_numbers(

@@ -83,7 +83,7 @@ def test_changed_inputs_are_refused_by_name(found: list[dict[str, Any]], words: 
     with pytest.raises(ClusterError) as refused:
         check_inputs(PLAN, found, "runs/x")
     assert words in str(refused.value)
-    assert "put it back, or start another run" in str(refused.value)
+    assert "restore it, or start another run" in str(refused.value)
 
 
 # ---------------------------------------------------------------- commits

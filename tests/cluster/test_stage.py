@@ -64,7 +64,7 @@ def stage(worker: Callable[..., object] = Double, pool: Pool | None = None, **se
 def test_what_a_stage_is_given_must_be_its_schema(given: pa.Table, words: str) -> None:
     with pytest.raises(ClusterError) as refused:
         Meter(stage(), 1)(given)
-    assert str(refused.value).startswith("double was given a table that is not its schema")
+    assert str(refused.value).startswith("double was given a table that differs from its schema")
     assert words in str(refused.value)
 
 
@@ -197,7 +197,7 @@ class Away(Double):
 
 OUTAGES = [
     UnavailableError("s3://night: no answer for 120 s"),  # storage
-    RetrieverError("server-away", "retrieve.retrievers.bm25: no good answer"),  # Elasticsearch, an encoder, a reranker
+    RetrieverError("server-away", "retrieve.retrievers.bm25: no valid answer"),  # Elasticsearch, an encoder, a reranker
     RewriterError("server-access", "engine 'openai': HTTP 401"),
 ]
 

@@ -260,7 +260,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_file_system_whose_links_overwrite_is_refused(folder_storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = folder_storage
     monkeypatch.setattr(os, "link", shutil.copyfile)
-    with pytest.raises(ClusterError, match="overwrites what it was told to create only"):
+    with pytest.raises(ClusterError, match="overwrites files that were to be created only"):
         check_writable(storage, "output")
 
 

@@ -93,7 +93,7 @@ def test_try_is_refused_without_a_query_before_an_index_is_built(
 ) -> None:
     monkeypatch.setattr("jobs.try_one.trial.LoadedConfig.__init__", lambda *_: pytest.fail("a config was opened"))
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert refused(["try", "job.yaml"], capfd).startswith("dmqr try: QUERY is missing: give it in quotes, or lines")
+    assert refused(["try", "job.yaml"], capfd).startswith("dmqr try: QUERY is missing; give it in quotes, as lines")
     with pytest.raises(ConfigError, match="query: is missing; give the query's text beside the config"):
         dmqr.try_query("job.yaml")
 
@@ -114,7 +114,7 @@ def test_a_pipe_that_breaks_elsewhere_is_a_failure(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("dmqr.previews.configured", broken)
     assert main(["plan", "job.yaml"]) == 1
-    assert capfd.readouterr().err.startswith("dmqr plan: Broken pipe; what stood at the other end")
+    assert capfd.readouterr().err.startswith("dmqr plan: Broken pipe; the other end")
 
 
 @pytest.mark.parametrize("words", [["help"], ["--help"], [], *(["help", *verb.split()] for verb in VERB_NAMES)])

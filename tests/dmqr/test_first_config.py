@@ -179,5 +179,5 @@ def test_it_overwrites_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     names_of_beir()
     text("dmqr.yaml", "name: mine")
     assert main(["init", "log.jsonl", "corpus.jsonl"]) == 2
-    assert "dmqr.yaml is there, and is not overwritten; give another name" in capfd.readouterr().err
+    assert "dmqr.yaml exists, and is not overwritten; give another name" in capfd.readouterr().err
     assert Path("dmqr.yaml").read_text() == "name: mine"

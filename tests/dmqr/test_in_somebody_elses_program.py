@@ -81,7 +81,7 @@ def test_what_the_function_raises_ends_the_run_which_goes_on_afterwards(here: Pa
         dmqr.run("job.yaml", **IN_PROCESS, progress=stop)
     assert stopped.value.code == "stopped-failure"
     assert isinstance(stopped.value.__cause__, ZeroDivisionError)
-    assert stopped.value.remedy == "go on with: the same call"
+    assert stopped.value.remedy == "resume with: the same call"
     assert dmqr.run("job.yaml", **IN_PROCESS).finished
 
 
@@ -120,7 +120,7 @@ def test_a_limit_names_the_call_that_goes_on(here: Path) -> None:
     with pytest.raises(dmqr.Stopped) as stopped:
         dmqr.run("job.yaml", cluster__address="none", limits__error_rate=0.1)
     assert stopped.value.code == "stopped-errors"
-    call, _, setting = stopped.value.remedy.partition("go on with: ")[2].partition(" with ")
+    call, _, setting = stopped.value.remedy.partition("resume with: ")[2].partition(" with ")
     key, _, value = setting.partition("=")
     assert (call, key) == ("the same call", "limits__error_rate")
     assert dmqr.run("job.yaml", cluster__address="none", **{key: float(value)}).finished
@@ -139,7 +139,7 @@ def test_a_refusal_says_where_what_and_what_to_do(here: Path) -> None:
         dmqr.plan("job.yaml", name__k=2)
     with pytest.raises(dmqr.LogError):
         dmqr.plan("job.yaml", log__path="none.parquet")
-    with pytest.raises(dmqr.ConfigError, match="no run lies there"):
+    with pytest.raises(dmqr.ConfigError, match="there is no run"):
         dmqr.open("none")
 
 

@@ -47,7 +47,7 @@ def test_a_run_that_is_opened_measures_what_the_call_did(here: Path, capfd: pyte
 
 def test_judgements_and_measures_that_are_given(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = dmqr.run("job.yaml", cluster__address="none")
-    with pytest.raises(dmqr.ConfigError, match="has no judgements of its own; name a file: qrels"):
+    with pytest.raises(dmqr.ConfigError, match="has no judgements of its own; name a file with qrels"):
         run.quality()
     shown = printed(capfd, "evaluate", run.folder, "qrels.tsv", "--measures", "R@1,AP")
     grades = {"a": {"d1": 1}, "b": {"d2": 2}, "c": {"d2": 1}}
@@ -65,7 +65,7 @@ def test_results_and_measures_as_csv(here: Path) -> None:
         with open(path, newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file))
 
-    for name, words in (("no/results.csv", "its folder is not there"), ("results.txt", "is neither Parquet nor CSV")):
+    for name, words in (("no/results.csv", "its folder does not exist"), ("results.txt", "is neither Parquet nor CSV")):
         with pytest.raises(dmqr.ConfigError, match=words):
             dmqr.run("job.yaml", csv=name, **IN_PROCESS)
     assert not Path("runs").exists()

@@ -116,7 +116,7 @@ def test_types_and_further_columns(write_corpus: Callable[..., Path], tmp_path: 
         ({"doc_id": ["1"], "text": [b"t"]}, "column 'text' must be string, found binary"),
         ({"doc_id": ["1"], "text": ["t"], "title": [7]}, "column 'title' must be string, found int64"),
         ({"doc_id": ["1", None], "text": ["t", "u"]}, "a null doc_id in row 1"),
-        ({"doc_id": ["1", "2", "1"], "text": ["t", "u", "v"]}, "doc_id '1' is there twice"),
+        ({"doc_id": ["1", "2", "1"], "text": ["t", "u", "v"]}, "doc_id '1' appears twice"),
         ({"doc_id": pa.array([], pa.string()), "text": pa.array([], pa.string())}, "no documents in it"),
     ],
 )

@@ -204,7 +204,7 @@ def test_a_killed_build_goes_on(
     with pytest.raises(RetrieverError, match="there is none; build it with"):
         open_retriever("bm25", typed(wanted))
     (unfinished,) = generations(alias)
-    with pytest.raises(RetrieverError, match="is not built to its end; go on with: dmqr index"):
+    with pytest.raises(RetrieverError, match="is not built to its end; resume with: dmqr index"):
         open_retriever("bm25", typed(wanted | {"index": unfinished}))
     made = build(corpus, wanted)
     assert made.concrete == unfinished

@@ -202,7 +202,7 @@ def test_patience_is_counted_in_minutes(server: Server, monkeypatch: pytest.Monk
     monkeypatch.setattr(outages, "time", clock)
     monkeypatch.setattr(outages, "pause", clock.pause)
     proxy, began = server(lambda request: fault), clock.now
-    with pytest.raises(RetrieverError, match=rf"no good answer from http\S+: {words}.*; start the server, or correct PROXY"):
+    with pytest.raises(RetrieverError, match=rf"no valid answer from http\S+: {words}.*; start the server, or correct PROXY"):
         load(connected(patience_minutes=0.02), DOCUMENTS[:512])
     assert 1.2 <= clock.now - began < 1.2 + outages.LONGEST_PAUSE
     assert proxy.seen["_bulk"] > 1.2 / outages.LONGEST_PAUSE

@@ -142,7 +142,7 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAFE_URL", "http://127.0.0.1:9")
     said = refusal(BLOCK)
     assert said == (
-        "retrieve.retrievers.bm25: no good answer from http://127.0.0.1:9: Connection refused; "
+        "retrieve.retrievers.bm25: no valid answer from http://127.0.0.1:9: Connection refused; "
         "start the server, or correct SAFE_URL"
     )
 

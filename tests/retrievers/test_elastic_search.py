@@ -158,7 +158,7 @@ def test_a_worker_waits_for_the_server_from_the_beginning(
     away: list[Request] = []
     proxy.meddle = lambda request: Fault(kind="reset")
     block = elastic_blocks["bm25"] | {"url_env": "PROXY_URL"}
-    with pytest.raises(RetrieverError, match="no good answer from"):
+    with pytest.raises(RetrieverError, match="no valid answer from"):
         open_retriever("planning", typed(block))
     proxy.meddle = lambda request: (away.append(request), Fault(kind="reset"))[1] if len(away) < 9 else None
     planned = open_retriever("calm", typed(elastic_blocks["bm25"])).identity()

@@ -172,7 +172,7 @@ def test_code_in_place_of_a_causal_network_is_not_left_out(make: Make) -> None:
     ("change", "sentence"),
     [
         ({"type": "sentence_transformers.models.LSTM", "path": "2_LSTM"}, "has sentence_transformers.models.LSTM (2_LSTM)"),
-        ({"type": "custom_st.Transformer", "path": ""}, "has custom_st.Transformer (the network), which is not done here"),
+        ({"type": "custom_st.Transformer", "path": ""}, "has custom_st.Transformer (the network), which is not supported"),
     ],
 )
 def test_modules_that_are_not_done(make: Make, change: dict[str, str], sentence: str) -> None:

@@ -153,7 +153,7 @@ def test_what_a_model_says_of_itself_is_fetched_before_its_weights(monkeypatch: 
     models._fetched.cache_clear()
     assert Encoder(settings).dim == 16
     (hub.snapshot / "1_Pooling" / "config.json").unlink()  # as an earlier version left it, which fetched no files in folders
-    with pytest.raises(RetrieverError, match=r"its 1_Pooling/config.json, which says how it pools, is not here; fetch the who"):
+    with pytest.raises(RetrieverError, match=r"its 1_Pooling/config.json, which says how it pools, is missing; fetch the who"):
         encoder_dim(settings)
 
 

@@ -196,7 +196,7 @@ def test_no_such_device(tiny_xlmr: str) -> None:
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(RetrieverError, match="no device cuda:0 here"):
+    with pytest.raises(RetrieverError, match="no device cuda:0 on this machine"):
         open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}), device="cuda:0")
 
 

@@ -280,7 +280,7 @@ def test_no_access_ends_the_run_whatever_the_status(
         (reranking, lambda: reranker_at(reranking)),
     ):
         fake.always, sent = Said(status, content), len(fake.asked)
-        with pytest.raises(RetrieverError, match=r"wants a key|wants to be paid first") as refused:
+        with pytest.raises(RetrieverError, match=r"needs a key|asks for payment") as refused:
             ask()
         assert (refused.value.code, len(fake.asked)) == ("server-access", sent + 1)
 
@@ -300,7 +300,7 @@ def test_a_server_that_stays_away_ends_the_run_and_is_shown_meanwhile(
     encoder = encoder_at(embedding, patience_minutes=0.01)
     embedding.always = OVERLOADED
     began = time.monotonic()
-    with pytest.raises(RetrieverError, match="no good answer: HTTP 429: Model is overloaded; start the server") as away:
+    with pytest.raises(RetrieverError, match="no valid answer: HTTP 429: Model is overloaded; start the server") as away:
         encoder.encode(searches(*(f"text {n}" for n in range(30))))
     assert away.value.code == "server-away"
     assert time.monotonic() - began >= 0.6
@@ -321,7 +321,7 @@ def test_a_server_that_is_away_for_the_patience_of_one_request_refuses_no_text(
     clock, server = Clock(), encoder_at(embedding, patience_minutes=0.01)._server
     monkeypatch.setattr("retrievers.served.server.time", clock)
     embedding.always = OVERLOADED
-    with pytest.raises(RetrieverError, match="no good answer: HTTP 429"):  # though it began to fail after the first send
+    with pytest.raises(RetrieverError, match="no valid answer: HTTP 429"):  # though it began to fail after the first send
         server.ask(f"{server.base}/embeddings", {"input": ["a"]}, sending=lambda: clock.sleep(0.2))
 
 
@@ -387,7 +387,7 @@ def test_a_server_that_fails_on_its_facts_is_told_by_its_first_answer(
         assert time.monotonic() - began >= 0.1  # it is waited for
         fake.always = Said(503, b"the model loads")
         code, line = said(refused(fake, encoder_at))
-        assert (code, "no good answer: HTTP 503: the model loads" in line) == ("server-away", True), line
+        assert (code, "no valid answer: HTTP 503: the model loads" in line) == ("server-away", True), line
 
 
 @pytest.mark.parametrize(
@@ -395,8 +395,8 @@ def test_a_server_that_fails_on_its_facts_is_told_by_its_first_answer(
     [
         ("tei", "vectors", encoder_at, {"model": "tinny"}, "the server has no such model; did you mean 'tiny'? (known: tiny)"),
         ("vllm", "vectors", encoder_at, {"model": "tinny"}, "the server has no such model; did you mean 'tiny'? (known: tiny)"),
-        ("tei", "scores", encoder_at, {}, "the server has it as reranker, not as embedding; name another server"),
-        ("tei", "vectors", reranker_at, {}, "the server has it as embedding, not as reranker; name another server"),
+        ("tei", "scores", encoder_at, {}, "the server serves it as reranker, not as embedding; name another server"),
+        ("tei", "vectors", reranker_at, {}, "the server serves it as embedding, not as reranker; name another server"),
         ("vllm", "chats", encoder_at, {}, "it gives no vectors: HTTP 404: Not Found; name a model"),
         ("vllm", "chats", reranker_at, {}, "it gives no scores: HTTP 404: Not Found; name a model"),
         ("vllm", "vectors", encoder_at, {"dimensions": 4}, "its vectors have 3 dimensions, not 4; remove dimensions"),
@@ -423,9 +423,9 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkey
             encoder.encode(searches("b"))
         monkeypatch.setenv("MODEL_KEY", "sesame-2")
         code, words = said(refused(fake, encoder_at, api_key_env="MODEL_KEY"))
-        assert (code, "sesame" in words, "set MODEL_KEY to one that it takes" in words) == ("server-access", False, True)
+        assert (code, "sesame" in words, "set MODEL_KEY to a valid key" in words) == ("server-access", False, True)
         code, words = said(refused(fake, encoder_at))
-        assert (code, "name the environment variable that has it in api_key_env" in words) == ("server-access", True)
+        assert (code, "name the environment variable that holds it in api_key_env" in words) == ("server-access", True)
         monkeypatch.delenv("MODEL_KEY")
         assert "the environment variable MODEL_KEY (api_key_env) is not set" in str(
             refused(fake, encoder_at, api_key_env="MODEL_KEY")
@@ -508,7 +508,7 @@ def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(mon
         monkeypatch.setenv("no_proxy", fake.address.removeprefix("http://").removesuffix("/v1"))
         assert encoder_at(fake).dim == 3
         away = OpenaiEncoderSettings(kind="openai", model="m", base_url="http://host:8/v1")
-        with pytest.raises(RetrieverError, match="is not there"):
+        with pytest.raises(RetrieverError, match="does not exist"):
             Server("encoder", "models", "http://host:8/v1", away).ask("http://host:8/v1/models")
         proxy.shutdown()
     assert seen == [("http://host:8/v1/models", "Basic " + base64.b64encode(b"me:open@sesame").decode())]
@@ -521,7 +521,7 @@ def test_what_is_not_found_again_and_again_ends_the_run() -> None:
         for number in range(19):
             with pytest.raises(TextRefused, match="HTTP 404"):
                 encoder.encode(searches(str(number)))
-        with pytest.raises(RetrieverError, match="is not there") as gone:
+        with pytest.raises(RetrieverError, match="does not exist") as gone:
             encoder.encode(searches("a"))
         assert (gone.value.code, len(fake.asked)) == ("server-away", 22)  # the first request once more
 

@@ -188,12 +188,12 @@ def test_a_bad_request_is_not_sent_again(server: FakeServer, opened: Opened, sta
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (FAULTS["401"], r"/v1/chat/completions wants a key \(HTTP 401: Incorrect API key\); name .* in api_key_env"),
-        (refusal(403, "no"), "wants a key"),
-        (refusal(402, "no money"), r"wants to be paid first \(HTTP 402: no money\)"),
-        (refusal(404, "no such page"), r"is not there \(HTTP 404: no such page\); correct base_url"),
-        (refusal(404, "no such model"), r"does not have the model \(HTTP 404: no such model\); name one that it has"),
-        (Reply(302, b"", {"Location": "/login"}), "is not there"),
+        (FAULTS["401"], r"/v1/chat/completions needs a key \(HTTP 401: Incorrect API key\); name .* in api_key_env"),
+        (refusal(403, "no"), "needs a key"),
+        (refusal(402, "no money"), r"asks for payment \(HTTP 402: no money\)"),
+        (refusal(404, "no such page"), r"does not exist \(HTTP 404: no such page\); correct base_url"),
+        (refusal(404, "no such model"), r"does not have the model \(HTTP 404: no such model\); name a model that it serves"),
+        (Reply(302, b"", {"Location": "/login"}), "does not exist"),
     ],
 )
 def test_what_no_request_can_survive_is_raised(server: FakeServer, opened: Opened, reply: Reply, said: str) -> None:
@@ -351,7 +351,7 @@ def test_no_access_ends_the_run_whatever_the_status(
     any_server: FakeServer, opened: Opened, status: int, content: bytes
 ) -> None:
     any_server.answer = lambda _: Reply(status, content)
-    with pytest.raises(RewriterError, match=r"wants a key|wants to be paid first") as refused:
+    with pytest.raises(RewriterError, match=r"needs a key|asks for payment") as refused:
         outcome(opened(any_server, max_in_flight=1), "tea", "coffee")
     assert (refused.value.code, len(any_server.bodies) <= 2) == ("server-access", True)
 

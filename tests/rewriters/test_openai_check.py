@@ -38,7 +38,7 @@ def refused(make: Callable[[], object]) -> str:
         ({"base_url": f"http://{KEY}@host/v1"}, "base_url must not hold user and password (at host)"),
         ({"api_key_env": "NOT_SET"}, "the environment variable NOT_SET (api_key_env) is not set or empty"),
         ({"api_key_env": "BLANK"}, "the environment variable BLANK (api_key_env) is not set or empty"),
-        ({"api_key_env": "TWO_LINES"}, "the environment variable TWO_LINES (api_key_env) holds what no key can hold"),
+        ({"api_key_env": "TWO_LINES"}, "the environment variable TWO_LINES (api_key_env) holds characters that no key has"),
         ({"args": {"stream": True}}, "args must not have stream"),
     ],
 )
@@ -50,7 +50,7 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dic
 
 def test_a_proxy_that_is_no_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "socks5://localhost:1")
-    assert "the proxy in http_proxy is no http proxy" in refused(lambda: an_engine("http://example.org/v1"))
+    assert "the proxy in http_proxy is not an HTTP proxy" in refused(lambda: an_engine("http://example.org/v1"))
 
 
 def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +65,9 @@ def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None
     [
         (
             refusal(404, "Not Found"),
-            "/v1/chat/completions is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
+            "/v1/chat/completions does not exist (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
         ),
-        (Reply(307, b"", {"Location": "/login"}), "/v1/chat/completions is not there (HTTP 307: Temporary Redirect)"),
+        (Reply(307, b"", {"Location": "/login"}), "/v1/chat/completions does not exist (HTTP 307: Temporary Redirect)"),
         (
             refusal(418, "short and stout"),
             "completions answers HTTP 418: short and stout; correct base_url, which usually ends",
@@ -80,7 +80,7 @@ def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None
         (Reply(content=b'{"data": [{"id": 1}]}'), "/v1/chat/completions answers HTTP 200, but it has no choices: "),
         (
             Reply(content=b'{"error": {"code": 401, "message": "no key"}}'),
-            "/v1/chat/completions wants a key (HTTP 401: no key)",
+            "/v1/chat/completions needs a key (HTTP 401: no key)",
         ),
         (Reply(fault="reset"), "no answer from http://127.0.0.1:"),
         (Reply(fault="hang"), "in time; start the server, or correct base_url"),
@@ -136,7 +136,7 @@ def test_a_busy_server_is_asked_again_before_it_is_refused() -> None:
     with FakeServer(refusal(503, "loading"), answer=lambda _: refusal(503, "loading")) as server:
         said = refused(an_engine(server.address).check)
         assert (server.listings, len(server.bodies)) == (3, 3)
-    assert "/v1/chat/completions does not work now (HTTP 503: loading); try again when the server does" in said
+    assert "/v1/chat/completions is failing (HTTP 503: loading); try again when it works" in said
 
 
 def test_no_server_there() -> None:

@@ -140,7 +140,7 @@ class _Maker:
         where, retriever = f"ablate.runs.{name}", re.sub(r"[^\w-]", "_", name)  # a dot would part keys
         self._check_new(where, name)
         if retriever in self.config.retrieve.retrievers:
-            raise ConfigError("config-value", f"{where}: a retriever is called {retriever!r}; take another name")
+            raise ConfigError("config-value", f"{where}: a retriever is called {retriever!r}; choose another name")
         depth = max(self.config.ablate.keep or 0, deepest_rank(self.config.evaluate.measures))
         lists = {f"retrieve.retrievers.{retriever}": {"kind": "trec", "path": path}, "retrieve.routes": {BASELINE: [retriever]}}
         fuse = {"method": "rrf", "depth": depth, "keep": depth, "weights": {}, "retriever_weights": {}, "redundancy": "none",
@@ -161,10 +161,11 @@ class _Maker:
             self.add(name, "arms", changes, where="ablate.arms")
             return
         if select.keys() != {"kind", "k"} or len(changes) > 1:
-            raise ConfigError("config-value", f"{where}: an oracle is {{rewrite.select: {{kind: oracle_k, k: 2}}}} alone")
+            problem = "oracles change only rewrite.select: {kind: oracle_k, k: 2}; remove the rest"
+            raise ConfigError("config-value", f"{where}: {problem}")
         k, pool = select["k"], self.pool
         if not isinstance(k, int) or not 1 <= k <= len(pool):
-            raise ConfigError("config-value", f"{where}: k is from 1 to {len(pool)}, the number of strategies, found {k!r}")
+            raise ConfigError("config-value", f"{where}: k must be from 1 to {len(pool)} (strategies), found {k!r}")
         subsets = dict(self.subset(chosen, original=True) for chosen in combinations(pool, k))
         for member, changed in subsets.items():
             self.add(member, "subsets", changed)
@@ -172,7 +173,7 @@ class _Maker:
 
     def _check_new(self, where: str, name: str) -> None:
         if name in self.arms:
-            raise ConfigError("config-value", f"{where}: an arm of that name is there already; take another name")
+            raise ConfigError("config-value", f"{where}: another arm has this name; choose another name")
 
     def always(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields names and changes of the arms that are always there."""

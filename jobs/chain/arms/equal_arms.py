@@ -43,7 +43,7 @@ def distinct_arms(arms: Sequence[Arm], systems: Mapping[str, Hashable]) -> tuple
 
 
 def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
-    """Returns the identity of an arm, by all that can matter to its results."""
+    """Returns the identity of an arm, by the settings that decide its results."""
     fuse = config.fuse
     unused = {"weights", "retriever_weights", "redundancy", "depth", "keep_candidates"}
     unused |= {"rrf": {"divide"}, "minmax": {"k", "divide"}}.get(fuse.method, set())

@@ -44,7 +44,7 @@ class LlmTask:
 
     @cached_property
     def key(self) -> str:
-        """Returns the key that tells it from others: all that decides the request, the engine, and how answers are read."""
+        """Returns the key that tells it from others: what decides the request, the engine, and how answers are read."""
         asked = [self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask)]
         return digest([asked, self.settings.model_dump(exclude=_OF_REQUESTS)])
 

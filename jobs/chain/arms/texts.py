@@ -89,6 +89,6 @@ def _told(arm: CheckedArm, sample: int, contents: Mapping[str, str] | None) -> s
 
 
 def _contents(arm: CheckedArm) -> dict[str, str]:
-    """Returns strategy -> hash of all that it is: its file with the parameters, and the engine of its own."""
+    """Returns strategy -> hash of its file, its parameters and its own engine."""
     own = arm.rewriting_identity.get("engines", {})
     return {one.name: digest([one.model_dump(mode="json"), own.get(one.name)]) for one in in_prompt_order(arm.rewriting.pool)}

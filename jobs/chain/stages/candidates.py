@@ -77,7 +77,7 @@ UNRANKED = -1
 
 
 def candidate_columns(rows: int, block: BlockCandidates) -> list[pa.ListArray]:
-    """Returns the columns `documents`, `fused` and `web` of a block of so many rows."""
+    """Returns the columns `documents`, `fused` and `web` of a block of `rows` rows."""
     doc_ids, pages, arms = block
     numbers = sorted(arms)
     row, document, page, score = (
@@ -142,7 +142,7 @@ class Candidates:
         pages: Of the web, of all rows.
         document: The document of each candidate of the block, an index of `doc_ids`.
         score: Its fused score.
-        rank: Its rank in its arm as it was fused, from 1.
+        rank: Its rank after fusion in its arm, from 1.
         sources: Of each candidate of the block; null where they are not kept.
         scored: Whether there are scores.
         reranked: The score of each document by each reranker, shape (rerankers, documents); NaN: none. Which of them an arm
@@ -227,7 +227,7 @@ class Candidates:
 
 
 def moved_scores(before: Candidates, after: Candidates) -> pa.ListArray:
-    """Returns the column `scores` of a block whose documents have other places now; all that have a score are there."""
+    """Returns the column `scores` of a block whose documents moved; every scored document is among them."""
     code, names = encode(pa.concat_arrays([before.doc_ids, after.doc_ids]))
     texts: dict[tuple[str, str, str], int] = {}
     keys = []

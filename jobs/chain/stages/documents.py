@@ -45,6 +45,6 @@ def planned_documents(opened: OpenedBy) -> DocumentStore:
         raise RetrieverError(
             "run-changed",
             f"retrieve.retrievers.{opened.name}: the documents of its index were replaced since this run was planned; "
-            "start a new run, or put the old index back",
+            "start a new run, or restore the old index",
         )
     return documents

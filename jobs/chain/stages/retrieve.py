@@ -75,8 +75,8 @@ class Retrieve:
             texts = self._texts(rewrites, table.column("query").to_pylist())
             vectors = self._vectors(block, texts)
             routed = [
-                RoutedSearch(one.retrievers, self._routed(one, texts[number]), work.arms_of(number), one.joining)
-                for number, one in enumerate(work.searches)
+                RoutedSearch(search.retrievers, self._routed(search, texts[number]), work.arms_of(number), search.joining)
+                for number, search in enumerate(work.searches)
             ]
             searched = block.search(routed)
             table, stored = with_web(table, routed, searched, block)

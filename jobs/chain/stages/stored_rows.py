@@ -61,7 +61,7 @@ def with_needed(table: pa.Table, needed: list[dict[str, Any]]) -> pa.Table:
 
 def with_no_hits(table: pa.Table, block: Candidates) -> pa.Table:
     """Returns a block of one arm with notes on the queries without candidates."""
-    note = error_row("fuse", None, "no_hits", "no list has a hit for this query that takes part")
+    note = error_row("fuse", None, "no_hits", "no list that takes part in fusion has a hit for this query")
     return with_appended(table, "errors", [[] if count else [note] for count in block.lengths(0).tolist()])
 
 

@@ -102,7 +102,7 @@ def context_of(task: LlmTask, documents: Sequence[FoundText], count_tokens: Call
 
 
 def beginning(text: str, most: int | None) -> str:
-    """Returns a text, cut after so many characters if it is longer; None: no limit."""
+    """Returns a text, truncated to `most` characters; None: no limit."""
     return text if most is None or len(text) <= most else text[:most].rstrip() + " ..."
 
 

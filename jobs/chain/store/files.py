@@ -49,7 +49,7 @@ class Space(NamedTuple):
 
     Attributes:
         kind: completions, vectors, lists, scores or web.
-        name: A hash of all that decides a row beside its key.
+        name: A hash of what decides a row beside its key.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class StoreFiles:
         names: The files that each space has; a space whose files have gone is listed again.
         began: When the job began, in milliseconds since the epoch: the date of the rows that it puts.
         forgotten: The queries that were forgotten before it started, as `forgotten_queries` returns them.
-        oldest: Rows of before do not count, in milliseconds since the epoch.
+        oldest: Earlier rows do not count, in milliseconds since the epoch.
         read_only: Whether nothing is put: a plan only looks.
     """
 
@@ -161,7 +161,7 @@ def open_store(
     except UnavailableError:
         raise
     except OSError as error:
-        problem = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or null to do without"
+        problem = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or set store: null"
         raise ClusterError("storage-refused", problem) from error
     began_at = milliseconds(now if began is None else began)
     # workers have another current folder: the path is absolute
@@ -258,7 +258,7 @@ def read_range(
         if of_storage or isinstance(error, UnavailableError):
             raise
         where = storage.url(key)
-        raise ClusterError("run-damaged", f"{where}: is damaged ({error}); remove it, what it held is made anew") from error
+        raise ClusterError("run-damaged", f"{where}: is damaged ({error}); remove it, its rows are made again") from error
     ids = rows.column("query_id")
     rows = rows.filter(pc.and_(pc.greater_equal(ids, first), pc.less_equal(ids, last)))
     for column in schema or ():

@@ -4,7 +4,7 @@
     v1/<kind>/<space>/about.json                     what made the rows: a model, an index, a reranker
     v1/<kind>/<space>/merged-<uuid>.json             files that others replace, since when: they are read no more, and go later
     v1/used/<space>/<yyyy-mm-dd>                     empty; put by every job that uses the space
-    v1/forgotten/<query_id>/<milliseconds>           empty; a query was forgotten then: no row of before counts
+    v1/forgotten/<query_id>/<milliseconds>           empty; the query was forgotten then: earlier rows do not count
     v1/maintainer/lease/                             the lease of the one process that compacts, forgets and collects
 
 A file of rows is never changed, and no name is given twice.

@@ -43,7 +43,7 @@ def mark_forgotten(storage: Storage, query_ids: Collection[str], at: int) -> Non
 
 
 def remove_earlier_marks(storage: Storage) -> None:
-    """Removes all marks of each query but the last, which says all that they do."""
+    """Removes all marks of each query but the last, which supersedes them."""
     marks = list(_marks(storage))
     last = _last_of(marks)
     storage.delete(*(key for key, name, at in marks if at < last[name]))

@@ -78,7 +78,7 @@ class WebSearches:
         self.silent: dict[SearchText | JoinedText, str] = {}
         self.asked, self.sends = set[str](), Counter[str]()
         self._first: dict[str, Searched] = {}  # text as it is sent -> the first search that sends it
-        self._query_ids: dict[str, dict[str, None]] = {}  # text -> who asks it
+        self._query_ids: dict[str, dict[str, None]] = {}  # text -> query_ids that search it
         self._answers: dict[str, tuple[WebHit, ...] | FailedSearch] = {}
         self._stored: set[tuple[str, str]] = set()  # query_id and text of rows in the store
 

@@ -47,7 +47,7 @@ def _folder(rest: str, where: str) -> tuple[str, str]:
             return folder, split
     raise ConfigError(
         "test-collection",
-        f"{where}: beir:{rest}: is no folder with {QUERIES} and {CORPUS}; name one as beir:FOLDER, or a split of it as "
+        f"{where}: beir:{rest}: is not a folder with {QUERIES} and {CORPUS}; name one as beir:FOLDER, or a split of it as "
         "beir:FOLDER/SPLIT",
     )
 
@@ -84,6 +84,6 @@ def _query(line: str, where: str) -> dict[str, str | None]:
         if not isinstance(query_id, str | int) or not isinstance(text, str) or not isinstance(metadata, dict):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
-        message = f"is no query of BEIR, an object with _id and text; correct it: {line[:80]!r}"
+        message = f"is not a query of BEIR, an object with _id and text; correct it: {line[:80]!r}"
         raise LogError("log-files", f"{where}: {message}") from None
     return {name: as_text(value) for name, value in metadata.items()} | {"query_id": str(query_id), "text": text}

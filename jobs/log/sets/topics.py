@@ -79,7 +79,7 @@ def _of_xml(text: str, path: str) -> Iterator[Topic]:
     try:
         root = ET.fromstring(text)
     except ET.ParseError as error:
-        raise LogError("log-files", f"log file {path}: is no XML: {one_line(error)}; correct it") from error
+        raise LogError("log-files", f"log file {path}: is not XML: {one_line(error)}; correct it") from error
     for number, entry in enumerate(root, 1):
         fields: dict[str, list[str]] = {}
         for element in entry:

@@ -85,7 +85,7 @@ class AimdLimit:
             self._release()
 
     def hold(self, seconds: float) -> None:
-        """Sends nothing for so many seconds; a shorter hold does not end a longer one."""
+        """Holds all requests for some seconds; a shorter hold does not end a longer one."""
         loop = asyncio.get_running_loop()
         if self._hold is not None:
             if self._hold.when() >= loop.time() + seconds:

@@ -109,7 +109,7 @@ class ChatServer:
             raise self.fatal_error(result, self._protocol.path)
         url = self.base + self._protocol.path
         if _is_busy(status):
-            raise self.error("server-away", f"{url} does not work now ({result.message}); try again when the server does")
+            raise self.error("server-away", f"{url} is failing ({result.message}); try again when it works")
         remedy = "correct base_url, which usually ends in /v1, or the model"
         raise self.error("server-away", f"{url} answers {result.message}; {remedy}")
 

@@ -15,14 +15,14 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM makes roo
 
 
 def argument_names() -> set[str]:
-    """Returns the names of vLLM's engine arguments; none where its source is not here."""
+    """Returns the names of vLLM's engine arguments; none where vLLM is not installed."""
     classes = {node.name: node for node in _statements("engine/arg_utils.py") if isinstance(node, ast.ClassDef)}
     fields = [statement for name in ("EngineArgs", "AsyncEngineArgs") if name in classes for statement in classes[name].body]
     return {field.target.id for field in fields if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)}
 
 
 def parser_names() -> set[str]:
-    """Returns the names of vLLM's reasoning parsers; none where its source is not here."""
+    """Returns the names of vLLM's reasoning parsers; none where vLLM is not installed."""
     names: set[str] = set()
     for statement in _statements("reasoning/__init__.py"):
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):

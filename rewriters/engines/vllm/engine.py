@@ -270,7 +270,7 @@ class VllmEngine:
                         f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); see its own "
                         "words in the logs of Ray's workers",
                     )
-                _log.warning("vLLM's engine died (%s); it is started anew and its requests go again", message)
+                _log.warning("vLLM's engine died (%s); it is restarted, and its requests are sent again", message)
                 await self._load()
             except RewriterError as error:
                 self._broken = error

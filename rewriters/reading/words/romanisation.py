@@ -52,7 +52,7 @@ def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6)
 
 
 def _sound_alike(latin_words: list[str], native: list[str], share: float) -> bool:
-    """Returns True if so many of the words with two consonants or more sound like another word each, or a part of one."""
+    """Returns True if a `share` of the words with two or more consonants sounds like another word or a part of one."""
     mine = [sounds for word in latin_words if len(sounds := _of_latin(word)) > 1]
     theirs = [sounds for word in native if len(sounds := _of_native(word)) > 1]
     whole = "".join(map(_of_native, native))

@@ -154,7 +154,7 @@ def _announces(text: str) -> bool:
 
 
 def _shares_words(text: str, query: str, least: int = 1) -> bool:
-    """Returns True if two texts have a word in common, of so many characters."""
+    """Returns True if two texts share a word of at least `least` characters."""
     known = set(_WORD.findall(normalise(query)))
     return any(word in known and (len(word) >= least or not word.isascii()) for word in _WORD.findall(normalise(text)))
 

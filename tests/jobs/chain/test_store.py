@@ -137,7 +137,7 @@ def test_a_damaged_file_is_named(nights: Nights, damage: Callable[[bytes], bytes
     folder = nights.run("one")[0]
     for file in (folder.parent / "store").glob("v1/completions/*/*.parquet"):
         file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises((ClusterError, Stopped), match=r"is damaged .*; remove it, what it held is made anew"):
+    with pytest.raises((ClusterError, Stopped), match=r"is damaged .*; remove it, its rows are made again"):
         nights.run("two")
 
 

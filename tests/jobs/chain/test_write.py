@@ -94,7 +94,7 @@ def oracle(rows: list[Row], *, reranked: bool = True) -> dict[str, list[Row]]:
         query = {"query_id": row["query_id"]}
         tables["rewrites"] += [query | {name: one[name] for name in one if name != "arm"} for one in row["rewrites"]]
         nothing = {"stage": "fuse", "component": None, "reason": "no_hits", "raw": None, "attempts": 1,
-                   "message": "no list has a hit for this query that takes part"}  # fmt: skip
+                   "message": "no list that takes part in fusion has a hit for this query"}  # fmt: skip
         errors = row["errors"] + ([] if row["found"] else [nothing])
         tables["errors"] += [query | {"log_id": None} | one for one in errors]
         for one in row["costs"]:

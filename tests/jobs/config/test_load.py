@@ -194,7 +194,7 @@ def test_a_log_may_say_its_own_date(config_file: Write, values: Values) -> None:
 
 @pytest.mark.parametrize("label", ["a/b", "", "-a", "a b", "x" * 65])
 def test_a_label_that_no_folder_can_have_is_refused(config_file: Write, values: Values, label: str) -> None:
-    with pytest.raises(ConfigError, match=r"--label .* cannot stand in the name of a folder; use up to 64 letters"):
+    with pytest.raises(ConfigError, match=r"--label .* cannot be part of a folder's name; use up to 64 letters"):
         load_config(config_file(values), label=label)
 
 
@@ -219,10 +219,10 @@ def test_a_path_that_is_right_from_the_folder_of_the_config_is_refused_with_that
         Path("there/config.yaml").write_text(yaml.safe_dump(values | changed))
         return load_config("there/config.yaml")
 
-    beside = f"no such file or folder in {tmp_path}, the current folder, from which relative paths count"
-    with pytest.raises(ConfigError, match=f"^log: {beside}; it is beside the config: write there/log, or"):
+    beside = f"no such file or folder in {tmp_path}, the current folder, where relative paths start"
+    with pytest.raises(ConfigError, match=f"^log: {beside}; the file is beside the config: write there/log, or"):
         load(log=values["log"] | {"path": ["log"]})
-    with pytest.raises(ConfigError, match=f"qrels.tsv: {beside}; it is beside the config: write there"):
+    with pytest.raises(ConfigError, match=f"qrels.tsv: {beside}; the file is beside the config: write there"):
         load(evaluate={"qrels": "qrels.tsv"}, log=values["log"] | {"path": "there"})
     (tmp_path / "log").mkdir()
     assert load(log=values["log"] | {"path": "log"}, output="there").log.path == "log"

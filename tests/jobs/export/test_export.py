@@ -245,7 +245,7 @@ def test_quality_is_compared_with_the_original_alone(tmp_path: Path, capfd: pyte
 
 def test_judgements_of_the_config_that_are_not_here_are_not_replaced(tmp_path: Path) -> None:
     run = run_of(tmp_path, evaluate={"qrels": "gone.tsv"})
-    with pytest.raises(ConfigError, match=r"gone\.tsv: is not here, so that publish\.quality_loss would be measured"):
+    with pytest.raises(ConfigError, match=r"gone\.tsv: is missing, so publish\.quality_loss would be measured"):
         exported(run.storage.root, str(tmp_path / "to"), promote=True)
     assert exported(run.storage.root, str(tmp_path / "to"), promote=True, publish__quality_loss=None)["current"]
 
@@ -286,16 +286,16 @@ def test_a_version_of_other_rows_or_damaged_is_refused(tmp_path: Path) -> None:
     again = run_of(tmp_path / "second", LISTS[:2], (1, 1))  # the same config, over another log
     done = exported(run.storage.root, to)
     place = re.escape(done["place"])
-    with pytest.raises(ConfigError, match=rf"^{place}: there is an export that is of other files of that run; remove"):
+    with pytest.raises(ConfigError, match=rf"^{place}: there is an export that was made from other files of that run; remove"):
         exported(again.storage.root, to)
     with pytest.raises(ConfigError, match=rf"^{place}: there is an export that has 10 hits of a query; remove"):
         exported(run.storage.root, to, hits=2)
     file = Path(done["place"], done["file"])
     file.write_bytes(b"short")
-    with pytest.raises(ConfigError, match=r"has 5 bytes in place of [\d,]+; put it back, or remove"):
+    with pytest.raises(ConfigError, match=r"has 5 bytes in place of [\d,]+; restore it, or remove"):
         exported(run.storage.root, to, promote=True, **OPEN)
     file.unlink()
-    with pytest.raises(ConfigError, match=r"is gone; put it back, or remove"):
+    with pytest.raises(ConfigError, match=r"is gone; restore it, or remove"):
         exported(run.storage.root, to, promote=True, **OPEN)
     shutil.rmtree(done["place"])
     assert exported(again.storage.root, to)["counts"]["rows"] == 2

@@ -174,7 +174,7 @@ def test_a_folder_for_copies_that_cannot_be_used_is_named(
     store: Storage, values: dict[str, Any], corpus: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(copies.FOLDER, folder)
-    with pytest.raises(ClusterError, match=rf"^{folder}/\w+: no copies can be put there: .*; set DMQR_CACHE to another"):
+    with pytest.raises(ClusterError, match=rf"^{folder}/\w+: cannot hold copies: .*; set DMQR_CACHE to another"):
         build(store, values, str(corpus))
 
 
@@ -223,7 +223,7 @@ def test_an_index_that_is_replaced_while_it_is_copied_each_time(monkeypatch: pyt
     monkeypatch.setattr(retrievers, "stored_index", lambda storage: ({"data": "data-1"}, b"{}"))
     monkeypatch.setattr(S3Storage, "list", lambda self, prefix="": iter([]))
     monkeypatch.setattr(retrievers, "copied", gone)
-    with pytest.raises(RetrieverError, match="is replaced again and again; wait until it is built"):
+    with pytest.raises(RetrieverError, match="keeps being replaced; wait for the end of its build"):
         open_documents("bm25", typed({"kind": "local", "index": "s3://bucket/index"}))
 
 

@@ -97,12 +97,12 @@ def test_a_set_that_was_replaced_after_it_was_listed_is_refused(beir: Path, tmp_
 
 
 def test_what_is_wrong_with_a_folder_is_one_line(beir: Path, tmp_path: Path) -> None:
-    assert refusal(f"beir:{tmp_path}/nowhere/test").startswith(f"log.path: beir:{tmp_path}/nowhere/test: is no folder with")
+    assert refusal(f"beir:{tmp_path}/nowhere/test").startswith(f"log.path: beir:{tmp_path}/nowhere/test: is not a folder with")
     line = refusal(f"beir:{beir}/tset")
     assert f"no judgements qrels/tset.tsv in {beir}; did you mean 'test'? (known: test, train)" in line
     with (beir / "queries.jsonl").open("a") as more:
         more.write('\n{"id": "q9", "text": "lost"}\n')
-    assert f"log file {beir}/queries.jsonl, line 7: is no query of BEIR" in refusal(f"beir:{beir}/test")
+    assert f"log file {beir}/queries.jsonl, line 7: is not a query of BEIR" in refusal(f"beir:{beir}/test")
     (beir / "qrels" / "test.tsv").write_bytes(b"query-id\tcorpus-id\tscore\n\xff\td1\t1\n")
     assert f"log file {beir}/qrels/test.tsv, line 2: is not UTF-8" in refusal(f"beir:{beir}/test")
     with pytest.raises(DmqrError, match=r"a data set judges the ids of its queries, and evaluate\.key is query"):
@@ -233,7 +233,7 @@ def test_forms_of_topics(text: str, expected: dict[str, str], topics: Any, tmp_p
     ("text", "words"),
     [
         ("1 red lamp\n", "line 1: is neither <top>, nor XML, nor id, tab and query"),
-        ("<topics><topic>", "is no XML: no element found"),
+        ("<topics><topic>", "is not XML: no element found"),
         ("<topics><topic><title>x</title></topic></topics>", "topic 1: has no id"),
         ("<top><title>x</top>", "topic 1: has no <num>"),
         ("\n", "holds no topics"),

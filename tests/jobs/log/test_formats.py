@@ -408,7 +408,7 @@ def test_a_corpus_that_is_wrong_is_refused_with_its_line(name: str, text: str, w
          "row 1: column 'n' (log.count_column): Failed to parse string: 'two'"),
         ("log.csv", "query,n\ntea,1\nmilk,-2\n", LogColumns("query", count_column="n"),
          "row 1: column 'n' (log.count_column) is -2"),
-        ("log.csv", "query,query\ntea,1\n", QUERY, "column 'query' (log.query_column) stands in it more than once"),
+        ("log.csv", "query,query\ntea,1\n", QUERY, "column 'query' (log.query_column) appears more than once"),
         ("log.csv", "Query,id\ntea,1\n", QUERY, "no column 'query' (log.query_column); did you mean 'Query'?"),
         *((name, text, QUERY, "the log is empty") for name, text in (
             ("l.csv", ""), ("l.csv", "query\n"), ("l.csv", "\n\n"), ("l.csv", "query,id\n\n\n"), ("l.json", "\n \n"))),

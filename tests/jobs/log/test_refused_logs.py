@@ -141,7 +141,7 @@ def test_files_that_are_no_parquet(tmp_path: Path) -> None:
         path.write_bytes(data)
         assert refusal(str(path)).startswith(f"log file {path}: cannot be read as Parquet: Parquet magic bytes not found")
     pq.write_table(pa.table([["a"], ["b"]], names=["query", "query"]), path)
-    assert refusal(str(path)).endswith("column 'query' (log.query_column) stands in it more than once; name another")
+    assert refusal(str(path)).endswith("column 'query' (log.query_column) appears more than once; name another")
 
 
 def test_a_log_without_rows(tmp_path: Path) -> None:

@@ -152,6 +152,6 @@ def test_rows_of_sets_are_those_of_the_ablations_and_the_test_is_welchs(folders:
 
 def test_what_cannot_be_joined_is_refused(folders: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert "has the name birds" in refusal(capfd, folders[0], folders[0])
-    assert "--arm: is of one run or ablation" in refusal(capfd, *folders, "--arm", "full")
-    assert "no run lies there" in refusal(capfd, *folders, "runs")
+    assert "--arm: applies to a single run or ablation" in refusal(capfd, *folders, "--arm", "full")
+    assert "there is no run" in refusal(capfd, *folders, "runs")
     assert "'none' is no arm" in refusal(capfd, *folders, "--baseline", "none")

@@ -83,7 +83,7 @@ def test_a_balance_that_does_not_hold_is_named(
 ) -> None:
     with pytest.raises(ClusterError) as refused:
         check_balances(prepared.storage, run_balances(prepared, PLAN, COUNTS | counts, tables(**changed)))
-    assert f"{prepared.storage.root}: {words}; the run is not closed; start it anew under another name" == str(refused.value)
+    assert f"{prepared.storage.root}: {words}, so the run is not closed; start it under another name" == str(refused.value)
 
 
 # ---------------------------------------------------------------- closing

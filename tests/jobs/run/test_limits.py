@@ -66,7 +66,7 @@ def test_the_message_names_the_failure_and_the_way_on() -> None:
     said = stop(200, 10, error_rate=0.01)
     assert said is not None
     assert "10 of 200 queries have errors (5.0%, limits.error_rate is 1.0%), most often rewrite/keyword/truncated (10)" in said
-    assert said.endswith("; to accept it go on with: dmqr run night.yaml --set a=1 --set limits.error_rate=0.06")
+    assert said.endswith("; to accept them, resume with: dmqr run night.yaml --set a=1 --set limits.error_rate=0.06")
     assert "\n" not in said
 
 
@@ -75,7 +75,7 @@ def test_money() -> None:
     said = stop(200, 0, max_cost_usd=1.5)
     assert said is not None
     assert said == (
-        "$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed; to pay for all go on with: "
+        "$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed; to pay for all shards, resume with: "
         "dmqr run night.yaml --set a=1 --set limits.max_cost_usd=4.40"
     )
     short = stop(200, 0, halted=True, max_cost_usd=2.05)
@@ -101,7 +101,7 @@ def test_a_run_that_stalls_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Stopped) as stopped:
         stall.check()
     assert "limits.stall_minutes" in str(stopped.value)
-    assert str(stopped.value).endswith("what is committed stays; go on with: dmqr run night.yaml")
+    assert str(stopped.value).endswith("committed shards are kept; resume with: dmqr run night.yaml")
 
 
 def test_a_second_signal_ends_at_once_and_says_how_to_go_on() -> None:
@@ -113,7 +113,7 @@ def test_a_second_signal_ends_at_once_and_says_how_to_go_on() -> None:
         assert progress.state.phase == "stopping"
         with pytest.raises(Stopped) as stopped:
             os.kill(os.getpid(), signal.SIGTERM)
-    assert str(stopped.value) == "interrupted; what is committed stays; go on with: dmqr run night.yaml"
+    assert str(stopped.value) == "interrupted; committed shards are kept; resume with: dmqr run night.yaml"
     assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)
 
 
@@ -139,7 +139,7 @@ def test_after_sigterm_shards_in_flight_have_the_grace_and_no_longer(
             signals.check_grace("2 shards in flight (9 queries) are")
     assert str(stopped.value) == (
         "interrupted: after 25 s (cluster.grace_seconds) 2 shards in flight (9 queries) are left to the next start; what is "
-        "committed stays; go on with: dmqr run night.yaml"
+        "committed stays; resume with: dmqr run night.yaml"
     )
     assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)
 

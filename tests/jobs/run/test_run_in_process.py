@@ -183,7 +183,7 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     said = stopped(prepared)
     left = commits(prepared)
     assert 2 <= left < SHARDS
-    words = f"interrupted: {left} of {SHARDS} shards are committed, {covered(prepared)}; go on with: the same command"
+    words = f"interrupted: {left} of {SHARDS} shards are committed, {covered(prepared)}; resume with: the same command"
     assert str(said) == words
     assert (said.exit_code, status(prepared)) == (143, ["interrupted"])
     ended = json.loads(prepared.storage.get("progress.json") or b"")
@@ -216,8 +216,8 @@ def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on
     try:
         assert re.fullmatch(
             r"interrupted: after 0\.2 s \(cluster\.grace_seconds\) (1 shard in flight \(\d quer(y|ies)\) is|"
-            r"[23] shards in flight \(\d queries\) are) left to the next start; what is committed stays; "
-            "go on with: the same command",
+            r"[23] shards in flight \(\d queries\) are) left to the next start; committed shards are kept; "
+            "resume with: the same command",
             str(said),
         )
         assert (said.exit_code, status(prepared), commits(prepared)) == (143, ["interrupted"], 1)

@@ -96,16 +96,16 @@ def test_a_run_compacts_the_store_when_it_is_finished(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["gc", "nowhere", "--unused", "30d"], "nowhere: no store lies there (no folder v1)"),
+        (["gc", "nowhere", "--unused", "30d"], "nowhere: there is no store (no folder v1)"),
         (["stats", "facts"], 'Unknown command "stats"; see dmqr store --help'),
         (["gc"], "CONFIG|STORE"),
         (["forget", "facts"], "QUERY"),
         (["forget", "facts", "a", "b"], "Unused Tokens: ['b']"),
         (["gc", "facts"], "parameter --unused requires an argument"),
-        (["gc", "facts", "--unused", "30"], "--unused 30: is no duration; give one like 12h, 30d or 8w"),
+        (["gc", "facts", "--unused", "30"], "--unused 30: is not a duration; give one like 12h, 30d or 8w"),
         (["gc", "facts", "--unused", "30d", "--own"], "Unknown option: --own"),
-        (["forget", "facts", "a", "--own", "--all"], "--own: leaves what --all takes; give one"),
-        (["gc", "facts", "--unused", "30d", "--set", "a=b"], "--set: facts is no config, which it would change; leave it out"),
+        (["forget", "facts", "a", "--own", "--all"], "--own: contradicts --all; give one of them"),
+        (["gc", "facts", "--unused", "30d", "--set", "a=b"], "--set: changes a config, and facts is not one; leave it out"),
     ],
 )
 def test_what_is_refused(store: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:

@@ -47,7 +47,7 @@ def test_the_log_of_a_later_job_of_the_same_id_is_never_shown(
     seen = capsys.readouterr()
     assert seen.out == ""
     assert "another beginning" not in seen.err
-    assert "is another one now" in seen.err.splitlines()[-1]
+    assert "was replaced: the head was restarted" in seen.err.splitlines()[-1]
 
 
 def test_a_job_that_has_failed_ends_the_following_though_its_log_is_gone(
@@ -66,7 +66,7 @@ def test_a_job_whose_machine_gives_no_log_ends_the_following(
     monkeypatch.setattr(following, "LOST_SECONDS", 0.3)
     job_id = detached(server, job)
     server.machine_gone = True
-    with pytest.raises(Stopped, match="gives no log") as stopped:
+    with pytest.raises(Stopped, match="returns no log") as stopped:
         follow(JobServer(server.address), job_id, lambda text: None)
     assert stopped.value.exit_code == 1
 
@@ -92,7 +92,7 @@ def test_a_log_that_comes_a_moment_after_its_server_is_waited_for(monkeypatch: p
 def test_a_head_that_is_started_anew_ends_the_following(server: FakeJobServer, job: str) -> None:
     job_id = detached(server, job)
     once_followed(server, server.jobs.clear)
-    with pytest.raises(Stopped, match="not known any more"):
+    with pytest.raises(Stopped, match="is unknown: the head was restarted"):
         follow(JobServer(server.address), job_id, lambda text: None)
 
 

@@ -283,7 +283,7 @@ def test_the_verb_prints_the_job_and_sends_nothing(capsys: pytest.CaptureFixture
     assert main(["submit", NIGHTLY, "--render", "--date", "2026-01-31"]) == 0
     assert capsys.readouterr().out == text_of()
     assert main(["submit", NIGHTLY, "--render", "--pip", "six"]) == 2
-    assert "--pip: is not rendered" in capsys.readouterr().err
+    assert "--pip: does not apply to --render" in capsys.readouterr().err
 
 
 def test_an_ablation_has_room_for_the_engines_of_all_arms(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_terminal_gets_text_and_the_file_everything(tmp_path: Path, monkeypatc
     try:
         with logged("run", "night-1") as (display, log):
             log.keep(FileStorage(str(tmp_path)))
-            event("resume", "going on: 3 of 7 shards are committed")
+            event("resume", "resuming: 3 of 7 shards are committed")
             event("commit", "shard 4 is committed")
             display.phase("working")
             event("end", "finished")
@@ -158,7 +158,7 @@ def test_a_terminal_gets_text_and_the_file_everything(tmp_path: Path, monkeypatc
         os.close(before)
         os.close(slave)
     os.close(master)
-    assert "going on: 3 of 7 shards are committed" in shown
+    assert "resuming: 3 of 7 shards are committed" in shown
     assert "shard 4" not in shown
     assert '"event"' not in shown
     assert "finished" not in shown
@@ -192,7 +192,7 @@ def test_every_line_has_the_run_and_failures_have_their_queries(
     assert not [query for query in QUERIES if query in log.read_text()]
     assert main(["run", path, "--log", "json"]) == 0
     again = [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()]
-    assert again[1].startswith("finished before: nothing was done again")
+    assert again[1].startswith("already finished, so nothing was done")
 
 
 def test_the_first_queries_of_a_block_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

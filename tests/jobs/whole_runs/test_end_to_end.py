@@ -153,7 +153,7 @@ def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, 
     redone = {row["query_id"] for shard in (1, 4) for row in rows_of_shard(folder, shard)}
     done = finish(start(command("run", sample_place, output)))
     assert done.folder == folder
-    assert f"going on: {SHARDS - 2} of {SHARDS} shards are committed" in done.err
+    assert f"resuming: {SHARDS - 2} of {SHARDS} shards are committed" in done.err
     check_same_rows(folder, calm.folder)
     check_files(folder, SHARDS)
     assert snapshot(folder / "completions") == completions
@@ -190,7 +190,7 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
     done = finish(second)
 
     assert done.folder == folder
-    (went_on,) = re.findall(rf"going on: (\d+) of {SHARDS} shards are committed", done.err)
+    (went_on,) = re.findall(rf"resuming: (\d+) of {SHARDS} shards are committed", done.err)
     assert left <= int(went_on) < SHARDS  # workers may commit after their driver's death
     check_same_rows(folder, calm.folder)
     check_files(folder, SHARDS)
@@ -215,7 +215,7 @@ def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(sample_place: 
     (folder,) = output.glob("quickstart-*")
     left = committed(output)
     assert 0 < left < 45
-    said, _, again = done.err.splitlines()[-1].partition("; go on with: ")
+    said, _, again = done.err.splitlines()[-1].partition("; resume with: ")
     assert re.fullmatch(rf"dmqr run: interrupted: {left} of 45 shards are committed, \d+\.\d % of the traffic", said)
     program, _, arguments = again.partition(" -m jobs run ")
     assert shutil.which(program) is not None  # it can be typed as it stands

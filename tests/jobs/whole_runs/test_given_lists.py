@@ -128,15 +128,15 @@ def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, ca
     log = {"path": "small/queries.jsonl", "query_column": "text"}
     for parts, words in (
         ({"retrieve": alone}, "have lists of the log's queries alone, so that no rewrite would be searched"),
-        ({"retrieve": alone | {"routes": {"general": ["other"]}}}, "take it out of the route"),
+        ({"retrieve": alone | {"routes": {"general": ["other"]}}}, "remove it from the route"),
         ({"ablate": {"runs": {"other": "lost.run"}}}, "lost.run: no such file or folder"),
         (
             {"ablate": {"runs": {"other": "foreign.run"}}},
             "none of its topics (301) is an id of the log (log.id_column: query_id)",
         ),
-        ({"ablate": {"runs": {"other": "small/queries.jsonl"}}}, "line 1: is no line of topic, Q0"),
+        ({"ablate": {"runs": {"other": "small/queries.jsonl"}}}, "line 1: is not a line of topic, Q0"),
         ({"ablate": {"runs": {"other": "other.run"}}, "log": log}, "its topics are the log's ids, and log.id_column is null"),
-        ({"ablate": {"runs": {"full": "other.run"}}}, "ablate.runs.full: an arm of that name is there already"),
+        ({"ablate": {"runs": {"full": "other.run"}}}, "ablate.runs.full: another arm has this name"),
         ({"ablate": {"runs": {"bm25": "other.run"}}}, "a retriever is called 'bm25'"),
     ):
         assert main(["ablate", config(**parts)]) == 2

@@ -157,5 +157,5 @@ def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> Non
     assert not answer_frames(run, gold_answers(run.config.evaluate))
     with pytest.raises(ConfigError, match=r"no LLM answers in .*leave it out"):
         dmqr.evaluate(run.storage.root, answers="gold.tsv")
-    with pytest.raises(ConfigError, match="name a file: qrels"):
+    with pytest.raises(ConfigError, match="name a file with qrels"):
         dmqr.evaluate(run.storage.root)

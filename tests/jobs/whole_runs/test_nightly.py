@@ -185,7 +185,7 @@ def test_the_night_is_killed_and_resumed(
     assert "Traceback" not in done.err
     shards = plan["shards"]
     assert 0 < len(kept) < len(shards), "the driver was not killed in the middle"
-    (went_on,) = re.findall(rf"going on: (\d+) of {len(shards)} shards are committed", done.err)
+    (went_on,) = re.findall(rf"resuming: (\d+) of {len(shards)} shards are committed", done.err)
     assert len(kept) <= int(went_on) < len(shards)  # workers may commit after their driver's death
     assert {key: storage.get(key) for key in kept} == kept
     assert json.loads(storage.get("runs/nightly/latest.json") or b"{}")["path"] == storage.url(before)

@@ -163,7 +163,7 @@ def test_a_retry_that_was_stopped_goes_on(job: Job, llm: Llm, monkeypatch: pytes
         (["--retry", "refusal"], "no query of {run} has it; did you mean"),
         (["--retry", "x"], "no query of {run} has it"),
         (["--retry", "refusal", "--set", "store=null"], "--retry: `store` is null"),
-        (["--retry", "refusal", "--set", "fuse.k=9"], "no run lies at"),
+        (["--retry", "refusal", "--set", "fuse.k=9"], "no run at"),
     ],
 )
 def test_refused(job: Job, llm: Llm, words: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -185,7 +185,7 @@ def test_what_an_outage_failed_is_asked_again_by_the_same_command(
     stopped, out = job.found(""), capfd.readouterr()
     again = shlex.join([*shlex.split(program()), "run", job.path, *words])
     assert "5 of 6 queries have errors (83.3%, limits.error_rate is 50.0%), most often rewrite/general/server_error" in out.err
-    assert f"; 4 of them failed as a server was away, and are asked again with: {again}; to accept it go on with: " in out.err
+    assert f"; 4 of them failed because a server did not answer; retry them with: {again}; to accept them, resume " in out.err
     assert "server_error 4" in out.out  # the table of what there is
     assert out.out.splitlines()[-1] == stopped.storage.root
     assert stopped.storage.get("report.html") is not None

@@ -125,7 +125,7 @@ def test_a_night_on_s3_is_killed_and_resumed(
         calm_ones = [path for path in copied if path not in again]
         assert len(calm_ones) == len(set(calm_ones)), "once, not once per worker"
 
-    (went_on,) = re.findall(rf"going on: (\d+) of {SHARDS} shards are committed", done.err)
+    (went_on,) = re.findall(rf"resuming: (\d+) of {SHARDS} shards are committed", done.err)
     assert left <= int(went_on) < SHARDS  # workers may commit after their driver's death
     assert "Traceback" not in done.err
     run = open_storage(done.out.splitlines()[-1])

@@ -140,10 +140,10 @@ def test_moved_scores_stay_apart_when_they_are_fused() -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (["1 Q0 a 1 2.0"], "run: line 1: is no line of topic, Q0, document, rank, score and tag"),
-        ([line("a", 1.0), "1 Q0 b 2 high tag"], "run: line 2: is no line of"),
-        ([line("a", 1.0), "1 Q0 b first 1 tag"], "run: line 2: is no line of"),
-        (["1 Q0 a 1 nan tag"], "run: line 1: the score nan is no number"),
+        (["1 Q0 a 1 2.0"], "run: line 1: is not a line of topic, Q0, document, rank, score and tag"),
+        ([line("a", 1.0), "1 Q0 b 2 high tag"], "run: line 2: is not a line of"),
+        ([line("a", 1.0), "1 Q0 b first 1 tag"], "run: line 2: is not a line of"),
+        (["1 Q0 a 1 nan tag"], "run: line 1: the score nan is not a number"),
         (["", "#"], "run: holds no list"),
     ],
 )

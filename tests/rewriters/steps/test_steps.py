@@ -118,7 +118,7 @@ def test_an_optional_key_may_be_empty_and_the_others_not() -> None:
         "query": "moon",
     }
     assert read_step(REFINED, said('{"missing": "tides", "query": ""}'), "q").reason == "unparsable"
-    with pytest.raises(ValueError, match="optional are keys of output object"):
+    with pytest.raises(ValueError, match="optional belongs to output: object"):
         LlmStep(name="x", prompt="{query}", optional=("missing",))
 
 

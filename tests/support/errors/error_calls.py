@@ -190,7 +190,7 @@ RUNNING = [
     Call("stopped-cost", "are spent, limits.max_cost_usd", a_limit(error_rate=1, max_cost_usd=1), 1),
     Call("stopped-stall", "(limits.stall_minutes)", a_stall, 1),
     Call("run-held", "taken this run over", lambda patch: drive(patch, lost=True), 1),
-    Call("interrupted", "go on with: dmqr run", lambda patch: drive(patch, received=signal.SIGTERM), 143),
+    Call("interrupted", "resume with: dmqr run", lambda patch: drive(patch, received=signal.SIGTERM), 143),
 ]
 
 

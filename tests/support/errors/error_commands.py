@@ -116,7 +116,7 @@ CONFIG = [
 LOG = [
     job("log-files", "lag.parquet: no such file", "log.path=lag.parquet"),
     job("log-empty", "or set log.allow_empty", spoil=table("log.parquet", id=[], query=[])),
-    job("test-collection", "is no folder with queries.jsonl and corpus.jsonl", "log.path=beir:nowhere"),
+    job("test-collection", "is not a folder with queries.jsonl and corpus.jsonl", "log.path=beir:nowhere"),
     job("log-files", "no usable query", spoil=table("log.parquet", id=["a", "b"], query=[" ", None]), verb="plan"),
     job("log-files", "cannot be read as Parquet", spoil=file("log.parquet", "id,query\na,why is the sky blue\n")),
     job("log-column", "no column 'querry'", "log.query_column=querry"),
@@ -147,7 +147,7 @@ FOLDERS = [
     job("storage-refused", "is not supported", "output=gs://bucket/runs"),
     job("storage-refused", "cannot write to", "output=log.parquet/runs"),
     job("storage-away", "try again later", spoil=failing(UnavailableError("s3://a: host answers 503 for 120 s")), exit_code=1),
-    typed("run-missing", "no run lies there", "evaluate", "nowhere", "qrels.tsv"),
+    typed("run-missing", "there is no run", "evaluate", "nowhere", "qrels.tsv"),
     typed("run-damaged", "another version of dmqr", "evaluate", "runs/a", "qrels.tsv", spoil=a_folder("{}")),
     job("run-changed", "was started with another index", spoil=an_unfinished_run, verb="plan"),
     job("run-held", "another driver works on this run", spoil=another_driver),

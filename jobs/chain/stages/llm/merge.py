@@ -117,7 +117,7 @@ def _cut(hits: _Merged, row: np.ndarray, rows: int, most: int) -> _Merged:
 
 
 def _grouped(sources: pa.ListArray, members: np.ndarray, sizes: np.ndarray) -> pa.ListArray:
-    """Returns the sources of documents, each of so many candidates one after the other."""
+    """Returns the sources of documents, each merged from `sizes[i]` consecutive candidates."""
     lists = sources.take(pa.array(members))
     ends = offsets_of(pc.list_value_length(lists).to_numpy(zero_copy_only=False))
     return nested(ends[offsets_of(sizes)], lists.flatten(), pa.list_(SOURCE))

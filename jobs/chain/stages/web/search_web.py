@@ -68,10 +68,10 @@ class SearchWeb:
         """Returns the searches of an arm, by its index, for the queries that are to be corrected."""
         opened, arm = self._search[number][0], self._work.answers[number].arm
         texts = [
-            Text(row, 1, _CORRECTION, 1, 1.0, 1.0, _search_text(one))
+            Text(row, 1, _CORRECTION, 1, 1.0, 1.0, _search_text(correction))
             for row, of_row in enumerate(corrections)
-            for one in of_row
-            if one["web_query"] is not None and one["answer"] == number
+            for correction in of_row
+            if correction["web_query"] is not None and correction["answer"] == number
         ]
         return RoutedSearch({opened.name: opened.space}, {opened.name: texts}, {frozenset({_CORRECTION}): [arm]})
 

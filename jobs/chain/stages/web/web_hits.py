@@ -21,18 +21,18 @@ PARTIAL = "partial_list"
 
 
 def with_web(
-    table: pa.Table, routed: Sequence[RoutedSearch], found: Sequence[Mapping[str, Found]], searches: BlockSearches
+    table: pa.Table, routed: Sequence[RoutedSearch], lists: Sequence[Mapping[str, Found]], searches: BlockSearches
 ) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Returns a block with the errors of its searches of the web, and the rows that it has for the table web/."""
     for key, web in searches.web.items():
         texts = [text for of in routed for _, text in of.texts_of(key)]
-        # and the originals that stand in for texts that were searched together in vain
+        # and the originals that stand in for texts that had no hits together
         texts += [
-            text for of, lists in zip(routed, found, strict=True) for name, used in of.retrievers.items()
-            if used == key for text in lists[name].texts
+            text for search, named in zip(routed, lists, strict=True) for name, used in search.retrievers.items()
+            if used == key for text in named[name].texts
         ]  # fmt: skip
         table = with_appended(table, "errors", _errors(table.num_rows, texts, web, searches.stage))
-    return table, {"web": _stored_pages(searches.query_ids, routed, found, searches.web)} if searches.web else {}
+    return table, {"web": _stored_pages(searches.query_ids, routed, lists, searches.web)} if searches.web else {}
 
 
 def _stored_pages(

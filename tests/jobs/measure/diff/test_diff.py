@@ -275,7 +275,7 @@ def test_the_verb(side: Side, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", a.storage.root, b.storage.root]) == 0
     printed = capfd.readouterr()
     assert printed.out.startswith(f"A  {a.storage.root} (finished)\nB  {b.storage.root} (finished)\n")
-    assert printed.err == "dmqr diff: judgements nowhere.tsv are not here; nothing is measured (give others: qrels)\n"
+    assert printed.err == "dmqr diff: judgements nowhere.tsv are missing; nothing is measured (name a file with qrels)\n"
     assert main(["diff", a.storage.root, b.storage.root, "--json", "--samples", "0"]) == 0
     assert json.loads(capfd.readouterr().out)["moved"] == []
 
