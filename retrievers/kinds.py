@@ -69,7 +69,7 @@ class RetrieverSettings(Settings):
 
     @property
     def own_depth(self) -> int | None:
-        """Returns the number of hits that take part, of each list that its own is made of."""
+        """Returns the number of hits used of each list that its own is made of."""
         return None
 
     def location(self, identity: Mapping[str, Any]) -> str:

@@ -78,7 +78,7 @@ def _refuse_keys(settings: RerankSettings) -> None:
 
 
 class OfPlugin:
-    """The reranker of a plug-in; what it gives is checked, and equal pairs are scored once per call."""
+    """The reranker of a plug-in; its scores are checked, and equal pairs are scored once per call."""
 
     def __init__(self, settings: RerankerSettings, device: str = "cpu") -> None:
         with own_errors(type(settings), f"{type(settings).__name__}.open failed", RetrieverError, "rerank"):

@@ -68,7 +68,7 @@ class SelectionOfStrategies(Settings):
 
     @property
     def typed_by(self) -> Literal["rules", "llm"] | None:
-        """The classifier of queries; None: there is none."""
+        """The classifier of queries, or None."""
         return getattr(self, "by", None)
 
 

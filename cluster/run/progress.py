@@ -118,7 +118,7 @@ class ProgressTracker:
             self.close()
 
     def reserve(self, worker: str, spent: float, wanted: float) -> float:
-        """Returns the USD that a worker may have spent in all from now on; less than it wants where less is left.
+        """Returns the total USD that a worker may spend from now on; less than requested where less is left.
 
         Workers ask before they spend, so that all together stay within the budget. What a dead worker was granted stays
         granted: nobody knows how much of it was spent.
@@ -200,7 +200,7 @@ class ProgressTracker:
             return self._isolations.isolation_of((self._index[stage], shard))
 
     def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
-        """Records which rows of a block that runs alone its worker has in hand: from `first` to before `end`."""
+        """Records the rows that the worker of an isolated block is processing: `first` up to, not including, `end`."""
         with self._condition:
             self._last_heartbeat = self._clock()
             self._isolations.part_started((self._index[stage], shard), (first, end))

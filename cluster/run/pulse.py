@@ -1,4 +1,4 @@
-"""Threads that report while a `with` block runs: the outages that its process waits out, and that a worker is being built."""
+"""Threads that report during a `with` block: outages for which its process waits, and the start of a worker."""
 
 import contextlib
 import threading

@@ -140,13 +140,13 @@ class Session:
 
 
 def _without_traceback(text: str) -> str:
-    """Returns the message of an error, of a stack trace inside it only the last line."""
+    """Returns the message of an error, with the last line alone of a stack trace in it."""
     begin, trace, rest = text.partition("Traceback (most recent call last):")
     return begin + rest.strip().rpartition("\n")[2] if trace else text
 
 
 def _set_environment() -> None:
-    """Sets WORKER_ENVIRONMENT in this process, as far as a person has not set it otherwise."""
+    """Sets the variables of WORKER_ENVIRONMENT in this process, unless they are set already."""
     for name, value in WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 

@@ -20,7 +20,7 @@ class BlockTotals(NamedTuple):
 
 
 def block_totals(stage: str, given: pa.Table, table: pa.Table, counts: Mapping[str, int]) -> BlockTotals:
-    """Returns the totals of what a stage, as `costs.stage` has it, added to the block that it was given; with other counts."""
+    """Returns the costs and counts that a stage (value of `costs.stage`) added to its block."""
     if "costs" not in table.column_names:
         return BlockTotals({}, counts)
     flat = _added_costs(given, table)

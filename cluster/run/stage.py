@@ -92,7 +92,7 @@ def shards_in_flight(stages: Sequence[Stage], shards: int) -> int:
 
 
 class BlockHalted(Exception):
-    """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
+    """The worker stopped within a block, as the run's budget is spent; the next start resumes the block."""
 
 
 def _raised(error: Exception) -> None:

@@ -132,7 +132,7 @@ def is_hidden(name: str) -> bool:
 
 
 def is_there(url: str) -> bool:
-    """Returns True if something lies at a path, or an object at a URL."""
+    """Returns True if a file or folder exists at a path, or an object at a URL."""
     return object_at(url) is not None if remote(url) else os.path.exists(url)
 
 

@@ -75,7 +75,7 @@ class EngineContract(SettingsContract[EngineSettings]):
                 assert [*threads.map(answered, range(3))] == [3, 3, 3]
 
     def test_its_identity_is_json_and_stable(self) -> None:
-        """It is a part of the key of each completion."""
+        """The identity is part of the key of each completion."""
         with closing(self.opened()) as engine:
             identity = engine.identity()
             assert json.loads(json.dumps(identity)) == identity == engine.identity()

@@ -152,7 +152,7 @@ class LlmBlock:
         message: str | None = None,
         raw: str | None = None,
     ) -> None:
-        """Notes the reason for a reply that is of no use.
+        """Notes why a reply is unusable.
 
         Args:
             ask: The request.
@@ -188,7 +188,7 @@ class LlmBlock:
             self._answers.close()
 
     def _spent(self) -> list[list[dict[str, Any]]]:
-        """Returns what the requests so far have cost, row by row."""
+        """Returns the costs of all requests so far, by row."""
         return [self._answers.costs(of, self._paid[row]) for row, of in enumerate(self._requests)]
 
     def closed(self) -> pa.Table:

@@ -28,7 +28,7 @@ class Cuts:
     floors: Mapping[str, float] = field(default_factory=dict)
 
     def cut_of(self, strategy: str, retriever: str) -> tuple[int | None, float | None]:
-        """Returns the depth of a list and the higher of its floors; None: no such cut."""
+        """Returns the depth limit of a list and the higher of its score floors; None: no limit."""
         depth, own = self.strategies.get(strategy, (None, None))
         return depth, max((one for one in (own, self.floors.get(retriever)) if one is not None), default=None)
 

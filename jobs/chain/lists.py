@@ -88,7 +88,7 @@ def lists_of(by_retriever: Mapping[str, Found], search: Search) -> Lists:
 
 
 def _cut(flat: _FlatLists, search: Search) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the number of hits of each list that take part, and their indexes."""
+    """Returns the number of hits of each list that are fused, and their indexes."""
     if search.cuts == Cuts():
         sizes = np.minimum(flat.sizes, search.depth)
         return sizes, ranges(flat.begins, sizes)

@@ -149,7 +149,7 @@ class Retrieval:
         known: Mapping[str, Mapping[Wanted, RankedList]] = MappingProxyType({}),
         stage: str = "retrieve",
     ) -> Iterator[BlockSearches]:
-        """Opens the searches of a block; what the web has answered is journaled until the body ends.
+        """Opens the searches of a block; answers of the web are journaled until the body ends.
 
         Args:
             table: The block.

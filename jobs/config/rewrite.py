@@ -87,7 +87,7 @@ class RewriteSettings(Settings):
 
     @property
     def gated(self) -> GateSettings | None:
-        """Returns the gate, where queries would be rewritten without it."""
+        """Returns the gate if queries would be rewritten without it, else None."""
         return self.gate if self.planned else None
 
     @property

@@ -103,7 +103,7 @@ def documents_of(path: str, files: Sequence[FoundFile]) -> Documents:
 
 
 def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Returns the files at a path or URL with a corpus's rows, of a folder its Parquet files if any; raises for none."""
+    """Returns the files of a corpus at a path or URL; of a folder its Parquet files if any; raises if there are none."""
     if not files and not Path(path).is_dir():
         raise RetrieverError("corpus", f"corpus {path}: {absent(path)}; correct corpus.path or --corpus")
     if [file.path for file in files] == [path]:

@@ -151,7 +151,7 @@ def _grade_fault(step: LlmStep, kind: str) -> str | None:
 
 
 def open_search_engine(settings: RetrieverSettings) -> Web:
-    """Returns the search engine of `web.search`; raises RetrieverError if its address or key is not there."""
+    """Returns the search engine of `web.search`; raises RetrieverError if its address or key is missing."""
     from retrievers.web.retriever import Web  # here, since most jobs have none
     from retrievers.web.settings import WebSettings
 

@@ -82,7 +82,7 @@ def has_values(file: LogFile, name: str) -> bool:
 
 @contextmanager
 def opened(file: LogFile) -> Iterator[ParquetTable | TextTable | None]:
-    """Yields the rows of a file, None if it is empty; what cannot be read, also by the body, or was replaced, is a LogError."""
+    """Yields the rows of a file, None if it is empty; raises LogError if it is unreadable or was replaced meanwhile."""
     try:
         if file.data_set is not None:
             listed = [file, *([] if file.judged is None else [file.judged])]

@@ -25,7 +25,7 @@ MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
 
 
 class JudgedBy(NamedTuple):
-    """The LLM that made judgements."""
+    """The LLM that judged."""
 
     model: str  # several, with commas, if several judged
     measures: tuple[str, ...]  # to measure by, since it judged the first results only

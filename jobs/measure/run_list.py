@@ -27,7 +27,7 @@ number of `arms` (0: it is a run)."""
 
 
 def leading(run: ListedRun) -> str | None:
-    """Returns the first of the measures that a run was measured by; None: not measured."""
+    """Returns the first measure of a run; None: not measured."""
     return next(iter((run["evaluation"] or {}).get("measures", {})), None)
 
 
@@ -56,7 +56,7 @@ def find_output(path: str) -> tuple[Storage, str | None]:
 
 
 def prices_of(given: str | None, config_file: str | None) -> PricesOf:
-    """Returns a finder of a run's prices: in the given file, else beside the config that is given or was recorded.
+    """Returns a function that finds a run's prices: the given file, else one beside the given or recorded config.
 
     Raises:
         ConfigError: there is no given file.

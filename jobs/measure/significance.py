@@ -67,7 +67,7 @@ class Gap(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Returns the ends of its interval; None where all differ by the same, which tells no variance."""
+        """Returns the ends of its interval; None where all differences are equal, so that there is no variance."""
         return None if np.isnan(self.low) else (self.low, self.high)
 
 

@@ -288,7 +288,7 @@ def _left_out(comparison: Comparison) -> Section | None:
 
 
 def _strategies(ablation: ComparedArms) -> Section | None:
-    """Returns the gains of each strategy: with judgements its relevant documents on their way, and its share of the results."""
+    """Returns the gains of each strategy: its share of the results, and with judgements its relevant documents by stage."""
     if not ablation.worth:
         return None
     columns, text = [Head("strategy")], "What each strategy's lists bring beside those of the original."

@@ -102,7 +102,7 @@ def weightless(run: RunFolder, names: list[str]) -> list[str]:
 
 
 def leakage_words(run: RunFolder) -> list[str]:
-    """Tells of pseudo-answers that copy one of their first results, and that have a gold answer; nothing without any."""
+    """Counts pseudo-answers that copy one of their first results, or have a gold answer; empty without any."""
     manifests = spread(run.manifests, SHARDS)
     names, results = files(run, "rewrites", manifests), files(run, "results", manifests)
     if not names:

@@ -163,7 +163,7 @@ def notices(run: RunFolder, error_rate: float) -> list[str]:
 
 
 def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
-    """Returns remarks on surprises that are no failures, a sentence each."""
+    """Returns remarks on surprises other than failures, a sentence each."""
     counts, texts = run.counts, []
     if (retried := retry_words(run)) is not None:
         texts.append(f"This run is a retry: {retried}.")

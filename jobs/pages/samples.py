@@ -134,7 +134,7 @@ def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[Chosen
 
 
 def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, by_query_id: Mapping[str, Sample], texts: bool) -> None:
-    """Fills what the stages made of each sample, its results, and those of the original alone, fused as measured."""
+    """Adds to each sample the output of the stages, its results, and those of the original alone, fused as measured."""
 
     def rows(table: str, columns: str, order: str, condition: str = "true") -> pa.Table:
         query = f"SELECT query_id, {columns} FROM {table} SEMI JOIN sampled USING (query_id) WHERE {condition}"

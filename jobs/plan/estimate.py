@@ -141,7 +141,7 @@ def _rates(prepared: Prepared, paid: PaidSample | None) -> dict[Component, dict[
 
 
 def _wall_seconds(missing: Collection[_Missing], pools: Mapping[str, Pool]) -> float | None:
-    """Returns the time on the wall of the pool that works longest; None: the time of some work is not known."""
+    """Returns the wall time of the slowest pool in seconds; None: the time of some work is unknown."""
     if _sum_of("seconds", missing) is None:
         return None
     seconds, workers = defaultdict[str, float](float), Counter[str]()

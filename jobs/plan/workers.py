@@ -187,7 +187,7 @@ class _LookingGate(_LookingForLists, Gating):
 
 
 class _LookingRetrieve(_LookingForLists, Retrieve):
-    """The retrieval stage; queries with a list or a vector that is missing are unknown."""
+    """The retrieval stage; a query counts as unknown if one of its lists or vectors is missing."""
 
     _query_ids: list[str]
     _asked: list[tuple[str, Wanted]]

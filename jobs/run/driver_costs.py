@@ -30,7 +30,7 @@ class DriverCosts:
         self._spent: Totals = {}
 
     def watch_nodes(self, count: Callable[[], Mapping[str, int]]) -> None:
-        """Counts nodes from now on; there were as many since the beginning."""
+        """Counts nodes from now on; the present number also holds for the time before."""
         with self._lock:
             self._count, self._nodes = count, dict(count())
 

@@ -146,8 +146,8 @@ def arm_needs(counts: Mapping[str, int], arms: Sequence[str]) -> dict[str, ArmNe
     """
     needs = {}
     for arm, own in by_arm(counts, arms).items():
-        made = [Need(quantity, component, n) for (quantity, component), n in WORK.of(own)]
-        made += [Need(quantity, component, n, made_as) for (quantity, made_as, component), n in WORK_ELSEWHERE.of(own)]
+        executed = [Need(quantity, component, n) for (quantity, component), n in WORK.of(own)]
+        executed += [Need(quantity, component, n, made_as) for (quantity, made_as, component), n in WORK_ELSEWHERE.of(own)]
         alone = [Need(quantity, component, n) for (quantity, component), n in WORK_ALONE.of(own)]
-        needs[arm] = ArmNeeds(made, alone)
+        needs[arm] = ArmNeeds(executed, alone)
     return needs

@@ -77,7 +77,7 @@ def covered(plan: Plan, counts: Mapping[str, int]) -> float | None:
 
 
 def covered_words(plan: Plan, counts: Mapping[str, int]) -> str:
-    """Returns `covered` in words that go on behind others; "" where all is committed, or it is not known."""
+    """Returns `covered` as the end of a sentence; "" if everything is committed or the share is unknown."""
     share = covered(plan, counts)
     if share is None or counts.get("queries", 0) == plan.counts["queries"]:
         return ""

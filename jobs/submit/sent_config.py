@@ -46,7 +46,7 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
     files: dict[str, Path] = {}
 
     def text(path: str) -> str:
-        """Returns the place of a text file's copy, or its absolute path if it is too large; what is no file stays."""
+        """Returns the path of a text file's copy, or its absolute path if it is too large; other values stay."""
         if remote(path) or not Path(path).is_file():
             return path
         if Path(path).stat().st_size >= MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Destinations of a verb's log: standard error, and two files in the run's `logs/`, one of events, one of what libraries print.
+"""Destinations of a verb's log: standard error, and two files in the run's `logs/`, for events and library output.
 
 Standard error has a line of text for each event, or with `--log json` a line of JSON, as the run's file of events always has.
 
@@ -88,7 +88,7 @@ class LogFiles:
         event("log", f"log {self.url}", url=self.url)
 
     def store(self) -> None:
-        """Puts what is new on S3, at most every `STORED_SECONDS`, and `STORED_RATE` bytes a second.
+        """Uploads new lines to S3, at most every `STORED_SECONDS` and `STORED_RATE` bytes a second.
 
         A store that is away is left for the next time.
         """
@@ -202,7 +202,7 @@ class ToldProgress(LiveDisplay):
         self._told, self._last = told, ("", 0.0)
 
     def tick(self) -> None:
-        """Tells the progress, if the phase is new or the last time is `TOLD_SECONDS` ago."""
+        """Logs the progress if the phase is new or the last line is `TOLD_SECONDS` old."""
         super().tick()
         now, (phase, last) = time.monotonic(), self._last
         if self._told is not None and (phase != self.state.phase or now - last >= TOLD_SECONDS):

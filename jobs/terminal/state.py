@@ -165,7 +165,7 @@ class State:
 
 
 class OutageLog:
-    """The outages of a run: those that its workers and its driver wait out. Threads may share it."""
+    """The outages of a run for which its workers or its driver wait. Threads may share it."""
 
     def __init__(self, state: State) -> None:
         """Knows of none. Changes `state.outages` and `state.given_up`."""
@@ -201,7 +201,7 @@ class OutageLog:
                 event("recovery", message, service=service, since=entry["began"], seconds=seconds)
 
     def end(self) -> None:
-        """Ends the outages that last without a recovery: nobody waits any more, and no service has answered."""
+        """Ends open outages without a recovery, since nobody waits any more."""
         with self._lock:
             self._state.given_up |= {(entry["service"], entry["began"]) for entry in self._open.values()}
             self._open.clear()

@@ -114,7 +114,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class TuningStep:
-    """One step with its values; where it is learnt, a query's value is by the weights that the other folds chose."""
+    """One step with its values; those of learnt steps use the weights that the other folds chose."""
 
     name: str
     values: Floats

@@ -213,7 +213,7 @@ class Connection:
         return self._error("server-access", f"{self.address} {problem}")
 
     def _not_elasticsearch(self) -> RetrieverError | ServerUnavailable:
-        """Returns the error for an answer of something else; one to retry if Elasticsearch has answered before."""
+        """Returns the error for a server other than Elasticsearch; a transient one if Elasticsearch answered before."""
         if self._refusals.accepted:
             return ServerUnavailable("an answer that is not Elasticsearch's, or was cut short")
         return self._error("elastic-refused", f"the server at {self.address} is not Elasticsearch; correct {self._url_env}")

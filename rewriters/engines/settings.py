@@ -100,7 +100,7 @@ class VllmSettings(EngineSettings):
 
     @property
     def memory(self) -> float:
-        """Share of the memory of each of them that vLLM takes when it starts."""
+        """Share of each GPU's memory that vLLM takes when it starts."""
         return 0.0 if "kv_cache_memory_bytes" in self.args else float(self.args.get("gpu_memory_utilization", VLLM_MEMORY))
 
     @property

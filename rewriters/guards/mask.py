@@ -87,7 +87,7 @@ def unmasked(text: str, values: Mapping[str, str]) -> str:
 
 
 def _card_in(digits: str) -> str:
-    """Returns the first card number in groups of digits, of which others may stand beside it; "" for none."""
+    """Returns the first card number among groups of digits; "" for none."""
     starts = [0, *(found.end() for found in re.finditer("[ -]", digits))]
     ends = [*(found.start() for found in re.finditer("[ -]", digits)), len(digits)]
     parts = (digits[start:end] for start in starts for end in reversed(ends) if end > start)

@@ -1,4 +1,4 @@
-"""Several texts in lines: numbered, with bullets, or bare; of a Markdown table one column.
+"""Reads several texts from lines that are numbered, bulleted or bare, or from one column of a Markdown table.
 
 Where lines have numbers, only they count: what is indented below, or has bullets behind them, is said about them. Of lines
 with bullets those of the first list count, or of each list under a heading of its own. Bare lines count without headings,
@@ -63,7 +63,7 @@ def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
 
 
 def _is_lead(lead: str, query: str, most: int) -> bool:
-    """Returns True if words before a colon are said about what follows: few, and none of them the query's."""
+    """Returns True if the words before a colon introduce the text: few, and none of them the query's."""
     tokens = {word for word in normalise(lead).split() if len(word) > 2 or not word.isascii()} or {normalise(lead)}
     return length(lead) <= most and not tokens & set(normalise(query).split()) and normalise(lead) not in normalise(query)
 

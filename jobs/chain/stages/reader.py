@@ -1,4 +1,4 @@
-"""The step of rewriting: asks for the texts of arms that read the same answers, and reads them."""
+"""The rewriting step: requests the answers that several arms share, and parses them."""
 
 from __future__ import annotations
 

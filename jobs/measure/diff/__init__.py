@@ -1,1 +1,1 @@
-"""The comparison of two runs: what differs in what they were given, and what differs in what came out."""
+"""The comparison of two runs: differences in input and in output."""

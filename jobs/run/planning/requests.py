@@ -23,7 +23,7 @@ class AskedTask(NamedTuple):
 
 
 def asked_tasks(work: SharedWork) -> Iterator[AskedTask]:
-    """Yields the tasks of LLMs about results, arm by arm, since arms may have other results."""
+    """Yields the LLM tasks on results, arm by arm, since the results of arms may differ."""
     for arm in work.answers:
         for section, task in arm.tasks.items():
             stage = stage_of(section)

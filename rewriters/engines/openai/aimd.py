@@ -36,7 +36,7 @@ class PatienceExceededError(Exception):
 
 @dataclass
 class Place:
-    """The right to one request in flight; its holder sets `outcome`: "overload" for 429, None where nothing is learnt."""
+    """The right to one request in flight; its holder sets `outcome`: "overload" for 429, None if it tells nothing."""
 
     outcome: Outcome | None = None
 
