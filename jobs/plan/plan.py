@@ -12,8 +12,7 @@ from typing import Any
 from cluster.run.lease import check_free
 from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, Plan, check_inputs, read_plan
-from cluster.storage import Storage, open_storage
+from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from jobs.job.indexes import encoder_words
 from jobs.job.paths import package_folders
 from jobs.job.prepare import Prepared
@@ -45,22 +44,20 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None,
         check_inputs(stored, prepared.inputs, storage.root)
         if storage.stat(SUCCESS) is None:
             check_unfinished(stored, storage)
-        return _planned(prepared, progress, ablation, stored, storage, sample)
+        return _planned(prepared, progress, ablation, PlannedQueries(stored, storage), sample)
     check_indexes_unchanged(prepared)
     progress.phase("reading the log")
     draft = draft_plan(prepared)
     with draft.stack:
-        log = draft.log
-        fresh = Plan(prepared.inputs, log.counts, 0, log.tables, log.shards, head=log.head)
-        return _planned(prepared, progress, ablation, fresh, open_storage(str(draft.folder)), sample)
+        return _planned(prepared, progress, ablation, draft, sample)
 
 
 def _planned(
-    prepared: Prepared, progress: LiveDisplay, ablation: Job | None, shards: Plan, folder: Storage, sample: int
+    prepared: Prepared, progress: LiveDisplay, ablation: Job | None, queries: PlannedQueries, sample: int
 ) -> dict[str, Any]:
-    """Returns the plan of a run whose `shards`, stored or not, lie in a `folder`."""
-    config, storage = prepared.config, prepared.storage
-    counts, queries, done = shards.counts, PlannedQueries(folder, shards.shards, shards.tables), tally_of(storage)
+    """Returns the plan of a run with these `queries`."""
+    config, storage, shards = prepared.config, prepared.storage, queries.plan.shards
+    counts, done = queries.plan.counts, tally_of(storage)
     finished = storage.stat(SUCCESS) is not None
     if not finished:
         check_free(storage, time.time())
@@ -81,9 +78,9 @@ def _planned(
         "log": {"rows": counts["log_rows"], "files": len(prepared.files)}
         | {name: n for name, n in counts.items() if name.startswith(("rejected", "left_out")) and name != "rejected_traffic"},
         "queries": counts["queries"],
-        "shards": {"all": len(shards.shards), "committed": len(done.shards)},
-        "head": {"shards": shards.head, "queries": sum(shard.rows for shard in shards.shards[: shards.head])},
-        "state": "finished" if finished else "begun" if folder.root == storage.root else "nothing done yet",
+        "shards": {"all": len(shards), "committed": len(done.shards)},
+        "head": {"shards": queries.plan.head, "queries": sum(shard.rows for shard in shards[: queries.plan.head])},
+        "state": "finished" if finished else "begun" if queries.storage.root == storage.root else "nothing done yet",
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
         "encoders": encoder_words(config, prepared.indexes),
@@ -107,17 +104,17 @@ def _planned(
 def _queries_of_arms(ablation: Prepared, run: Prepared, queries: PlannedQueries, stack: ExitStack) -> PlannedQueries:
     """Returns the queries of an ablation: its own, or those of its run; drafted where arms read more columns of the log."""
     if (stored := read_plan(ablation.storage)) is not None:
-        return PlannedQueries(ablation.storage, stored.shards, stored.tables)
+        return PlannedQueries(stored, ablation.storage)
     if set(ablation.columns.values) <= set(run.columns.values):
         return queries
     draft = draft_plan(ablation)
     stack.enter_context(draft.stack)
-    return PlannedQueries(open_storage(str(draft.folder)), draft.log.shards, draft.log.tables)
+    return draft
 
 
 def _of_job(job: Job, queries: PlannedQueries, done: Tally, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Returns the work that is left of a run or an ablation, by what `look` finds missing, and what it has cost."""
-    prepared, left = job.prepared, sum(shard.rows for shard in queries.shards) - done.counts["queries"]
+    prepared, left = job.prepared, sum(shard.rows for shard in queries.plan.shards) - done.counts["queries"]
     tries = max((tries_per_request(reading.rewriting) for reading in job.compiled.work.readings), default=0)
     return {
         "folder": prepared.storage.root,

@@ -75,7 +75,7 @@ def pay_for_sample(
 
 def _rows(queries: PlannedQueries, ids: Collection[str]) -> pa.Table:
     wanted, tables = pa.array(sorted(ids), pa.string()), list[pa.Table]()
-    for shard in queries.shards:
+    for shard in queries.plan.shards:
         with queries.storage.open(shard.key) as file:
             table = pq.ParquetFile(file).read_row_group(shard.row_group)
         tables.append(table.filter(pc.is_in(table.column("query_id"), wanted)))

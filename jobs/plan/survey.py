@@ -79,7 +79,7 @@ class Survey:
         phase: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Goes over the shards that are not `done`; `phase` is told how far it is."""
-        pending = [shard for shard in queries.shards if shard.number not in done]
+        pending = [shard for shard in queries.plan.shards if shard.number not in done]
         self.left = sum(shard.rows for shard in pending)
         """Queries that are not committed."""
         self.store, self.seen = job.open_store(read_only=True), Seen()

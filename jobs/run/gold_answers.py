@@ -21,7 +21,7 @@ def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -
         plan = read_plan(prepared.storage)
         if plan is None:
             return {}
-        queries = PlannedQueries(prepared.storage, plan.shards, plan.tables)
+        queries = PlannedQueries(plan, prepared.storage)
     answers = read_answers(settings.answers, settings.key)
     table, column = {
         "log_id": ("query_map", "log_id"), "query_id": ("queries", "query_id"), "query": ("queries", "normalised"),
@@ -34,7 +34,7 @@ def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -
         rows = connection.execute(
             f"SELECT DISTINCT answered, query_id FROM rows_of(?) JOIN answered ON answered = {column}"
             f" WHERE query_id IS NOT NULL{' AND context IS NULL' * with_context} ORDER BY answered",
-            [[queries.storage.url(file.key) for file in queries.tables[table]]],
+            [[queries.storage.url(file.key) for file in queries.plan.tables[table]]],
         ).fetchall()
     for key, query_id in rows:
         mine = gold.setdefault(query_id, [])

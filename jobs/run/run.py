@@ -88,7 +88,7 @@ def run(
         with Signals(progress, resume_command):
             draft = draft_plan(prepared)
         driver_costs.begin("start")
-    counts = plan.counts if plan else draft.log.counts if draft else {}
+    counts = plan.counts if plan else draft.plan.counts if draft else {}
     job, why = job.placed(counts.get("queries", 0))
     prepared = job.prepared
     address = prepared.config.cluster.address
@@ -111,7 +111,7 @@ def run(
                 progress.phase("reading the log")
                 driver_costs.begin("log")
                 draft = draft_plan(prepared, local=False)
-            driver_costs.begin("plan", draft.log.task_seconds if draft else 0.0)
+            driver_costs.begin("plan", draft.task_seconds if draft else 0.0)
             lease = Lease.acquire(storage, before=before)  # from here on the run writes
             try:
                 if log is not None:

@@ -1,17 +1,16 @@
 """The plan of a run: the log is deduplicated, and `shards.json` fixes the shards."""
 
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from cluster.errors import ClusterError
-from cluster.run.shards import File, Plan, Shard, put_plan
+from cluster.run.shards import File, Plan, put_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.copies import work_folder
 from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
-from jobs.log.dedup import LogSummary, dedup
+from jobs.log.dedup import dedup
 from jobs.log.sets.names import left_out_words
 
 UPLOADS_IN_FLIGHT = 4
@@ -19,38 +18,26 @@ VERSION = 2  # of what an unfinished run keeps of its stages; of 1, completions 
 
 
 class PlannedQueries(NamedTuple):
-    """The distinct queries of a planned job.
+    """The distinct queries of a job: its plan, which may not be stored yet, and where the files of the plan are."""
 
-    Attributes:
-        storage: Where their files are.
-        shards: The row groups, each in order of the queries' ids.
-        tables: All tables that are made of the log, by name.
-    """
-
+    plan: Plan
     storage: Storage
-    shards: Sequence[Shard]
-    tables: Mapping[str, Sequence[File]]
+    task_seconds: float = 0.0  # of the work on other machines that made them
+    stack: ExitStack = ExitStack()  # removes a temporary folder; closed by `store_plan`
 
 
-class Draft(NamedTuple):
-    """The deduplicated log, before the plan is stored."""
-
-    log: LogSummary
-    folder: Path | None  # the temporary folder of its files; None: they are in the run's folder already
-    stack: ExitStack  # removes the folder; closed by `store_plan`
-
-
-def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
+def draft_plan(prepared: Prepared, *, local: bool = True) -> PlannedQueries:
     """Returns the log reduced to distinct queries; raises LogError if it cannot be read, or has none.
 
     Works in this process and a temporary folder if `local`, else on the connected Ray and in the run's folder, under names
     that count only after `store_plan`.
     """
+    size = prepared.config.cluster.shard_size
     with ExitStack() as stack:
-        folder = stack.enter_context(work_folder()) if local else None
-        storage = open_storage(str(folder)) if folder else prepared.storage
-        log = dedup(prepared.files, prepared.columns, storage, prepared.config.cluster.shard_size, local=local)
-        return Draft(log, folder, stack.pop_all())
+        storage = open_storage(str(stack.enter_context(work_folder()))) if local else prepared.storage
+        log = dedup(prepared.files, prepared.columns, storage, size, local=local)
+        plan = Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, log.head)
+        return PlannedQueries(plan, storage, log.task_seconds, stack.pop_all())
 
 
 def check_unfinished(plan: Plan | None, storage: Storage) -> None:
@@ -63,20 +50,17 @@ def check_unfinished(plan: Plan | None, storage: Storage) -> None:
         raise ClusterError("run-changed", problem)
 
 
-def store_plan(prepared: Prepared, draft: Draft) -> Plan:
+def store_plan(prepared: Prepared, draft: PlannedQueries) -> Plan:
     """Stores the draft's tables and `shards.json`; returns the stored plan, that of another driver if it came first."""
-    log, storage, folder = draft.log, prepared.storage, draft.folder
+    storage, files = prepared.storage, [file for files in draft.plan.tables.values() for file in files]
 
     def upload(file: File) -> None:
-        if folder is not None:
-            storage.upload(folder / file.key, file.key)
+        storage.upload(Path(draft.storage.url(file.key)), file.key)
 
-    files = [file for files in log.tables.values() for file in files]
     with draft.stack:
-        for _ in prefetch(upload, files, UPLOADS_IN_FLIGHT):
+        for _ in prefetch(upload, files if draft.storage.root != storage.root else [], UPLOADS_IN_FLIGHT):
             pass
-    size = prepared.config.cluster.shard_size
-    return put_plan(storage, Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, log.head))
+    return put_plan(storage, draft.plan)
 
 
 def plan_words(plan: Plan) -> str:

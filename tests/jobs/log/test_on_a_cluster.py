@@ -109,7 +109,8 @@ def test_a_plan_names_the_same_tables_wherever_they_were_made(log: str, tmp_path
         draft = draft_plan(prepared, local=local)
         assert storage.stat(PLAN) is None
         assert bool(list(storage.list())) is not local
-        assert (draft.folder and draft.folder.parent) == (cache_folder() / "work" if local else None)  # is swept after a kill
+        folder = Path(draft.storage.root)
+        assert folder.parent == cache_folder() / "work" if local else folder == Path(storage.root)  # is swept after a kill
         plan = store_plan(prepared, draft)
         assert read_plan(storage) == plan
         named = {file.key: file.size for files in plan.tables.values() for file in files}
