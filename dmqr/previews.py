@@ -84,7 +84,7 @@ def try_query(
     """
     from jobs.index.index import ready_indexes
     from jobs.pages.try_one import page
-    from jobs.try_one.outcome import Given, read_values, trial_values
+    from jobs.try_one.outcome import read_values, trial_values
     from jobs.try_one.trial import LoadedConfig
 
     sources, queries = told_apart(given)
@@ -98,7 +98,7 @@ def try_query(
 
     def trials() -> Iterator[Result | DmqrError]:
         """Yields the result of each query, or the error that refuses it; models and indexes are opened once."""
-        asked = Given(context, read_values(value))
+        values = read_values(value)
         labels = [Path(one).stem if isinstance(one, str | os.PathLike) else f"config {n}" for n, one in enumerate(sources, 1)]
         labels = labels if len(set(labels)) == len(labels) else list(map(str, sources))
         configs = [configured(source, settings, date) for source in sources]
@@ -106,7 +106,7 @@ def try_query(
             with face.working("try") as display:
                 ready = partial(ready_indexes, progress=display)
                 loaded = [
-                    stack.enter_context(LoadedConfig(config, file, label, asked, ready))
+                    stack.enter_context(LoadedConfig(config, file, label, context, values, ready))
                     for (config, file), label in zip(configs, labels, strict=True)
                 ]
                 warn(dict.fromkeys(warning for config in loaded for warning in config.warnings))
@@ -216,12 +216,11 @@ def rewrite(
         values: column of the log -> what it says of all queries.
     """
     from jobs.index.index import ready_indexes
-    from jobs.try_one.outcome import Given
     from jobs.try_one.rewrites import rewriting_alone, rewritten
     from jobs.try_one.trial import LoadedConfig
 
     given, file = configured(config, settings)
     with caller(progress).working("rewrite") as display:
-        of_each, ready = Given(context, dict(values or {})), partial(ready_indexes, progress=display)
-        with LoadedConfig(rewriting_alone(given), file, given.name, of_each, ready) as loaded:
+        ready = partial(ready_indexes, progress=display)
+        with LoadedConfig(rewriting_alone(given), file, given.name, context, values, ready) as loaded:
             return Rewrites(rewritten(queries, loaded, display.phase), loaded.warnings)

@@ -1,4 +1,4 @@
-"""Arguments of `try` besides a query, and the outcome of sending one through every stage (`jobs/try_one/trial.py`)."""
+"""Arguments of `try`, and the outcome of sending one through every stage (`jobs/try_one/trial.py`)."""
 
 from __future__ import annotations
 
@@ -10,49 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import ConfigError, nearest
+from cluster.errors import ConfigError
 from cluster.http import encodable
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from jobs.job.steps import WEB_SEARCH
 from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
-from jobs.log.check import LogColumns
 from jobs.tables import ERROR, REWRITE, SELECTION, STORED, WEB_PAGE
 from retrievers.fusion import takes_part
 from retrievers.lists import BESIDE, ORIGINAL
-
-
-@dataclass(frozen=True)
-class Given:
-    """The context and the values of a query."""
-
-    context: str | None = None
-    """The earlier turns, oldest first; None: nothing is given."""
-    values: dict[str, str] = field(default_factory=dict)
-    """Column of the log -> value."""
-
-    def check(self, columns: LogColumns, config_file: str) -> None:
-        """Checks that a log of these columns has what is given.
-
-        Raises:
-            ConfigError: it has no contexts, or no such column; or a text is not UTF-8.
-        """
-        texts = {f"--value {name}": text for name, text in self.values.items()}
-        if self.context is not None:
-            texts["--context"] = self.context
-            if columns.context_column is None:
-                raise ConfigError(
-                    "argument", f"--context: {config_file} names no log.context_column; set it, or leave --context out"
-                )
-        for name in self.values:
-            if name not in columns.values:
-                near = nearest(name, columns.values) if columns.values else "; leave it out"
-                raise ConfigError("argument", f"--value {name}: no prompt or selection of {config_file} uses it{near}")
-        for option, text in texts.items():
-            check_utf8(option, text)
-
-
-NOTHING = Given()
 
 
 def check_utf8(what: str, text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster import costs
-from cluster.errors import ClusterError, ConfigError
+from cluster.errors import ClusterError, ConfigError, nearest
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
@@ -40,7 +40,7 @@ from jobs.log.rejections import Rejection, judge
 from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
-from jobs.try_one.outcome import NOTHING, Given, Row, Trial, check_utf8, document_counts, tried_row
+from jobs.try_one.outcome import Row, Trial, check_utf8, document_counts, tried_row
 from retrievers.retriever import DocumentStore
 from retrievers.union.documents import all_documents
 from retrievers.web.hits import indexed_text
@@ -80,15 +80,24 @@ class _TracedEngines(Engines):
 class LoadedConfig(AbstractContextManager["LoadedConfig"]):
     """The stages of a config; use it in a `with`."""
 
-    def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING, ready: Ready = leave) -> None:
+    def __init__(
+        self,
+        config: Config,
+        config_file: str,
+        label: str,
+        context: str | None = None,
+        values: Mapping[str, str] | None = None,
+        ready: Ready = leave,
+    ) -> None:
         """Checks the config and its engine; loads nothing yet.
 
-        The output names the config by `label`; `given` is what the log would say of each query; `ready` may build indexes.
+        The output names the config by `label`; `context` (the earlier turns, oldest first) and `values` (by column) are what
+        the log would say of each query; `ready` may build indexes.
 
         Raises:
-            DmqrError: `run` would refuse the config, or its log does not have what is given.
+            DmqrError: `run` would refuse the config, or its log has no contexts or no such column, or a text is not UTF-8.
         """
-        self.label, self._file, self._given = label, config_file, given
+        self.label, self._file, self._context, self._values = label, config_file, context, values or {}
         retrieve, fuse = (
             config.retrieve.model_copy(update={"keep_runs": True}), config.fuse.model_copy(update={"keep_candidates": True})
         )  # fmt: skip
@@ -99,7 +108,7 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         with ExitStack() as stack:
             folder = str(stack.enter_context(work_folder()))
             self._prepared = prepare(config, config_file, ready, folder)
-            given.check(self._prepared.columns, config_file)
+            self._check_given()
             job = run_of(self._prepared)
             job.check_engines()
             self._opened = stack.pop_all()
@@ -115,6 +124,20 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
             replace(stage, settings={**stage.settings, "job": replace(stage.settings["job"], engines=traced)})
             for stage in chain[1:]  # without the one that reads the log
         ]
+
+    def _check_given(self) -> None:
+        columns, texts = self._prepared.columns, {f"--value {name}": text for name, text in self._values.items()}
+        if self._context is not None:
+            texts["--context"] = self._context
+            if columns.context_column is None:
+                problem = f"--context: {self._file} names no log.context_column"
+                raise ConfigError("argument", f"{problem}; set it, or leave --context out")
+        for name in self._values:
+            if name not in columns.values:
+                near = nearest(name, columns.values) if columns.values else "; leave it out"
+                raise ConfigError("argument", f"--value {name}: no prompt or selection of {self._file} uses it{near}")
+        for option, text in texts.items():
+            check_utf8(option, text)
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
@@ -179,13 +202,13 @@ class LoadedConfig(AbstractContextManager["LoadedConfig"]):
         """
         check_utf8("QUERY", query)
         columns = self._prepared.columns
-        context = (self._given.context or "")[-columns.max_context_chars :]
+        context = (self._context or "")[-columns.max_context_chars :]
         query_id = judge(query, self.config.log.max_chars, context)
         if isinstance(query_id, Rejection):
             raise ConfigError(
                 "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
             )
-        values = {column: self._given.values.get(column) for column in columns.values}
+        values = {column: self._values.get(column) for column in columns.values}
         shown = context if normalise(context) else None
         return {"query_id": query_id.hex(), "query": query, "context": shown, "values": values or None}
 

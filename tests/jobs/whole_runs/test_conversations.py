@@ -15,7 +15,7 @@ from jobs.config.load import load_config
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate import evaluate
 from jobs.runs.folder import open_run
-from jobs.try_one.outcome import Given, Trial, trial_values
+from jobs.try_one.outcome import Trial, trial_values
 from jobs.try_one.trial import LoadedConfig
 from rewriters.normalise import query_id
 
@@ -52,8 +52,8 @@ def job(
     return config_file(values)
 
 
-def tried(path: str, query: str, given: Given) -> Trial:
-    with LoadedConfig(load_config(path), path, "small", given) as loaded:
+def tried(path: str, query: str, context: str, values: dict[str, str]) -> Trial:
+    with LoadedConfig(load_config(path), path, "small", context, values) as loaded:
         return loaded.try_query(query, lambda words: None)
 
 
@@ -73,7 +73,7 @@ def test_a_judged_text_is_the_query_without_earlier_turns(job: str, capfd: pytes
 
 
 def test_a_query_is_tried_after_turns_and_with_values(job: str) -> None:
-    trial = tried(job, "How does it work", Given("a lighthouse\nlamp", {"market": "de"}))
+    trial = tried(job, "How does it work", "a lighthouse\nlamp", {"market": "de"})
     assert trial.row["query_id"] == query_id("how does it work", "a lighthouse lamp")
     shown = trial_values(trial)
     assert (shown["context"], shown["values"]) == ("a lighthouse\nlamp", {"market": "de"})
@@ -84,7 +84,7 @@ def test_a_query_is_tried_after_turns_and_with_values(job: str) -> None:
 
 
 def test_blank_turns_are_none_and_a_value_that_is_not_given_is_null(job: str) -> None:
-    trial = tried(job, "how does it work", Given(" \n", {}))
+    trial = tried(job, "how does it work", " \n", {})
     assert trial.row["query_id"] == query_id("how does it work")
     assert (trial.row["context"], trial.row["values"]) == (None, {"market": None})
 
