@@ -15,7 +15,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -39,12 +38,19 @@ def entry_point() -> NoReturn:
     After a stop that does not wait, such as a stall, a thread of an in-process run may still be inside a model. PyTorch aborts
     the process when Python ends beside it ("terminate called without an active exception", exit code 134), so it does not.
     """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a job sends that it ends, and Ray may be starting
+        signal.signal(signal.SIGTERM, _terminated)
     code = main()
     running = sys.modules.get("jobs.run.stream")  # imported by verbs that run
     if running is not None and running.is_streaming():
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _terminated(number: int, _: object) -> NoReturn:
+    """Ends a verb by the exception that Ray raises on SIGTERM."""
+    raise SystemExit(number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,7 +94,7 @@ def _main(tokens: list[str]) -> int:
         return say(verb, error, error.exit_code)
     except KeyboardInterrupt as stop:
         return say(verb, str(stop) or "interrupted; start it again", 130)
-    except SystemExit as stop:  # raised by Ray on SIGTERM during its start, and by rich where the reader of a help is gone
+    except SystemExit as stop:  # raised on SIGTERM, and by rich where the reader of a help is gone
         code = 0 if isinstance(stop.__context__, BrokenPipeError) else 1
         return say(verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else code
     except ModuleNotFoundError as error:
@@ -190,23 +196,6 @@ class CommandLine(Face):
     def note(self, line: str) -> None:
         """Prints a note."""
         print(f"dmqr {self._verb}: {line}", file=sys.stderr)
-
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """Has SIGTERM end the body by the exception that Ray raises, where it would kill the process before that is sent."""
-        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            yield
-            return
-
-        def end(number: int, _: object) -> NoReturn:
-            raise SystemExit(number)
-
-        signal.signal(signal.SIGTERM, end)
-        try:
-            yield
-        finally:
-            if signal.getsignal(signal.SIGTERM) is end:  # Ray may have put one of its own there
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def queries(self) -> Iterator[str]:
         """Returns the queries that are typed, or the lines of standard input."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +50,6 @@ class Face:
     def note(self, line: str) -> None:
         """Keeps a note beside the result."""
         self.notes.append(line)
-
-    def ending(self) -> AbstractContextManager[None]:
-        """Has SIGTERM end the body by an exception, where this process is the verb's own."""
-        return nullcontext()
 
     def queries(self) -> Iterator[str]:
         """Returns queries that a person types."""

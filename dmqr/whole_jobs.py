@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.errors import DmqrError, LogError, Stopped, UnavailableError
@@ -72,8 +72,7 @@ class WholeJob:
         from jobs.runs.folder import open_run
         from jobs.terminal.logs import event, system
 
-        ends = self.face.ending() if self.config.notify else nullcontext()
-        with ends, Notifications(self.config.notify, self.verb, self.config.name).telling() as notifications:
+        with Notifications(self.config.notify, self.verb, self.config.name).telling() as notifications:
             job = check(self.config, self.file, self._ready)
             prepared, where = job.prepared, job.prepared.storage.root
             with (
