@@ -22,7 +22,7 @@ from jobs.chain.pipeline import CHAIN, stages
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.job.paths import own_folders
-from jobs.job.pools import requested_pools, rerankers_of
+from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
 from jobs.tables import COMMITTED, SHARD
@@ -333,7 +333,7 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
         config, "config.yaml", [], LogColumns("query"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "chain-0"
     )
     pools = {name: Pool(1, 1, 0) for name in requested_pools(config)}
-    return stages(prepared, one_arm(config), config, pools, rerankers_of(config), 1, NO_STORE)
+    return stages(prepared, one_arm(config), [config], pools, 1, NO_STORE)
 
 
 def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> None:

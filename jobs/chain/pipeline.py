@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
-from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import opened_together
 from jobs.chain.arms.resources import AnsweredBy, OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
@@ -37,10 +36,9 @@ from jobs.chain.worker import WorkerJob
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.paths import absolute
-from jobs.job.pools import Workers, sharing_workers
+from jobs.job.pools import Workers, rewriting_pool, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.tables import SHARD, failure_row, with_appended, with_columns, without_columns
-from retrievers.rerankers.settings import RerankerSettings
 
 
 def _doing(stage: str) -> Callable[[SharedWork], bool]:
@@ -82,18 +80,17 @@ ASKING = tuple(step.costs_as or step.name for step in CHAIN if step.asks)
 def stages(
     prepared: Prepared,
     work: SharedWork,
-    pooled: Config,
+    configs: Sequence[Config],
     pools: Mapping[str, Pool],
-    rerankers: Sequence[RerankerSettings],
     start: int,
     store: StoreFiles,
     gold: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[Stage]:
     """Returns the stages of a job, linked, with the constructor arguments of their workers.
 
-    `gold`: query_id -> gold answers, which a judge is shown.
+    `configs` are those of its arms; `gold`: query_id -> gold answers, which a judge is shown.
     """
-    work = _for_workers(work, sharing_workers(pooled, pools, rerankers))
+    work = _for_workers(work, sharing_workers(pools, *configs))
     prices = prepared.prices if prepared.config.limits.max_cost_usd is not None else None
     job, chain = WorkerJob(work, prepared.storage.root, store, start, prices=prices), list[Stage]()
     for step in (step for step in CHAIN if step.wanted(work)):

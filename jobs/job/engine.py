@@ -15,7 +15,7 @@ from cluster.settings import Names
 from cluster.storage import remote
 from cluster.storage.copies import copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
-from jobs.job.paths import with_paths
+from jobs.job.paths import Model, with_paths
 from retrievers.models import local_folder, model_identity
 from retrievers.retriever import error_context
 from rewriters.engines import Engine, errors_of_engine, open_engine
@@ -103,9 +103,9 @@ def _weights(key: str, name: str, revision: str | None) -> tuple[str, str]:
     return (name if revision else f"{name.partition('@')[0]}@{identity.removeprefix('commit:')}"), identity
 
 
-def distinct(engines: Iterable[EngineSettings]) -> dict[str, EngineSettings]:
-    """Returns the engines by their settings as JSON: of equal ones a worker opens one."""
-    return {engine.model_dump_json(): engine for engine in engines}
+def distinct(settings: Iterable[Model]) -> list[Model]:
+    """Returns settings, each once: of equal ones a worker opens one."""
+    return list({one.model_dump_json(): one for one in settings}.values())
 
 
 def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
@@ -113,7 +113,7 @@ def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, Engi
 
     Of one engine, and without accelerators, all are seen.
     """
-    by_settings = distinct(engines)
+    by_settings = {engine.model_dump_json(): engine for engine in engines}
     spanning = [key for key, engine in by_settings.items() if engine.gpus]
     places = placed([by_settings[key] for key in spanning], gpus) if len(spanning) > 1 and gpus else None
     for key, devices in zip(spanning, places or [], strict=False):

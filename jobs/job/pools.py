@@ -5,18 +5,18 @@ workers that send to it share this limit: those that retrieve, and those that re
 Elasticsearch, or if the reranker or its encoder is at that server.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from cluster.errors import ConfigError, RewriterError
 from cluster.run.pool_sizes import Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
-from cluster.settings import Settings
 from jobs.config.config import Config
 from jobs.job.engine import distinct, placed
 from jobs.job.indexes import text_settings
+from jobs.job.paths import Model
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
 from retrievers.rerankers.settings import RerankerSettings
@@ -42,27 +42,30 @@ def rerankers_of(config: Config) -> list[RerankerSettings]:
 
 
 def searched_first(config: Config) -> list[RetrieverSettings]:
-    """Returns the retrievers that are searched before rewriting, by the gate.
-
-    Where retrievers have other names than the config says, as in that of an ablation's pools, it may be any of them.
-    """
-    gate, retrievers = config.rewrite.gated, config.retrieve.retrievers
-    if gate is None:
-        return []
-    return [retrievers[gate.by]] if gate.by in retrievers else list(retrievers.values())
+    """Returns the retrievers that are searched before rewriting, by the gate."""
+    gate = config.rewrite.gated
+    return [] if gate is None else [config.retrieve.retrievers[gate.by]]
 
 
-def sharing_workers(
-    config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankerSettings] | None = None
-) -> dict[str | None, int]:
+def sharing_workers(pools: Mapping[str, Pool], *configs: Config) -> dict[str | None, int]:
     """Returns the number of workers that share the requests in flight of each server; as `shared_limits`, by sized pools."""
-    limits = shared_limits(config, rerankers)
+    limits = shared_limits(*configs)
     return {server: sum(pools[name].max_workers for name in limit.pools) for server, limit in limits.items()}
 
 
-def shared_limits(config: Config, rerankers: Sequence[RerankerSettings] | None = None) -> dict[str | None, SharedLimit]:
+def shared_limits(*configs: Config) -> dict[str | None, SharedLimit]:
     """Returns the limit of each server's requests in flight, the lowest that is set; of Elasticsearch under None."""
-    rerankers = rerankers_of(config) if rerankers is None else rerankers
+    shared: dict[str | None, SharedLimit] = {}
+    for pool, limits in (one for config in configs for one in _limits(config)):
+        for server, limit in limits:
+            most, pools = shared.get(server, SharedLimit(limit, []))
+            shared[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
+    return shared
+
+
+def _limits(config: Config) -> list[tuple[str, Iterable[tuple[str | None, int]]]]:
+    """Returns the limits of servers that the workers of each pool send to."""
+    rerankers = rerankers_of(config)
     sent = [("retrieve", retriever.server_limits()) for retriever in config.retrieve.retrievers.values()]
     texts = [index.own_limits() for index in text_settings(config)]
     if rerankers:
@@ -73,22 +76,17 @@ def shared_limits(config: Config, rerankers: Sequence[RerankerSettings] | None =
     sent += [(step, limits) for step in config.asking if step not in ("iterate", "web") for limits in texts]
     if config.web is not None:
         sent.append(("web", config.web.search.own_limits()))
-    sent += [("gate", retriever.server_limits()) for retriever in searched_first(config)]
-    shared: dict[str | None, SharedLimit] = {}
-    for pool, limits in sent:
-        for server, limit in limits:
-            most, pools = shared.get(server, SharedLimit(limit, []))
-            shared[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
-    return shared
+    return [*sent, *(("gate", retriever.server_limits()) for retriever in searched_first(config))]
 
 
-def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankerSettings] | None = None) -> None:
+def check_shares(pools: Mapping[str, Pool], *configs: Config) -> None:
     """Checks that every worker has a request in flight of its own."""
-    for server, limit in shared_limits(config, rerankers).items():
+    retrievers = [pair for config in configs for pair in config.retrieve.retrievers.items()]
+    for server, limit in shared_limits(*configs).items():
         most = {name: pools[name].max_workers for name in limit.pools}
         if (workers := sum(most.values())) <= limit.max_in_flight:
             continue
-        asking = [name for name, one in config.retrieve.retrievers.items() if server in dict(one.own_limits())]
+        asking = [name for name, one in retrievers if server in dict(one.own_limits())]
         asker = f"retrieve.retrievers.{asking[0]}" if asking else f"the model at {server}"
         raise ConfigError(
             "cluster-small",
@@ -98,45 +96,56 @@ def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[
         )
 
 
-def requested_pools(
-    config: Config,
-    rerankers: Sequence[RerankerSettings] | None = None,
-    asking: Mapping[str, Sequence[EngineSettings]] | None = None,
-    engines: Sequence[EngineSettings] | None = None,
-    gating: Sequence[RetrieverSettings] | None = None,
-) -> dict[str, PoolRequest]:
-    """Returns the pools that the job requests, by key of the config's `cluster`.
+def requested_pools(*configs: Config, engines: Sequence[Sequence[EngineSettings]] | None = None) -> dict[str, PoolRequest]:
+    """Returns the pools that a job requests, by key of the config's `cluster`, and one for each further common engine.
 
     Args:
-        config: of a run, or that of an ablation's pools.
-        rerankers: that each reranking worker has; None, also below: the config's own.
-        asking: step -> the engines that each of its workers has.
-        engines: that each rewriting worker opens; None: as far as the files of strategies can be read from here.
-        gating: retrievers that are searched before rewriting.
+        configs: of a run, or of the arms of an ablation: a worker has what any of them needs.
+        engines: of each common engine, those that its workers open; None: as far as the files of strategies can be read here.
     """
-    rerankers = rerankers_of(config) if rerankers is None else rerankers
-    encodes = _encodes(config.retrieve.retrievers)
-    pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
-    if config.rewrite.planned:
-        opened = opened_engines(config) if engines is None else engines
-        pools = {"rewrite": _asking("rewrite", config.cluster.rewrite.pool_request(), opened)} | pools
-    if gating := searched_first(config) if gating is None else gating:
-        encoding = _encodes({str(number): retriever for number, retriever in enumerate(gating)})
-        pools = {"gate": _one_without_gpu(config.cluster.gate.pool_request(can_use_gpu=encoding))} | pools
-    loads = any(reranker.loads for reranker in rerankers)
+    cluster, rerankers = configs[0].cluster, [one for config in configs for one in rerankers_of(config)]
+    encodes, loads = any(map(_encodes, configs)), any(reranker.loads for reranker in rerankers)
+    pools = {"retrieve": cluster.retrieve.pool_request(can_use_gpu=encodes)}
+    opened = [_asking("rewrite", cluster.rewrite.pool_request(), of) for of in _common_engines(configs, engines)]
+    if opened:
+        pools = {"rewrite": opened[0]} | pools
+    if gating := [retriever for config in configs for retriever in searched_first(config)]:
+        encoding = any(map(_loads_encoder, gating))
+        pools = {"gate": _one_without_gpu(cluster.gate.pool_request(can_use_gpu=encoding))} | pools
     if rerankers:
-        pools["rerank"] = _one_without_gpu(config.cluster.rerank.pool_request(can_use_gpu=loads))
-    for step, opened in (step_engines(config) if asking is None else asking).items():
-        pools[step] = _asking(step, getattr(config.cluster, step).pool_request(), opened)
+        pools["rerank"] = _one_without_gpu(cluster.rerank.pool_request(can_use_gpu=loads))
+    of_steps = [step_engines(config) for config in configs]
+    for step in (name for name in ("iterate", "grade", "web", "answer", "judge") if any(name in of for of in of_steps)):
+        asked = [engine for of in of_steps for engine in of.get(step, ())]
+        pools[step] = _asking(step, getattr(cluster, step).pool_request(), asked)
     if "iterate" in pools and (encodes or loads):  # its workers have what these stages have
         pools["iterate"] = replace(pools["iterate"], can_use_gpu=True)
-    for limit in shared_limits(config, rerankers).values():  # automatically sized pools: one worker per request in flight
+    for limit in shared_limits(*configs).values():  # automatically sized pools: one worker per request in flight
         unset = [name for name in limit.pools if pools[name].workers is None]
         left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
         for name in unset:
             share = max(1, left // len(unset))
             pools[name] = replace(pools[name], max_workers=min(share, pools[name].max_workers or share))
-    return pools
+    return pools | {rewriting_pool(number): request for number, request in enumerate(opened[1:], start=2)}
+
+
+def rewriting_pool(number: int) -> str:
+    """Returns the name of the pool, and of the stage, of a common engine, counted from 1."""
+    return "rewrite" if number == 1 else f"rewrite_{number}"
+
+
+def _common_engines(
+    configs: Sequence[Config], engines: Sequence[Sequence[EngineSettings]] | None
+) -> Sequence[Sequence[EngineSettings]]:
+    """Returns for each common engine of the configs those that its workers open, by default as the configs name them."""
+    planned = [config for config in configs if config.rewrite.planned]
+    if engines is not None:
+        return (engines or [()]) if planned else []
+    opened: dict[str, list[EngineSettings]] = {}
+    for config in planned:
+        common = config.rewrite.engine
+        opened.setdefault("" if common is None else common.model_dump_json(), []).extend(opened_engines(config))
+    return list(opened.values())
 
 
 def _max_workers(request: PoolRequest) -> int:
@@ -147,16 +156,17 @@ def _one_without_gpu(request: PoolRequest) -> PoolRequest:
     return request if request.can_use_gpu else replace(request, workers=request.workers or 1)
 
 
-def _encodes(retrievers: Mapping[str, RetrieverSettings]) -> bool:
-    return any(one.encoder and one.encoder.loaded for one in all_indexed(retrievers).values())
+def _encodes(config: Config) -> bool:
+    return any(map(_loads_encoder, config.retrieve.retrievers.values()))
+
+
+def _loads_encoder(retriever: RetrieverSettings) -> bool:
+    return any(one.encoder and one.encoder.loaded for one in all_indexed({"": retriever}).values())
 
 
 def device(pool: Pool | PoolRequest) -> str:
     """Returns the torch device of the pool's workers; Ray shows each worker its own accelerator as the first."""
     return "cuda:0" if pool.gpus else "cpu"
-
-
-Model = TypeVar("Model", bound=Settings)
 
 
 def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None = None) -> Config:
@@ -201,7 +211,7 @@ def _resolved(settings: Model, device: str) -> Model:
 def step_engines(config: Config) -> dict[str, list[EngineSettings]]:
     """Returns stage -> the engines that its LLMs are, each once."""
     return {
-        stage: list(distinct(engine for one in steps if (engine := one.engine or config.rewrite.engine) is not None).values())
+        stage: distinct(engine for one in steps if (engine := one.engine or config.rewrite.engine) is not None)
         for stage, steps in config.asking.items()
     }
 
@@ -222,7 +232,7 @@ def opened_engines(config: Config, pool: Sequence[Strategy] | None = None) -> li
     if pool is None and len(known) < len(entries) and "" not in names:
         names = ["", *names]
     engines = [config.rewrite.engine if not name else own[name] for name in names]
-    return list(distinct(engine for engine in engines if engine is not None).values())
+    return distinct(engine for engine in engines if engine is not None)
 
 
 def _asking(pool: str, request: PoolRequest, engines: Sequence[EngineSettings]) -> PoolRequest:
@@ -231,7 +241,7 @@ def _asking(pool: str, request: PoolRequest, engines: Sequence[EngineSettings]) 
     A vLLM engine runs on as many accelerators as its arguments set, and a worker has those of all its engines; for servers one
     worker is enough.
     """
-    spanning = [engine for engine in distinct(engines).values() if engine.gpus]
+    spanning = [engine for engine in distinct(engines) if engine.gpus]
     if not spanning:
         at_server = any(engine.at_server for engine in engines)
         return replace(request, workers=request.workers or 1) if at_server else request

@@ -95,7 +95,9 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
         check_writable(open_storage(config.output), "output")
         if config.own_store is not None:
             check_writable(open_storage(config.own_store), "store")
-    config = with_given_lists(with_precisions(config, requested_pools(config, engines=opened_engines(config, rewriting.pool))))
+    config = with_given_lists(
+        with_precisions(config, requested_pools(config, engines=[opened_engines(config, rewriting.pool)]))
+    )
     prices = read_prices(config, config_path)
     ready([config])
     indexes = index_identities(config)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.errors import ConfigError
-from jobs.chain.arms.arms import Arm, arms_of
+from jobs.chain.arms.arms import Arm, arms_of, configs_of
 from jobs.chain.arms.compile import Compiled, compile_arms
-from jobs.chain.arms.pools import pooled_config
 from jobs.chain.arms.resources import digest
 from jobs.config.config import Config
 from jobs.job.given_lists import given_list_notes, with_given_lists
@@ -19,6 +18,10 @@ from rewriters.rewriter import Rewriting
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
+
+ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight
+CANDIDATES = 50
+LEAST_SHARD = 20
 
 
 def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> Job:
@@ -41,12 +44,14 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     _check_samples(config, prepared.rewriting)
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)
     arms = list(compiled.arms)
-    pooled = pooled_config(config, arms, looked)
     columns = {*compiled.columns} | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
-    sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})
-    answered = [arm for arm in arms if not arm.members]
+    answered = configs_of(arms)
+    # where measures read more documents of a list than are candidates, shards have fewer queries
+    most = ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)
+    size = min(config.cluster.shard_size, max(LEAST_SHARD, most))
+    sized = prepared.config.cluster.model_copy(update={"shard_size": size})
     opened = compiled.work.retrievers.values()
     of_lists = (note for arm in arms for note in given_list_notes(with_given_lists(arm.config)))
     without = _without_gates(arms)
@@ -62,7 +67,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
         states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": noted, "answered": len(answered)}},
     )
-    job = Job(prepared, compiled, pooled)
+    job = Job(prepared, compiled)
     return replace(job, prepared=replace(prepared, warnings=prepared.warnings + job.shallow))
 
 

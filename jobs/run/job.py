@@ -13,8 +13,8 @@ from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.session import chosen_address
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
+from jobs.chain.arms.arms import configs_of
 from jobs.chain.arms.compile import Compiled, compile_run
-from jobs.chain.arms.pools import arm_pools, arm_rerankers, rewriting_pool
 from jobs.chain.arms.requests import opened_together
 from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
@@ -24,13 +24,12 @@ from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.engine import distinct
 from jobs.job.measure_checks import shallow_measures
-from jobs.job.pools import check_shares
+from jobs.job.pools import check_shares, requested_pools, rewriting_pool
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.gold_answers import gold_of_queries
 from jobs.run.planning.requests import most_requests
 from jobs.tables import STORED
-from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import EngineSettings
 
 
@@ -40,7 +39,6 @@ class Job:
 
     prepared: Prepared
     compiled: Compiled
-    pooled: Config  # the config whose pools it needs
     gold: Mapping[str, Sequence[str]] | None = None  # query_id -> gold answers of a job with the same log; None: its own plan's
 
     @property
@@ -48,27 +46,27 @@ class Job:
         """Returns True if it is a run: `latest.json` points to it when it is finished."""
         return self.compiled.work.only is not None
 
-    @cached_property
-    def rerankers(self) -> list[RerankerSettings]:
-        """The rerankers of the arms: each reranking worker has them all."""
-        return arm_rerankers(self.compiled.arms)
+    @property
+    def configs(self) -> list[Config]:
+        """Returns the configs of its arms."""
+        return configs_of(self.compiled.arms)
 
     @property
     def pools(self) -> dict[str, PoolRequest]:
-        return arm_pools(self.pooled, self.compiled.arms, list(self._rewriting_engines.values()))
+        return requested_pools(*self.configs, engines=list(self._rewriting_engines.values()))
 
     @property
     def engines(self) -> dict[str, list[EngineSettings]]:
         """Returns pool -> the engines that each of its workers opens, of the pools that ask LLMs."""
         work = self.compiled.work
         steps = {stage: work.tasks(stage) for stage in ("iterate", "grade", "answer", "judge")}
-        asked = {name: list(distinct(one.engine.settings for one in of).values()) for name, of in steps.items() if of}
+        asked = {name: distinct(one.engine.settings for one in of) for name, of in steps.items() if of}
         return self._rewriting_engines | asked
 
     @property
     def _rewriting_engines(self) -> dict[str, list[EngineSettings]]:
         together = enumerate(opened_together(self.compiled.work).values(), start=1)
-        return {rewriting_pool(number): list(distinct(one.settings for one in of).values()) for number, of in together}
+        return {rewriting_pool(number): distinct(one.settings for one in of) for number, of in together}
 
     @cached_property
     def most_requests(self) -> int:
@@ -106,8 +104,9 @@ class Job:
         if self.prepared.config.cluster.address is not None:
             return self, ""
         address, why = chosen_address(queries, self.pools)
-        prepared = replace(self.prepared, config=_at(address, self.prepared.config))
-        return replace(self, prepared=prepared, pooled=_at(address, self.pooled)), why
+        config = self.prepared.config
+        placed = config.model_copy(update={"cluster": config.cluster.model_copy(update={"address": address})})
+        return replace(self, prepared=replace(self.prepared, config=placed)), why
 
     def check_engines(self) -> None:
         """Checks the engines of all arms, which may send requests to their servers.
@@ -116,11 +115,11 @@ class Job:
             RewriterError: An engine would rewrite no query.
         """
         local = self.prepared.config.cluster.joined is None
-        for opened in distinct(one for of in self.engines.values() for one in of).values():
+        for opened in distinct(one for of in self.engines.values() for one in of):
             engine.check(opened, local)
 
     def check(self, pools: Mapping[str, Pool]) -> None:
-        check_shares(self.pooled, pools, self.rerankers)
+        check_shares(pools, *self.configs)
 
     def open_store(self, *, read_only: bool = False) -> StoreFiles:
         """Returns the store with the files that its spaces have now; `NO_STORE` where the config has none.
@@ -140,7 +139,7 @@ class Job:
     def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
         """Returns the linked stages; `start` is the number of the start."""
         gold = gold_of_queries(self.prepared) if self.gold is None else self.gold
-        return stages(self.prepared, self.compiled.work, self.pooled, pools, self.rerankers, start, store, gold)
+        return stages(self.prepared, self.compiled.work, self.configs, pools, start, store, gold)
 
     def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
         """Returns the counts that must be equal; `counts` are sums over the shards."""
@@ -149,11 +148,7 @@ class Job:
         return ablation_balances([one.arm for one in self.compiled.work.answers], plan, counts, tables)
 
 
-def _at(address: str, config: Config) -> Config:
-    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"address": address})})
-
-
 def run_of(prepared: Prepared) -> Job:
     """Returns a checked run as a job of one arm; its warnings name measures that read deeper than its lists."""
-    job = Job(prepared, compile_run(prepared), prepared.config)
+    job = Job(prepared, compile_run(prepared))
     return replace(job, prepared=replace(prepared, warnings=prepared.warnings + job.shallow))

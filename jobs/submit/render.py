@@ -18,8 +18,7 @@ import cluster.kuberay
 from cluster.errors import ConfigError
 from cluster.kuberay.worker_groups import fixed_pools, worker_groups
 from cluster.run.pool_sizes import Pool, stage_of_pool
-from jobs.chain.arms.arms import arms_of
-from jobs.chain.arms.pools import pools_of_arms
+from jobs.chain.arms.arms import arms_of, configs_of
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.submit.ids import DRIVER_LOG, Verb
@@ -44,7 +43,7 @@ def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
         verb: What the job does with the config.
     """
     kubernetes = config.cluster.kubernetes
-    pools = fixed_pools(pools_of_arms(config, arms_of(config)) if verb == "ablate" else requested_pools(config))
+    pools = fixed_pools(requested_pools(*(configs_of(arms_of(config)) if verb == "ablate" else [config])))
     sent = sent_config(config, FOLDER)
     config_file = f"{FOLDER}/{Path(config_path).name}"
     values = sent.values | {"cluster": sent.values["cluster"] | _sizes(config, pools)}

@@ -119,7 +119,7 @@ class Empty(Job):
 def job(folder: Path) -> Job:
     path = str(folder / "config.yaml")
     checked = run_of(prepare(load_config(path, []), path))
-    return Empty(checked.prepared, checked.compiled, checked.pooled)
+    return Empty(checked.prepared, checked.compiled)
 
 
 def ran(folder: Path) -> dict[str, float]:

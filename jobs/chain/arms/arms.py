@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import combinations, product
@@ -110,6 +110,11 @@ def arms_of(config: Config) -> list[Arm]:
     for name, changes in _grid(config.ablate.grid):
         maker.add(name, "grid", changes, where="ablate.grid")
     return list(maker.arms.values())
+
+
+def configs_of(arms: Iterable[Arm]) -> list[Config]:
+    """Returns the configs of arms, without those whose results are other arms'."""
+    return [arm.config for arm in arms if not arm.members]
 
 
 class _Maker:

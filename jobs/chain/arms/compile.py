@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.chain.arms.arms import RUN, Arm
+from jobs.chain.arms.arms import RUN, Arm, configs_of
 from jobs.chain.arms.checks import ArmChecks, CheckedArm, checked_run
 from jobs.chain.arms.equal_arms import distinct_arms, system
-from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.resources import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.shared_work import Answer, RewriteGate, Search, SharedWork
 from jobs.chain.arms.tasks import Names, arm_tasks, judge_tasks
@@ -18,6 +17,7 @@ from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job.corpora import SearchedIndex, searched_indexes
 from jobs.job.keys import fingerprint, identity
+from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
 from jobs.job.steps import WEB_SEARCH
 from retrievers.kinds import RetrieverSettings
@@ -64,7 +64,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     Raises:
         ConfigError, RewriterError, RetrieverError: An arm cannot be run.
     """
-    checks = ArmChecks(pools_of_arms(arms[0].config, arms))
+    checks = ArmChecks(requested_pools(*configs_of(arms)))
     checked = {arm.name: checks.check(arm) for arm in arms if not arm.members}
     return _compiled(arms, checked, checks.state, keep, sources=sources)
 

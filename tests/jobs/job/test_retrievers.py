@@ -95,13 +95,13 @@ def test_workers_with_models_at_servers_share_their_requests_and_need_no_gpu(val
     assert pools["retrieve"] == Pool(3, 1, 0)
     assert pools["rerank"] == Pool(1, 1, 0)
     assert shared_limits(config) == {"http://encoder/v1": (6, ["retrieve"]), "http://reranker/v1": (4, ["rerank"])}
-    workers = sharing_workers(config, pools)
+    workers = sharing_workers(pools, config)
     opened = config.retrieve.retrievers["dense"].for_worker(workers)
     assert isinstance(opened.encoder, OpenaiEncoderSettings)
     assert opened.encoder.max_in_flight == 2
     assert config.reranking.for_worker(workers).max_in_flight == 4
     with pytest.raises(ConfigError, match=r"5 workers cannot share 4 .* raise max_in_flight of the model at http://reranker"):
-        check_shares(config, pools | {"rerank": Pool(5, 1, 0)})
+        check_shares(pools | {"rerank": Pool(5, 1, 0)}, config)
 
 
 def test_an_encoder_that_retrieves_and_reranks_is_shared_by_both_pools(values: Values) -> None:
@@ -109,7 +109,7 @@ def test_an_encoder_that_retrieves_and_reranks_is_shared_by_both_pools(values: V
     pools = size_pools(requested_pools(config), [NodeGroup(49, 16, 0), NodeGroup(1, 16, 8)], local=False)
     assert (pools["retrieve"].workers, pools["rerank"]) == (5, Pool(1, 1, 0))
     assert shared_limits(config) == {"http://encoder/v1": (6, ["retrieve", "rerank"])}
-    check_shares(config, pools)
+    check_shares(pools, config)
 
 
 def test_more_workers_than_requests_are_refused_of_a_pool_that_grows_the_most(values: Values) -> None:
@@ -117,9 +117,9 @@ def test_more_workers_than_requests_are_refused_of_a_pool_that_grows_the_most(va
     config = a_config(values, max_in_flight=8)
     pools = size_pools(requested_pools(config), [NodeGroup(50, 16, 0)], local=False)
     assert [(pool.workers, pool.most) for pool in pools.values()] == [(1, 3), (1, 6), (2, None)]
-    check_shares(config, pools)
+    check_shares(pools, config)
     with pytest.raises(ConfigError, match=r"9 workers cannot share 8 requests in flight \(retrieve 6, rerank 3\); take fewer"):
-        check_shares(config, pools | {"rerank": Pool(3, 1, 0)})
+        check_shares(pools | {"rerank": Pool(3, 1, 0)}, config)
 
 
 @pytest.mark.parametrize(("workers", "counts"), [((None, None), (4, 4)), ((6, None), (6, 2)), ((None, 1), (7, 1))])
@@ -131,7 +131,7 @@ def test_pools_that_are_sized_to_a_large_cluster_share_what_there_is(
     pools = size_pools(requested_pools(config), [NodeGroup(50, 16, 0)], local=False)
     assert (pools["retrieve"].workers, pools["rerank"].workers) == counts
     assert pools["rewrite"].workers == 50
-    check_shares(config, pools)
+    check_shares(pools, config)
 
 
 BM25 = {"kind": "elastic", "index": "docs", "url_env": "PROXY_URL"}

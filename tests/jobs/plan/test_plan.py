@@ -109,7 +109,8 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
     pools = local_pools(requested_pools(config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
     prepared = replace(prepared, config=prepared.config.model_copy(update={"cluster": config.cluster}))
-    job = replace(run_of(prepared), pooled=config)
+    job = run_of(prepared)
+    job = replace(job, compiled=replace(job.compiled, arms=(replace(job.compiled.arms[0], config=config),)))
     verbs = {"plan": lambda: plan(prepared, LiveDisplay(io.StringIO()), job), "run": lambda: run_in_process(job)}
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
         verbs[verb]()

@@ -82,7 +82,7 @@ def elastic_config() -> Config:
 ELASTIC = [
     Call("elastic-refused", "refuses the query", a_refused_search),
     Call(
-        "cluster-small", "workers cannot share", lambda _: check_shares(elastic_config(), {"retrieve": anything(max_workers=9)})
+        "cluster-small", "workers cannot share", lambda _: check_shares({"retrieve": anything(max_workers=9)}, elastic_config())
     ),
 ]
 

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from cluster.run.pool_sizes import PoolRequest
-from jobs.chain.arms.arms import arms_of
+from jobs.chain.arms.arms import arms_of, configs_of
 from jobs.chain.arms.checks import ArmChecks
-from jobs.chain.arms.pools import pools_of_arms
 from jobs.config.config import Config
-from jobs.job.pools import with_precisions
+from jobs.job.pools import requested_pools, with_precisions
 
 VLLM = {"kind": "vllm", "model": "org/small"}
 LARGE = {"kind": "vllm", "model": "org/large", "args": {"tensor_parallel_size": 2}}
@@ -19,7 +18,7 @@ SERVED = {"kind": "openai", "model": "m", "base_url": "http://llm:8000/v1"}
 def pools(values: dict[str, Any], engine: dict[str, Any], arms: dict[str, Any], **cluster: Any) -> dict[str, PoolRequest]:
     values["rewrite"] = values.get("rewrite", {}) | {"engine": engine}
     config = Config.model_validate(values | {"ablate": {"arms": arms}, "cluster": cluster})
-    return pools_of_arms(config, arms_of(config))
+    return requested_pools(*configs_of(arms_of(config)))
 
 
 def test_an_engine_has_the_gpus_that_it_spans_whichever_engine_is_the_first(values: dict[str, Any]) -> None:
@@ -58,7 +57,7 @@ def test_all_arms_rerank_in_the_precision_of_the_workers_that_they_share(
     arms = arms_of(config)
     assert {one.name for one in arms} == {"full", "original", "general", "keyword"}
     assert with_precisions(next(one.config for one in arms if one.name == "original")).rerank.dtype == "float16"
-    checks = ArmChecks(pools_of_arms(config, arms))
+    checks = ArmChecks(requested_pools(*configs_of(arms)))
     assert {checks.with_precisions(one.config).rerank.dtype for one in arms} == {"float32"}
 
 
