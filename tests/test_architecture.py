@@ -58,8 +58,8 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_677, "dmqr": 2_906, "jobs": 28_942, "jobs/chain": 7_533, "jobs/log": 2_210, "jobs/measure": 3_814,
-    "jobs/pages": 2_984, "jobs/plan": 1_575, "jobs/run": 1_736, "retrievers": 8_653, "rewriters": 8_082, "tests": 47_764,
+    "cluster": 5_677, "dmqr": 2_889, "jobs": 28_823, "jobs/chain": 7_433, "jobs/log": 2_210, "jobs/measure": 3_814,
+    "jobs/pages": 2_984, "jobs/plan": 1_572, "jobs/run": 1_720, "retrievers": 8_653, "rewriters": 8_082, "tests": 47_764,
     "tests/benchmarks": 3_101, "tests/jobs": 21_946, "tests/jobs/whole_runs": 4_294, "tests/support": 5_816,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
