@@ -7,6 +7,10 @@ from pathlib import Path
 _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 
 
+class KilledWorkerError(Exception):
+    """The error of a row that is left out, since workers have died under it."""
+
+
 def cause(error: BaseException) -> str:
     """Returns a failure's cause in one line: an error of ours that a worker raised (Ray wraps it), else the innermost cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -15,10 +15,6 @@ from typing import NamedTuple
 PATIENCE = 5.0  # seconds; a worker asks several times a second
 
 
-class KilledWorkerError(Exception):
-    """The error of a row that is left out, since workers have died under it."""
-
-
 class Isolation(NamedTuple):
     """A block that was in a worker when it died; rows are counted from 0."""
 

@@ -18,8 +18,10 @@ multiplies its term of the rrf sum instead.
 result of `by_document`.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +29,13 @@ import pyarrow as pa
 from retrievers.lists import BESIDE, ORIGINAL, Hits
 from retrievers.ranking import among_best, offsets_of, order_by_score, ranges, ranks, rounded
 from retrievers.redundancy import Similarity, list_redundancy
-from retrievers.settings import FuseSettings
+
+if TYPE_CHECKING:  # so that a worker that fuses loads no settings
+    from retrievers.settings import FuseSettings
 
 FUSION_VERSION = 1  # incremented when the same lists would give other candidates; part of a run's fingerprint
+_ALL = 1 << 30  # more candidates than a query has
+DUPLICATES_VERSION = 3  # likewise where documents with one text are dropped
 DIVIDE_VERSION = 2  # likewise of `divide: max`; of 1, it divided the scores of each list
 
 
@@ -128,6 +134,43 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
         overlap,
         chosen,
     )
+
+
+def fuse_distinct(
+    hits: Hits, settings: FuseSettings, similarity: Similarity | None, texts: Callable[[Fused], Sequence[str]]
+) -> Fused:
+    """Returns `fuse` of documents with the same text as one, which has the ranks of all of them in each list.
+
+    Of a list the best rank of them counts, and what stands behind the others moves up. The document is called by the id that
+    stands best without that. `texts` returns the texts of all candidates.
+    """
+    alone = fuse(hits, settings.model_copy(update={"keep": _ALL}), similarity)
+    first: dict[tuple[int, str], int] = {}  # query and text -> pair
+    twin_of, queries = np.arange(len(hits.pair_query)), hits.pair_query[alone.pairs].tolist()
+    for query, pair, text in zip(queries, alone.pairs.tolist(), texts(alone), strict=True):
+        twin_of[pair] = first.setdefault((query, as_compared(text, settings.duplicate_chars)), pair)
+    joined, pairs = _without_twins(hits, twin_of, settings.depth)
+    fused = fuse(joined, settings, similarity)
+    return fused._replace(pairs=pairs[fused.pairs])
+
+
+def _without_twins(hits: Hits, twin_of: np.ndarray, depth: int) -> tuple[Hits, np.ndarray]:
+    """Returns the first `depth` hits of each list with a pair in place of its twins, and the pairs that are left."""
+    pairs, pair_of = np.unique(twin_of, return_inverse=True)
+    shallow = np.flatnonzero(hits.rank <= depth)
+    key = hits.hit_list[shallow] * max(1, len(pairs)) + pair_of[hits.pair[shallow]]
+    left = np.sort(shallow[np.unique(key, return_index=True)[1]])  # the first of each list and pair
+    pair, lengths = pair_of[hits.pair[left]], np.bincount(hits.hit_list[left], minlength=len(hits.lengths))
+    return hits._replace(
+        lengths=lengths, hit_list=hits.hit_list[left], rank=ranks(lengths), score=hits.score[left], pair=pair,
+        pair_query=hits.pair_query[pairs], pair_document=hits.pair_document[pairs], by_pair=np.argsort(pair, kind="stable"),
+        pair_offsets=offsets_of(np.bincount(pair, minlength=len(pairs))),
+    ), pairs  # fmt: skip
+
+
+def as_compared(text: str, chars: int | None) -> str:
+    """Returns the key that duplicate texts share; `chars`: of their beginnings, None: of them whole."""
+    return " ".join(text.casefold().split())[:chars]
 
 
 def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, default: float) -> float:

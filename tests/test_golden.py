@@ -8,7 +8,7 @@ import pytest
 
 import dmqr
 from jobs.config.load import load_config
-from jobs.tables import BY_FALLBACK
+from jobs.tables import FAILED, KILLED
 from jobs.try_one.trial import LoadedConfig
 from tests.support.golden import NAMES, QUERIES, ROOT, World, found, frozen, world
 
@@ -45,7 +45,7 @@ def test_every_preset_is_planned_and_tried(name: str, presets: World, monkeypatc
     with LoadedConfig(config, file, name) as loaded:
         trial = loaded.try_query("why does bread rise", lambda _: None)
     assert trial.row["hits"]
-    assert not [one for one in trial.row["errors"] if one["reason"] in BY_FALLBACK]
+    assert not [one for one in trial.row["errors"] if one["reason"] in (FAILED, KILLED)]
 
 
 def test_another_fusion_weight_shows_in_the_results_alone(presets: World) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from cluster import costs
+from cluster.cause import KilledWorkerError
 from cluster.errors import ClusterError, DmqrError
-from cluster.isolation import Isolation, KilledWorkerError
+from cluster.isolation import Isolation
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import block_totals
 from cluster.run.stage import BlockHalted, Stage, reporting_to, shard_of

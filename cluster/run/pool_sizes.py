@@ -221,6 +221,4 @@ def _least(request: PoolRequest, workers: int) -> int:
         return request.workers[0]
     if isinstance(request.workers, int):
         return request.workers
-    if request.takes_spare_gpus:
-        return 1
-    return min(workers, request.max_workers or workers)
+    return 1 if request.takes_spare_gpus else min(workers, request.max_workers or workers)

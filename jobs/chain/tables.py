@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.llm_tables import ANSWER, CORRECTION, GRADE, ROUND
-from jobs.tables import HIT, LEFT_OUT, REWRITE, SELECTION, SOURCE, STORED, WEB_PAGE
+from jobs.tables import ANSWER, CORRECTION, GRADE, HIT, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED, WEB_PAGE
 
 _ARM = ("arm", pa.string())
 ARM_REWRITE = pa.struct([*REWRITE, _ARM])

@@ -12,8 +12,7 @@ from typing import Any
 
 from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
-from retrievers.corpora.duplicates import DUPLICATES_VERSION
-from retrievers.fusion import DIVIDE_VERSION, FUSION_VERSION, JOINING
+from retrievers.fusion import DIVIDE_VERSION, DUPLICATES_VERSION, FUSION_VERSION, JOINING
 from retrievers.join import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
 from rewriters.gate import GATE_VERSION

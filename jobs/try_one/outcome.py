@@ -15,8 +15,7 @@ from cluster.http import encodable
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from jobs.job.steps import WEB_SEARCH
-from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
-from jobs.tables import ERROR, REWRITE, SELECTION, STORED, WEB_PAGE
+from jobs.tables import ANSWER, CORRECTION, ERROR, GRADE, JUDGEMENT, REWRITE, ROUND, SELECTION, STORED, WEB_PAGE
 from retrievers.fusion import takes_part
 from retrievers.lists import BESIDE, ORIGINAL
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.corpora.duplicates import fuse_distinct
-from retrievers.fusion import Fused, fuse
+from retrievers.fusion import Fused, fuse, fuse_distinct
 from retrievers.lists import Hits, Lists, by_document
 from retrievers.settings import FuseSettings
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from jobs.chain.stages.candidates import ArmCandidates
 from jobs.tables import ITERATE, SOURCE, error_row, nested
-from retrievers.corpora.duplicates import fuse_distinct
-from retrievers.fusion import Fused, fuse
+from retrievers.fusion import Fused, fuse, fuse_distinct
 from retrievers.lists import ORIGINAL, TOGETHER, Lists, by_document
 from retrievers.ranking import distinct, offsets_of
 from retrievers.redundancy import Similarity

@@ -16,7 +16,7 @@ from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.worker import WorkerJob
 from jobs.counts import WITHOUT_GOLD
 from jobs.job.steps import GRADE_KEYS
-from jobs.llm_tables import JUDGEMENT
+from jobs.tables import JUDGEMENT
 from rewriters.guards.mask import Mask
 from rewriters.steps.results import StepResult
 from rewriters.steps.settings import RelevanceSettings

@@ -13,7 +13,7 @@ from jobs.chain.arms.shared_work import Answer
 from jobs.chain.stages.candidates import ArmCandidates, BlockCandidates, united
 from jobs.chain.stages.fuse import Texts
 from jobs.tables import SOURCE, nested
-from retrievers.corpora.duplicates import as_compared
+from retrievers.fusion import as_compared
 from retrievers.ranking import distinct, encode, offsets_of, ranges, ranks
 from retrievers.web.hits import WebHit, indexed_text
 from rewriters.steps.settings import IterateSettings
