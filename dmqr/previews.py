@@ -51,7 +51,7 @@ def index(
     paths = [os.fspath(corpus)] if isinstance(corpus, str | os.PathLike) else [os.fspath(path) for path in corpus or ()]
     with face.working("index") as display:
         built = list(build(given, paths, display, replace=replace, dry_run=dry_run))
-        warn(encoder_warnings(given, reranker=False))
+        warn(*encoder_warnings(given, reranker=False))
     for name, retriever in given.retrieve.retrievers.items():
         if not retriever.indexed(name):
             face.note(f"retrieve.retrievers.{name} {retriever.without_index}")
@@ -109,7 +109,7 @@ def try_query(
                     stack.enter_context(LoadedConfig(config, file, label, context, values, ready))
                     for (config, file), label in zip(configs, labels, strict=True)
                 ]
-                warn(dict.fromkeys(warning for config in loaded for warning in config.warnings))
+                warn(*dict.fromkeys(warning for config in loaded for warning in config.warnings))
                 for config in loaded if typed is not None else ():  # several queries come
                     config.load(display.phase)
             for query in queries if typed is None else typed:
@@ -191,7 +191,7 @@ def plan(
         prepared = prepare(given, file, leave if ablation else ready)
         jobs = [run_of(prepared), *([] if ablation is None else [ablation])]
         warnings = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
-        warn(warnings)
+        warn(*warnings)
         values = planned(prepared, display, ablation, sample)
         return Planned(values, plan_table(values), warnings=list(warnings))
 

@@ -42,9 +42,13 @@ class Truth:
         answers: str | None = None,
         judged: bool = False,
         note: Callable[[str], object] = lambda line: None,
+        settings: EvaluateSettings | None = None,
     ) -> None:
-        """Takes what a caller gives, and `note`, which is told of missing files; `judged`: by the run's judge alone."""
-        self.folder, self._settings = folder, folder.config.evaluate
+        """Takes what a caller gives, and `note`, which is told of missing files; `judged`: by the run's judge alone.
+
+        `settings` are by default those of the run's config.
+        """
+        self.folder, self._settings = folder, settings or folder.config.evaluate
         self._qrels, self._key, self._answers, self._judged, self._note = qrels, key, answers, judged, note
         self.given = bool(qrels or key)
 
@@ -111,7 +115,10 @@ class Truth:
 
     def settings(self, measures: Sequence[str] | None = None, baseline: str | None = None) -> EvaluateSettings:
         """Returns the way to measure: by these measures, else those of the judgements; arms by this baseline."""
-        settings = measured_by(self._settings, self.judgements, measures)
+        settings, judgements = self._settings, self.judgements
+        if measures is None:
+            measures = settings.measures if judgements is None else judgements.measures(settings.measures)
+        settings = settings.model_copy(update={"measures": list(measures)})
         if baseline is None:
             return settings
         if not self.folder.is_ablation:
@@ -141,15 +148,6 @@ def check_matched(path: str, warning: str | None, not_committed: int, left_out: 
         raise ConfigError("config-value", f"evaluate.measures: {warning}")
     if warning is not None and not not_committed:
         raise ConfigError("judgements", f"{path}: {warning}; give other judgements, or another key")
-
-
-def measured_by(
-    settings: EvaluateSettings, judgements: Judgements | None, measures: Sequence[str] | None = None
-) -> EvaluateSettings:
-    """Returns the settings with these measures, or where none are given those that the judgements are for."""
-    if measures is None:
-        measures = settings.measures if judgements is None else judgements.measures(settings.measures)
-    return settings.model_copy(update={"measures": list(measures)})
 
 
 class MeasuredQuality(Result):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.errors import DmqrError, LogError, Stopped, UnavailableError
 from dmqr.face import OnProgress, caller
-from dmqr.quality import measured_by
+from dmqr.quality import Truth
 from dmqr.results import Ablation, Run, Stored
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ class WholeJob:
             ):
                 self.log = log
                 event("start", f"run {where}", folder=where, config=prepared.config_file, pid=os.getpid())
-                warn(prepared.warnings)
+                warn(*prepared.warnings)
                 try:
                     self.before = prepared.storage.stat(SUCCESS) is not None
-                    warn([_BEFORE] * self.before)
+                    warn(*[_BEFORE] * self.before)
                     try:
                         run_job(job, display, self.again, log)
                     except Stopped as stop:
@@ -167,10 +167,8 @@ def run(
         dmqr run configs/quickstart.yaml
     """
     from jobs.job.prepare import prepare
-    from jobs.measure.answers import gold_answers
     from jobs.measure.exports import check_table, write_tables
-    from jobs.measure.judge import judged_relevance
-    from jobs.pages.comparison import UNMEASURED, measured_run
+    from jobs.pages.comparison import UNMEASURED
     from jobs.pages.run import write_report
     from jobs.run.job import run_of
     from jobs.runs.documents import RESULTS, results_with_texts
@@ -194,17 +192,16 @@ def run(
         display.phase("evaluating and writing the report")
         measured = UNMEASURED
         with job.tolerating(folder, "the run is finished, its evaluation failed"):
-            judgements = prepared.judgements or judged_relevance(folder)
-            by = measured_by(prepared.config.evaluate, judgements, measures)
-            measured = measured_run(folder, judgements, gold_answers(folder.config.evaluate), by.measures)
-        warn(measured.warnings)
+            truth = Truth(folder, note=warn, settings=prepared.config.evaluate)
+            measured = truth.measured(truth.settings(measures).measures, must_match=False)
+        warn(*measured.warnings)
         if not job.before or folder.storage.get(REPORT) is None:  # an existing one may date from before the end
             with job.tolerating(folder, "the report was not written"):
                 write_report(folder, prepared.prices, measured)
         if csv:
             missing: dict[str, None] = {}
             write_tables(csv, RESULTS, results_with_texts(folder, missing.setdefault))
-            warn(f"{csv} has documents without their texts: {reason}" for reason in missing)
+            warn(*(f"{csv} has documents without their texts: {reason}" for reason in missing))
         result = Run(folder, measured, prepared.warnings, job.failures)
         result.prices = prepared.prices
         return result
@@ -229,8 +226,6 @@ def ablate(
     Example:
         dmqr ablate configs/ablate.yaml
     """
-    from jobs.measure.answers import gold_answers
-    from jobs.measure.judge import judged_relevance
     from jobs.pages.ablation import compared, write_pages
     from jobs.run.ablation import prepare_ablation
 
@@ -238,12 +233,11 @@ def ablate(
 
     def close(prepared: Prepared, folder: RunFolder, display: LiveDisplay) -> Ablation:
         display.phase("comparing the arms")
-        by, prices, arms = prepared.config.evaluate, prepared.prices, None
+        truth, prices, arms = Truth(folder, note=warn, settings=prepared.config.evaluate), prepared.prices, None
         with job.tolerating(folder, "the ablation is finished, the comparison of its arms failed"):
-            judgements = prepared.judgements or judged_relevance(folder)
-            arms = compared(folder, judgements, measured_by(by, judgements, measures), prices, gold_answers(by))
+            arms = compared(folder, truth.judgements, truth.settings(measures), prices, truth.gold)
         if arms is None:  # at least what the arms have made and cost
-            arms = compared(folder, None, by, prices, by_judge=False)
+            arms = compared(folder, None, prepared.config.evaluate, prices, by_judge=False)
         display.phase("writing the report")
         with job.tolerating(folder, "the report was not written"):
             write_pages(arms, texts=prepared.config.report.texts)
@@ -267,7 +261,7 @@ def open(folder: str | os.PathLike[str]) -> Run | Ablation:
     return Ablation(run_folder) if run_folder.is_ablation else Run(run_folder)
 
 
-def warn(warnings: Iterable[str]) -> None:
+def warn(*warnings: str) -> None:
     """Logs warnings."""
     from jobs.terminal.logs import event
 
@@ -290,4 +284,4 @@ def _compact_store(config: Config, display: LiveDisplay) -> None:
             line = f"store: {done.space.kind} {done.space.name[:12]}: {done.files[0]:,} files are {done.files[1]:,} now"
             event("compacted", line, files=done.files, size=done.size, rows=done.rows, dropped=done.dropped)
     except (DmqrError, OSError) as error:
-        warn([f"the store was not compacted: {cause(error)}; the next run tries again"])
+        warn(f"the store was not compacted: {cause(error)}; the next run tries again")

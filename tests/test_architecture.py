@@ -331,7 +331,7 @@ def a_config(rerank: str) -> Config:
 def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
     config = a_config(request.param)
     prepared = Prepared(
-        config, "config.yaml", [], LogColumns("query"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "chain-0"
+        config, "config.yaml", [], LogColumns("query"), {}, None, {}, None, FileStorage(str(tmp_path)), "chain-0"
     )
     pools = {name: Pool(1, 1, 0) for name in requested_pools(config)}
     return stages(prepared, one_arm(config), [config], pools, 1, NO_STORE)

@@ -22,7 +22,7 @@ from jobs.job.rewrite import config_error, read_rewriting
 from jobs.job.steps import ReadySteps, Resolve, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
-from jobs.log.judgements import Judgements, read_answers
+from jobs.log.judgements import read_answers
 from jobs.notify import check_notify
 from retrievers.kinds import indexed_identities
 from retrievers.reranker import reranker_identity
@@ -45,7 +45,6 @@ class Prepared:
     identity: dict[str, Any]
     engine: EngineSettings | None  # resolved settings with which rewriting workers open their engine
     indexes: dict[str, dict[str, Any]]  # retriever -> identity of its index
-    judgements: Judgements | None
     prices: Prices | None
     output: Storage
     run_id: str
@@ -82,14 +81,14 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
-    files, judgements = list[LogFile](), None
+    files: list[LogFile] = []
     if folder is None:
         check_notify(config.notify)
         files = log_files(config.log)
     rewriting = read_rewriting(config)
     if folder is None:
         check_log(files, log_columns(config, rewriting))
-        judgements = named_judgements(config)
+        named_judgements(config)
         if config.evaluate.answers:
             read_answers(config.evaluate.answers, config.evaluate.key)
         check_writable(open_storage(config.output), "output")
@@ -119,7 +118,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
         identity=identified_by,
         engine=engine_settings,
         indexes=indexes,
-        judgements=judgements,
         prices=prices,
         output=open_storage(folder or config.output),
         run_id=run_id(config, identified_by),

@@ -115,6 +115,7 @@ def measured(verb: str, config: Path) -> Figures:
 def one(verb: str, config: str) -> Figures:
     """Returns seconds and CPU seconds of checking, working and closing; calls, searches, pairs; memory in MiB."""
     from jobs.config.load import load_config
+    from jobs.job.measure_checks import named_judgements
     from jobs.job.prepare import prepare
     from jobs.pages.ablation import compared, write_pages
     from jobs.run.ablation import prepare_ablation
@@ -132,15 +133,12 @@ def one(verb: str, config: str) -> Figures:
 
     figures: Figures = {}
     loaded = load_config(config)
-    if verb == "run":
-        job = timed("check", lambda: run_of(prepare(loaded, config)))
-    else:
-        job = timed("check", lambda: prepare_ablation(loaded, config))
-    prepared = job.prepared
+    job = timed("check", lambda: run_of(prepare(loaded, config)) if verb == "run" else prepare_ablation(loaded, config))
+    prepared, judgements = job.prepared, named_judgements(loaded)
     timed("work", lambda: run(job, LiveDisplay(io.StringIO())))
     folder = open_run(prepared.storage.root)
     if verb == "ablate":
-        found = timed("compare", lambda: compared(folder, prepared.judgements, loaded.evaluate, prepared.prices))
+        found = timed("compare", lambda: compared(folder, judgements, loaded.evaluate, prepared.prices))
         timed("report", lambda: write_pages(found, texts=True))
         figures["arms"] = len(folder.record["ablation"]["arms"])
     for kind, stage in (("requests", "rewrite"), ("searches", "retrieve"), ("pairs", "rerank")):

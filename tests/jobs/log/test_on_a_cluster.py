@@ -104,7 +104,7 @@ def test_a_plan_names_the_same_tables_wherever_they_were_made(log: str, tmp_path
     found = []
     for local in (True, False):
         output = open_storage(str(tmp_path / f"local {local}"))
-        prepared = Prepared(config, "", find_log_files(log), columns, {}, None, {}, None, None, output, "run")
+        prepared = Prepared(config, "", find_log_files(log), columns, {}, None, {}, None, output, "run")
         storage = prepared.storage
         draft = draft_plan(prepared, local=local)
         assert storage.stat(PLAN) is None

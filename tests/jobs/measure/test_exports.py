@@ -166,7 +166,7 @@ def test_values_of_an_ablation_are_those_of_ir_measures_on_the_exported_files(
     ablation = prepare_ablation(load_config(path), path)
     prepared = ablation.prepared
     run_in_process(ablation)
-    done = compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
+    done = compared(open_run(prepared.storage.root), read_qrels(prepared.config.evaluate.qrels), prepared.config.evaluate, None)
     write_pages(done, texts=False)
     comparison = done.comparison
     assert comparison is not None

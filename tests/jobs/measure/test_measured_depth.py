@@ -57,7 +57,8 @@ def done(
         ablation = prepare_ablation(load_config(path, given), path)
         prepared = ablation.prepared
         run_in_process(ablation)
-        return compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
+        by = prepared.config.evaluate
+        return compared(open_run(prepared.storage.root), read_qrels(by.qrels, key=by.key), by, None)
 
     return made
 

@@ -35,9 +35,7 @@ PLAN = Plan(
 def prepared(values: dict[str, Any], tmp_path: Path) -> Prepared:
     values["rewrite"]["strategies"] = ["general", "keyword"]
     config = Config.model_validate(values)
-    return Prepared(
-        config, "config.yaml", [], LogColumns("query"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "small-0f"
-    )
+    return Prepared(config, "config.yaml", [], LogColumns("query"), {}, None, {}, None, FileStorage(str(tmp_path)), "small-0f")
 
 
 def tables(**changes: int) -> dict[str, list[File]]:
