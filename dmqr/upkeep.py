@@ -55,7 +55,7 @@ def submit(
     """
     from cluster.run.job_server import JobServer
     from jobs.submit.render import rendered
-    from jobs.submit.submit import package_lists, submission
+    from jobs.submit.submit import check_sent, package_lists
     from jobs.submit.submit import submit as send
 
     face = caller()
@@ -67,9 +67,9 @@ def submit(
         return rendered(*configured(config, settings, date, label), verb)
     address = _address(address, ", or render")
     again, packages = face.again("submit", config, settings, address), package_lists(pip, uv)
-    job = submission(*configured(config, settings, date, label), verb, again, packages)
-    server = JobServer(address)
-    job_id, is_new = send(server, job)
+    given, file = configured(config, settings, date, label)
+    sent, server = check_sent(given, file, verb), JobServer(address)
+    job_id, is_new = send(server, given, file, verb, sent, again, packages)
     face.note(f"job {job_id} {'submitted' if is_new else 'is working already'} at {server.address}")
     if detach:
         return Result({"job": job_id, "address": server.address, "submitted": is_new}, None, job_id, notes=face.notes)
@@ -160,11 +160,11 @@ def _newest_attempt(
 ) -> tuple[JobServer, SubmittedJob]:
     """Returns the job server, and the newest attempt of the job that is named."""
     from cluster.run.job_server import JobServer
-    from jobs.submit.ids import VERBS, find_job
-    from jobs.submit.submit import submission
+    from jobs.submit.ids import VERBS, find_job, submission_id
+    from jobs.submit.sent_config import sent_config
 
-    address, config = _address(address), config_or_none(job, settings, date, label)
-    targets = [job] if config is None else [submission(*config, verb, "", {}).base for verb in VERBS]
+    address, named = _address(address), config_or_none(job, settings, date, label)
+    targets = [job] if named is None else [submission_id(named[0], sent_config(named[0]), verb) for verb in VERBS]
     server = JobServer(address)
     return server, find_job(server.jobs(), *targets)
 

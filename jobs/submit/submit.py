@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import ConfigError, RewriterError
@@ -24,23 +23,8 @@ _TRIES = 5  # at an id of its own, while others submit the same job
 _LOGIN = re.compile(r"://[^/\s@]+@")  # user or password in an address
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A checked job, ready to be sent."""
-
-    base: str  # the id of its first attempt
-    sent: SentConfig
-    config_path: str
-    verb: Verb
-    metadata: Mapping[str, str]
-    packages: Mapping[str, Sequence[str]]  # `pip` or `uv` -> what the nodes install for this job
-
-
-def submission(config: Config, config_path: str, verb: Verb, command: str, packages: Mapping[str, Sequence[str]]) -> Submission:
-    """Returns a job, checked as far as this machine can: the config's form, the files that are sent, the prices.
-
-    `command` submits it again; `packages` are by `package_lists`.
-    """
+def check_sent(config: Config, config_path: str, verb: Verb) -> SentConfig:
+    """Returns what is sent of a job, checked as far as this machine can: the config, the files that are sent, the prices."""
     read_prices(config, config_path)
     if verb == "ablate":
         arms_of(config)  # imports the plug-ins that arms name, which are sent
@@ -55,25 +39,36 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
         read_qrels(truth.qrels, key=truth.key)
     if truth.answers and Path(truth.answers).is_file():
         read_answers(truth.answers, truth.key)
-    return Submission(submission_id(config, sent, verb), sent, config_path, verb, metadata(config, sent, command), packages)
+    return sent
 
 
-def submit(server: JobServer, job: Submission) -> tuple[str, bool]:
-    """Sends a job, unless one of its attempts works already; returns its id, and whether it is new."""
+def submit(
+    server: JobServer,
+    config: Config,
+    config_path: str,
+    verb: Verb,
+    sent: SentConfig,
+    command: str,
+    packages: Mapping[str, Sequence[str]],
+) -> tuple[str, bool]:
+    """Sends a job, unless one of its attempts works already; returns its id, and whether it is new.
+
+    `sent` is by `check_sent`; `command` submits the job again; `packages` are by `package_lists`.
+    """
+    base, path = submission_id(config, sent, verb), Path(config_path)
     for _ in range(_TRIES):
         jobs = server.jobs()
-        working = next((attempt for attempt in reversed(attempts(jobs, job.base)) if not attempt.ended), None)
+        working = next((attempt for attempt in reversed(attempts(jobs, base)) if not attempt.ended), None)
         if working is not None:
             return working.id, False
-        job_id = next_id(jobs, job.base)
+        job_id = next_id(jobs, base)
         with work_folder() as folder:
-            path = Path(job.config_path)
-            config_file = write_package(folder, job.sent, path.name, path.with_name("prices.yaml"))
-            environment = {"working_dir": str(folder), **{name: list(listed) for name, listed in job.packages.items()}}
-            entrypoint = shlex.join(["python", "-m", "jobs", job.verb, config_file, *DRIVER_LOG])
-            if server.submit(job_id, entrypoint, environment, job.metadata):
+            config_file = write_package(folder, sent, path.name, path.with_name("prices.yaml"))
+            environment = {"working_dir": str(folder), **{name: list(listed) for name, listed in packages.items()}}
+            entrypoint = shlex.join(["python", "-m", "jobs", verb, config_file, *DRIVER_LOG])
+            if server.submit(job_id, entrypoint, environment, metadata(config, sent, command)):
                 return job_id, True
-    raise ConfigError("run-held", f"{job.base}: another process is submitting this job; follow it with: dmqr logs {job.base}")
+    raise ConfigError("run-held", f"{base}: another process is submitting this job; follow it with: dmqr logs {base}")
 
 
 def package_lists(pip: Sequence[str] | None, uv: Sequence[str] | None) -> dict[str, list[str]]:

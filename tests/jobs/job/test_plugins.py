@@ -22,7 +22,7 @@ from jobs.job.keys import fingerprint
 from jobs.job.prepare import prepare
 from jobs.submit.ids import submission_id
 from jobs.submit.sent_config import sent_config, write_package
-from jobs.submit.submit import submission
+from jobs.submit.submit import check_sent
 from retrievers.corpora.builds import BuildInputs, index_builds
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.retriever import open_retriever, retriever_identity
@@ -183,7 +183,7 @@ def test_it_is_the_same_job_when_it_is_sent(load: Load, tmp_path: Path, monkeypa
 def test_a_module_that_an_arm_alone_names_is_sent(load: Load, tmp_path: Path) -> None:
     (tmp_path / "armed.py").write_text(page_file("overlap.py"))
     arms = {"b": {"retrieve.retrievers.own.kind": "armed:OverlapSettings"}}
-    submission(load(ablate={"arms": arms}), "job.yaml", "ablate", "dmqr submit", {})
+    check_sent(load(ablate={"arms": arms}), "job.yaml", "ablate")
     assert tmp_path / "armed.py" in sent_modules()
 
 
