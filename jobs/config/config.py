@@ -45,6 +45,11 @@ BESIDE_RUNS = "<output>/store"  # the store's folder by default
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3
 
 
+def stage_of(section: str) -> str:
+    """Returns the stage, as in costs, that does a step by its key of the config: what grades writes the query to the web."""
+    return "grade" if section == "web" else section.partition(".")[0]
+
+
 class Config(Settings):
     """A whole job."""
 
@@ -167,7 +172,7 @@ class Config(Settings):
         stages = ("iterate", "grade", "web", "answer", "judge")
         asked: dict[str, list[LlmStepSettings | JudgeSettings]] = {key: [] for key in stages if getattr(self, key) is not None}
         for key, step in self.steps.items():
-            asked["grade" if key == "web" else key.partition(".")[0]].append(step)  # what grades writes the query to the web
+            asked[stage_of(key)].append(step)
         return asked | ({} if self.judge is None else {"judge": [self.judge]})
 
     @property

@@ -8,7 +8,6 @@ from typing import Any
 
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.prices import Prices, load_prices, prices_version
-from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
@@ -129,12 +128,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave, folder: str 
         states={index.location: states[index.name] for index in searched if index.name in states},
         steps=steps,
     )
-
-
-def check_shared_store(config: Config) -> None:
-    """Checks that all nodes of the connected cluster see the store, where it is not beside the runs."""
-    if config.own_store is not None:
-        check_shared(open_storage(config.own_store), "store")
 
 
 def read_prices(config: Config, config_path: str) -> Prices | None:

@@ -46,11 +46,6 @@ GRADE_KEYS = {"relevance": "overall", "accuracy": "accuracy"}
 """Kind of judgement -> the key of an object of grades that is the grade; by criteria each key has one."""
 
 
-def stage_of(section: str) -> str:
-    """Returns the stage, as in costs, that does a step by its key of the config: what grades writes the query to the web."""
-    return "grade" if section == "web" else section.partition(".")[0]
-
-
 @dataclass(frozen=True)
 class ReadyStep:
     """A step with the engine that does it; a value that workers are given."""

@@ -1,7 +1,6 @@
 """The money that a run has cost, by where it was spent: the budget grants what is left."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cluster import costs
 from cluster.costs import by_tier
@@ -9,16 +8,10 @@ from jobs.chain.completions import uncommitted
 from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
-from jobs.runs.starts import Start, driver_spent, known_starts
+from jobs.runs.starts import Start, driver_spent
 from jobs.runs.tally import Tally
 from rewriters.calls import asked_engines
 from rewriters.rewriter import Rewriting
-
-
-def spent_around(prepared: Prepared) -> Callable[[], float]:
-    """Returns a function that returns the USD of nodes and drivers of the starts of a run that is finished."""
-    before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
-    return RunMoney(prepared, before, DriverCosts()).around
 
 
 class RunMoney:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from cluster.errors import ClusterError
-from cluster.metrics.exporter import LOOK_SECONDS, Exporter, TrackedMetrics
+from cluster.metrics.exporter import LOOK_SECONDS, Exporter
 from cluster.run.lease import HEARTBEAT_SECONDS, Lease
 from cluster.run.pulse import periodically
 from cluster.run.session import IN_PROCESS
@@ -64,27 +64,20 @@ def progress_file(
         ended |= {"state": "finished"}
 
 
-def tracked_metrics(prepared: Prepared) -> TrackedMetrics | None:
-    """Returns the metrics of a run's blocks, for the process that tracks them; None without metrics."""
-    return TrackedMetrics(_exporter(prepared)) if _exports(prepared) else None
-
-
-def _exports(prepared: Prepared) -> bool:
-    cluster = prepared.config.cluster
-    return cluster.metrics and cluster.address != IN_PROCESS
-
-
-def _exporter(prepared: Prepared) -> Exporter:
-    return Exporter(prepared.config.name, prepared.run_id)
+def exporter_of(prepared: Prepared) -> Exporter | None:
+    """Returns the exporter of a run's metrics; None without metrics."""
+    config = prepared.config
+    exports = config.cluster.metrics and config.cluster.address != IN_PROCESS
+    return Exporter(config.name, prepared.run_id) if exports else None
 
 
 @contextmanager
 def driver_gauges(prepared: Prepared, lease: Lease, state: State) -> Iterator[None]:
     """Sets the gauges of the driver while the `with` block runs, if metrics are exported: Ray forgets one after 20 s."""
-    if not _exports(prepared):
+    if (exporter := exporter_of(prepared)) is None:
         yield
         return
-    exporter, limit, began = _exporter(prepared), prepared.config.limits.max_cost_usd, time.time()
+    limit, began = prepared.config.limits.max_cost_usd, time.time()
     away: set[str] = set()  # services that have not answered
 
     def set_all() -> None:

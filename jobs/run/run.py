@@ -9,6 +9,7 @@ from functools import partial
 
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, RewriterError, Stopped
+from cluster.metrics.exporter import TrackedMetrics
 from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
 from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import outages_reported
@@ -17,22 +18,23 @@ from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, manifests, read_manifest, read_plan, reopen
 from cluster.shared_folder import check_shared
+from cluster.storage import open_storage
 from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
 from jobs.counts import ERROR_QUERIES, FAILED_BY_OUTAGES
 from jobs.job.paths import package_folders
-from jobs.job.prepare import check_shared_store
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome, too_many
-from jobs.run.money import RunMoney, spent_around
+from jobs.run.money import RunMoney
 from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
-from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
+from jobs.run.progress import driver_gauges, exporter_of, progress_file
 from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.watch import Watch, show_committed
+from jobs.runs.starts import known_starts
 from jobs.runs.tally import Tally, covered_words, tally_of
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
@@ -69,7 +71,9 @@ def run(
             put_latest(prepared)
         tally = tally_of(storage)
         show_committed(progress.state, plan, tally)
-        Watch(prepared.prices, progress.state, spent_around(prepared)).still(tally.counts, tally.spent)
+        starts = known_starts(json.loads(storage.get("run.json") or b"{}"), storage)
+        money = RunMoney(prepared, starts, driver_costs)
+        Watch(prepared.prices, progress.state, money.around).still(tally.counts, tally.spent)
         return plan, tally
     check_unfinished(plan, storage)
     before = wait_until_free(storage, time.time(), on_wait=partial(event, "lease"))
@@ -104,7 +108,8 @@ def run(
         job.check(session.pools)
         if not session.local:
             check_shared(prepared.output, "output")
-            check_shared_store(prepared.config)
+            if prepared.config.own_store is not None:
+                check_shared(open_storage(prepared.config.own_store), "store")
         grace = prepared.config.cluster.grace_seconds
         with Signals(progress, resume_command, grace) as signals, outages_reported(partial(outages.update, "driver")):
             if plan is None and draft is None:
@@ -243,7 +248,8 @@ class Driver:
         self.watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, shards, budget)
-        return RayRunner(chain, start, shards, budget, tracked_metrics(self.prepared))
+        exporter = exporter_of(self.prepared)
+        return RayRunner(chain, start, shards, budget, None if exporter is None else TrackedMetrics(exporter))
 
     def _collect(self, tracker: ProgressTracker, results: Results) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.chain.arms.resources import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.cuts import Cuts
-from jobs.job.steps import stage_of
+from jobs.config.config import stage_of
 from jobs.tables import ORIGINAL
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given

@@ -6,11 +6,12 @@ from typing import NamedTuple
 from jobs.chain.arms.requests import asked_at_most
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.arms.tasks import LlmTask
-from jobs.job.steps import stage_of
+from jobs.config.config import stage_of
+from jobs.counts import QUANTITIES
 from jobs.run.money import tries_per_request
 from rewriters.steps.settings import RelevanceSettings
 
-_KINDS = {"iterate": "rounds", "grade": "grades", "answer": "answers", "judge": "judgements"}
+_KINDS = {stage: kind for kind, stage in QUANTITIES.items()}
 
 
 class AskedTask(NamedTuple):
