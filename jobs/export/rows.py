@@ -14,10 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import reason
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, database, files, portions, queries_table
+from jobs.runs.tables import create_views, database, portions, queries_table
 from jobs.tables import ITERATE
 from retrievers.fusion import list_weight
 
@@ -74,15 +72,11 @@ FROM queries LEFT JOIN texts USING (query_id) LEFT JOIN first USING (query_id) O
 def write_rows(run: RunFolder, hits: int, path: Path) -> dict[str, int]:
     """Writes the rows of a finished run, with the first `hits` documents each, to a local file; returns `COUNTED`."""
     counts = Counter(dict.fromkeys(COUNTED, 0))
-    try:
-        with database() as connection, pq.ParquetWriter(path, LOOK_UP, compression="zstd") as file:
-            connection.register("given", pa.Table.from_pylist(_strategies(run), _GIVEN))
-            for table in _made(connection, run, hits):
-                counts.update(_counted(table))
-                file.write_table(table.select(LOOK_UP.names).cast(LOOK_UP), _BATCH)
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        what = f"{run.storage.root}: the run's tables cannot be read ({reason(error)})"
-        raise ConfigError("run-damaged", f"{what}; restore the changed files") from error
+    with database(run) as connection, pq.ParquetWriter(path, LOOK_UP, compression="zstd") as file:
+        connection.register("given", pa.Table.from_pylist(_strategies(run), _GIVEN))
+        for table in _made(connection, run, hits):
+            counts.update(_counted(table))
+            file.write_table(table.select(LOOK_UP.names).cast(LOOK_UP), _BATCH)
     return dict(counts)
 
 
@@ -106,8 +100,7 @@ def _made(connection: duckdb.DuckDBPyConnection, run: RunFolder, hits: int) -> I
     for portion in portions(run.manifests, "results", _PORTION):
         columns = ["query_id", "normalised", "log_count", "context"]
         connection.register("queries", queries_table(run, (one.shard for one in portion), columns))
-        for table in ("rewrites", "results"):
-            create_view(connection, table, table, files(run, table, portion))
+        create_views(connection, run, ["rewrites", "results"], portion)
         yield connection.sql(_ROWS, params={"hits": hits}).to_arrow_table()
 
 

@@ -30,9 +30,10 @@ from jobs.job.measure_checks import ANSWER_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
 from jobs.measure.frame import ANSWERS, Frame, arms_of, frame_of
 from jobs.measure.judge import judge_asked
-from jobs.measure.judged_rows import asked_queries, counted_keys, database, table_rows, wanted_rows
+from jobs.measure.judged_rows import asked_queries, counted_keys, wanted_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
+from jobs.runs.tables import database
 from rewriters.guards.words import has_answer
 
 CLOSED = frozenset(("yes", "no", "noanswer"))  # answers of which a word in a longer text is no part
@@ -132,11 +133,12 @@ def judged_answer_frames(run: RunFolder) -> list[Frame]:
 
 def _judged_frame(run: RunFolder, kind: str) -> Frame:
     arms = answering(run)
-    with database(run) as connection:
+    with database(run, tables=["answers", "queries", "judgements"]) as connection:
         measures, grades, models = _graded(connection, run, kind)
-        answered = table_rows(connection, run, "answers", "DISTINCT query_id, arm")
+        answered = connection.execute("SELECT DISTINCT query_id, arm FROM answers").fetchall()
         left_out = {query_id for query_id, arm in answered if arm in arms and (query_id, arm) not in grades}
-        ids = [query_id for (query_id,) in table_rows(connection, run, "queries", "query_id") if query_id not in left_out]
+        ids = [query_id for (query_id,) in connection.execute("SELECT query_id FROM queries").fetchall()]
+        ids = [query_id for query_id in ids if query_id not in left_out]
     notes = []
     if left_out:
         arm = " of an arm" if len(arms) > 1 else ""
@@ -175,7 +177,7 @@ Grades = Mapping[tuple[str, str], Sequence[float]]  # (query_id, arm) -> the val
 
 def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str) -> tuple[tuple[str, ...], Grades, set[str]]:
     """Returns the measures of a kind, the grades, and the models that judged."""
-    kinds, files = [kind], list(run.tables.get("judgements", ()))
+    kinds, files = [kind], run.tables.get("judgements")
     if kind == CRITERIA:  # in the order in which the prompt's file has them
         query = "SELECT kind FROM read_parquet(?, file_row_number = true, hive_partitioning = false)"
         query += " WHERE starts_with(kind, ?) GROUP BY kind ORDER BY min(file_row_number), kind"
@@ -187,7 +189,8 @@ def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str) ->
         return measures, {}, set()
     wanted = f"arm IS NOT NULL AND sample = 0 AND kind IN ({', '.join(map(text_literal, kinds))}) GROUP BY query_id, arm"
     columns = ", ".join(f"max(grade) FILTER (kind = {text_literal(one)})" for one in kinds)
-    graded = list(table_rows(connection, run, "judgements", f"query_id, arm, any_value(model), {columns}", wanted))
+    query = f"SELECT query_id, arm, any_value(model), {columns} FROM judgements WHERE {wanted}"
+    graded = connection.execute(query).fetchall()
     mean = (lambda grades: [float(np.mean(grades)), *grades]) if len(measures) > len(names) else list
     values = {(query_id, arm): mean(grades) for query_id, arm, _, *grades in graded if None not in grades}
     return measures, values, {model for _, _, model, *_ in graded}
@@ -205,10 +208,8 @@ def golds_by_query(run: RunFolder, gold: GoldAnswers) -> dict[str, list[str]]:
 def answer_share(run: RunFolder, gold: GoldAnswers) -> tuple[int, int]:
     """Returns the numbers of pseudo-answers of committed queries that have a gold answer, and of those whose query has one."""
     golds, passages = golds_by_query(run, gold), "search_as = 'passage' OR list_contains(?, strategy)"
-    if not golds or "rewrites" not in run.tables:
-        return 0, 0
-    with database(run) as connection:
-        connection.register("answered", pa.table({"query_id": list(golds)}))
-        query = f"SELECT query_id, text FROM rows_of(?) SEMI JOIN answered USING (query_id) WHERE {passages}"
-        rows = connection.execute(query, [run.tables["rewrites"], run.passage_strategies]).fetchall()
+    with database(run, tables=["rewrites"]) as connection:
+        connection.register("answered", pa.table({"query_id": pa.array(list(golds), pa.string())}))
+        query = f"SELECT query_id, text FROM rewrites SEMI JOIN answered USING (query_id) WHERE {passages}"
+        rows = connection.execute(query, [run.passage_strategies]).fetchall()
     return sum(any(has_answer(text, answer) for answer in golds[query_id]) for query_id, text in rows), len(rows)

@@ -22,10 +22,10 @@ from jobs.chain.steps.contexts import without_citations
 from jobs.log.judgements import Key
 from jobs.measure.answers import GoldAnswers, answering, best_overlap, golds_by_query
 from jobs.measure.frame import JUDGED_LISTS, Frame
-from jobs.measure.judged_rows import ARM_LISTS, contexts_of, database
+from jobs.measure.judged_rows import ARM_LISTS, contexts_of
 from jobs.runs.documents import RunDocuments, pages
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, searched_rewrites
+from jobs.runs.tables import create_view, database, searched_rewrites
 from retrievers.web.hits import is_page
 
 ENDINGS = (".parquet", ".csv")
@@ -50,15 +50,15 @@ ORDER BY topic, rank
 """
 _BATCH = 500  # answers whose documents are in memory
 _ANSWERS = """
-SELECT answers.*, query FROM rows_of($answers) AS answers JOIN rows_of($queries) USING (query_id) WHERE arm = $arm
+SELECT answers.*, query FROM answers JOIN queries USING (query_id) WHERE arm = $arm
 ORDER BY query_id
 """
 _REFINED = """
-SELECT query_id, doc_id, strips FROM rows_of($grades)
+SELECT query_id, doc_id, strips FROM grades
 WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
 """
 _JUDGED = """
-SELECT query_id, kind, doc_id, grade, sample, model FROM rows_of($judgements)
+SELECT query_id, kind, doc_id, grade, sample, model FROM judgements
 WHERE (arm = $arm OR arm IS NULL) AND query_id IN (SELECT unnest($ids)) ORDER BY ALL
 """
 Row = dict[str, Any]
@@ -259,12 +259,8 @@ def _arm(run: RunFolder, arm: str | None) -> str:
 
 
 def _batches(run: RunFolder, arm: str) -> Iterator[list[Row]]:
-    given = {name: run.tables.get(name) for name in ("answers", "queries")}
-    if given["answers"] is None:
-        return
-    with database(run) as connection:
-        connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
-        for batch in connection.sql(_ANSWERS, params=given | {"arm": arm}).to_arrow_reader(_BATCH):
+    with database(run, tables=["answers", "queries"]) as connection:
+        for batch in connection.sql(_ANSWERS, params={"arm": arm}).to_arrow_reader(_BATCH):
             rows = pa.Table.from_batches([batch]).to_pylist()
             yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
 
@@ -273,19 +269,16 @@ def _lines(
     run: RunFolder, arm: str, rows: Sequence[Row], documents: RunDocuments, golds: dict[str, list[str]]
 ) -> Iterator[Row]:
     """Yields the lines of some answers."""
-    ids, tables = [row["query_id"] for row in rows], run.tables
+    ids = [row["query_id"] for row in rows]
     judged: dict[str, list[Row]] = {}
     given = {"ids": ids, "arm": arm}
-    with database(run) as connection:
+    with database(run, tables=["grades", "judgements"]) as connection:
         own = {(one.query_id, one.doc_id): one.text for one in pages(connection, run, "query_id", ids)}
-        if "grades" in tables:
-            refined = connection.execute(_REFINED, given | {"grades": tables["grades"]}).fetchall()
-            own |= {(query_id, doc_id): strips for query_id, doc_id, strips in refined}
+        refined = connection.execute(_REFINED, given).fetchall()
+        own |= {(query_id, doc_id): strips for query_id, doc_id, strips in refined}
         rewrites = searched_rewrites(connection, run, ids, arm)
-        if "judgements" in tables:
-            table = connection.sql(_JUDGED, params=given | {"judgements": tables["judgements"]}).to_arrow_table()
-            for judgement in table.to_pylist():
-                judged.setdefault(judgement.pop("query_id"), []).append(judgement)
+        for judgement in connection.sql(_JUDGED, params=given).to_arrow_table().to_pylist():
+            judged.setdefault(judgement.pop("query_id"), []).append(judgement)
     shown = [[(row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
     wanted = sorted({pair[1] for pairs in shown for pair in pairs if pair not in own})
     texts = documents(wanted) if wanted else {}
@@ -304,6 +297,7 @@ def _lines(
                 for document, pair in zip(row["documents"], pairs, strict=True)
             ],
             "gold_answers": gold, "f1": measured and measured.f1, "em": measured and measured.exact,
-            "rewrites": rewrites.get(query_id, []), "judgements": judged.get(query_id, []),
+            "rewrites": [{name: of[name] for name in ("strategy", "text")} for of in rewrites.get(query_id, ())],
+            "judgements": judged.get(query_id, []),
             "cut_documents": row["cut_documents"],
         }  # fmt: skip

@@ -21,7 +21,7 @@ from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.clusters import query_clusters
-from jobs.measure.judged_rows import ARM_LISTS, NOT_ASKED, AskedQuery, asked_queries, counted_keys, database
+from jobs.measure.judged_rows import ARM_LISTS, NOT_ASKED, AskedQuery, asked_queries, counted_keys
 from jobs.measure.measures import MeasuredCells, reached
 from jobs.measure.missing_documents import UnknownDocuments
 from jobs.measure.notes import nothing_measured
@@ -37,6 +37,7 @@ from jobs.measure.significance import (
     verdict,
 )
 from jobs.runs.folder import RunFolder
+from jobs.runs.tables import database
 from jobs.tables import ORIGINAL
 
 # Kinds of frames; the others are those of a judge of answers. Judged lists stand beside lists that people judged.
@@ -231,7 +232,7 @@ def measure(
 
     A run has the arm `run`, and then `original` if its lists were kept and it was not searched as one with its rewrites. Memory
     is that of `values` and `condensed` (8 bytes each per arm, measure and key), 16 bytes per arm and key, some hundred bytes
-    per key, and DuckDB's 256 MB.
+    per key, and DuckDB's 512 MB.
     `alone`: whether to measure the original query of a run, too. `stay`: the arms of an ablation that are not left out where
     their lists are too short (`reached`); None: all.
     """

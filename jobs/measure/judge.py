@@ -6,8 +6,8 @@ import json
 from jobs.chain.arms.tasks import ACCURACY, RELEVANCE
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import JudgedBy, Judgements
-from jobs.measure.judged_rows import database, table_rows
 from jobs.runs.folder import RunFolder
+from jobs.runs.tables import database
 
 _OF_A_FILE = "content"  # of an engine that answers from a file, which has other answers for other queries
 
@@ -33,8 +33,8 @@ def judge_models(run: RunFolder) -> list[str]:
     """Returns the models that have judged, sorted; by the judgements where an earlier stage has paid for them."""
     models = {component.partition("@")[2] for component in run.spent.get("judge", {})} - {""}
     if not models:
-        with database(run) as connection:
-            models = {model for (model,) in table_rows(connection, run, "judgements", "DISTINCT model") if model}
+        with database(run, tables=["judgements"]) as connection:
+            models = {model for (model,) in connection.execute("SELECT DISTINCT model FROM judgements").fetchall() if model}
     return sorted(models)
 
 
@@ -47,16 +47,19 @@ def judged_relevance(run: RunFolder) -> Judgements | None:
         return None
     grades: dict[str, dict[str, int]] = {}
     models = set[str]()
-    with database(run) as connection:
+    with database(run, tables=["judgements", "results", "queries"]) as connection:
         # a document found with several texts has several grades: the highest counts
-        columns, pairs = "query_id, doc_id, max(grade), any_value(model)", "GROUP BY query_id, doc_id ORDER BY query_id, doc_id"
-        graded = table_rows(connection, run, "judgements", columns, f"kind = '{RELEVANCE}' AND sample = 0 {pairs}")
-        for query_id, doc_id, grade, model in graded:
+        graded = connection.execute(
+            "SELECT query_id, doc_id, max(grade), any_value(model) FROM judgements WHERE kind = ? AND sample = 0"
+            " GROUP BY query_id, doc_id ORDER BY query_id, doc_id",
+            [RELEVANCE],
+        )
+        for query_id, doc_id, grade, model in graded.fetchall():
             grades.setdefault(query_id, {})[doc_id] = grade
             models.add(model)
-        with_results = {query_id for (query_id,) in table_rows(connection, run, "results", "DISTINCT query_id")}
+        with_results = {query_id for (query_id,) in connection.execute("SELECT DISTINCT query_id FROM results").fetchall()}
         left_out = len(with_results - grades.keys())
-        ids = [query_id for (query_id,) in table_rows(connection, run, "queries", "query_id")]
+        ids = [query_id for (query_id,) in connection.execute("SELECT query_id FROM queries").fetchall()]
         grades |= {query_id: {} for query_id in ids if query_id not in with_results}
     why = f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why"
     notes = (why,) if left_out else ()

@@ -4,21 +4,19 @@ No table is held in memory whole: rows joined to the judgements come some thousa
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from cluster.storage.sql import text_literal
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.runs.folder import RunFolder
+from jobs.runs.tables import create_view, create_views, database
 from jobs.tables import ORIGINAL
 from retrievers.fusion import fuse
 from retrievers.lists import Lists, by_document
@@ -26,9 +24,7 @@ from retrievers.ranking import encode
 from retrievers.settings import FuseSettings
 from rewriters.normalise import normalise
 
-MEMORY = "256MB"
 BATCH_ROWS = 1 << 14
-THREADS = 2  # of a connection
 ARM_LISTS = ("results", "tails")  # the tables that hold the lists of an ablation's arms
 _PLACES: dict[Key, tuple[str, str]] = {  # the table and column in which a judged key stands
     "log_id": ("query_map", "log_id"),
@@ -51,26 +47,6 @@ class CountedKeys(NamedTuple):
     unmatched: tuple[str, str] | None
 
 
-@contextmanager
-def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens DuckDB in 256 MB for reading the tables of runs.
-
-    Raises:
-        ConfigError: files of the runs cannot be read.
-        LogError: memory or disk space ran out.
-    """
-    try:
-        with bounded_duckdb(MEMORY, THREADS) as connection:
-            yield connection
-    except (duckdb.Error, OSError) as error:
-        where = " or ".join(run.storage.root for run in runs)
-        if isinstance(error, duckdb.OutOfMemoryException):
-            what, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
-            raise no_room(what, error, MEMORY, remedy) from error
-        problem = f"the run's tables cannot be read ({reason(error)}); restore the changed files"
-        raise ConfigError("run-damaged", f"{where}: {problem}") from error
-
-
 def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> CountedKeys:
     """Returns the judged keys that count; registers the query_ids of those in the log as table `wanted`."""
     query_ids = query_of(connection, run, judgements)
@@ -81,7 +57,7 @@ def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgemen
             of_query.setdefault(query_id, []).append(key)
     example, (table, column) = None, _PLACES[judgements.key]
     if not query_ids and judgements.grades:
-        logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchall()
+        logged = connection.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchall()
         example = (next(iter(judgements.grades)), str(logged[0][0])) if logged else None
     rejected = sorted(key for key, query_id in query_ids.items() if query_id is None)
     keys, judged = [key for keys in of_query.values() for key in keys] + rejected, len(judgements.grades)
@@ -95,21 +71,17 @@ class AskedQuery(NamedTuple):
     query: str | None
     query_words: str | None  # its words in normal form, those of earlier turns, too
     log_count: int
-    query_type: str | None  # None: the log's queries have no types
 
 
-NOT_ASKED = AskedQuery(None, None, 1, None)  # of a rejected log row
+NOT_ASKED = AskedQuery(None, None, 1)  # of a rejected log row
 
 
 def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, AskedQuery]:
     """Returns wanted query_id -> its query."""
-    known = {name for name, *_ in connection.execute("DESCRIBE SELECT * FROM rows_of(?)", [run.tables["queries"]]).fetchall()}
-    context, query_type = (name if name in known else "NULL" for name in ("context", "query_type"))
-    rows = connection.execute(
-        f"SELECT query_id, query, {context}, log_count, {query_type} FROM rows_of(?) SEMI JOIN wanted USING (query_id)",
-        [run.tables["queries"]],
-    ).fetchall()
-    return {key: AskedQuery(query, normalise(f"{before or ''} {query}"), *rest) for key, query, before, *rest in rows}
+    create_views(connection, run, ["queries"])
+    before = "NULL" if run.config.log.context_column is None else "context"
+    rows = connection.execute(f"SELECT query_id, query, {before}, log_count FROM queries SEMI JOIN wanted USING (query_id)")
+    return {key: AskedQuery(query, normalise(f"{context or ''} {query}"), n) for key, query, context, n in rows.fetchall()}
 
 
 def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | None]:
@@ -117,10 +89,10 @@ def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | Non
     contexts: dict[str, str | None] = dict.fromkeys(query_ids)
     if not contexts or run.config.log.context_column is None:
         return contexts
-    with database(run) as connection:
+    with database(run, tables=["queries"]) as connection:
         connection.register("wanted", pa.table({"query_id": pa.array(sorted(contexts), pa.string())}))
-        query = "SELECT query_id, context FROM rows_of(?) SEMI JOIN wanted USING (query_id)"
-        return contexts | dict(connection.execute(query, [run.tables["queries"]]).fetchall())
+        rows = connection.execute("SELECT query_id, context FROM queries SEMI JOIN wanted USING (query_id)").fetchall()
+        return contexts | dict(rows)
 
 
 def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:
@@ -129,15 +101,11 @@ def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: 
     connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
     # a judged text is a query on its own: after earlier turns the same words are another one
     alone = " WHERE context IS NULL" if judgements.key == "query" and run.config.log.context_column is not None else ""
-    # Runs of earlier versions have half a million rows in a row group of query_map, and each thread holds one: of 10 million
-    # rows two threads ran out of 256 MB at times, one did not and was as fast.
-    connection.execute("SET threads = 1")
+    create_views(connection, run, [table])
     # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
     row = connection.execute(
-        f"SELECT judged, max(query_id) FROM rows_of(?) JOIN judged ON judged = {column}{alone} GROUP BY judged",
-        [run.tables[table]],
+        f"SELECT judged, max(query_id) FROM {table} JOIN judged ON judged = {column}{alone} GROUP BY judged"
     ).fetchall()
-    connection.execute(f"SET threads = {THREADS}")
     wanted = sorted({query_id for _, query_id in row if query_id is not None})
     connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
     return dict(row)
@@ -155,16 +123,6 @@ def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[
         [sorted({str(shard["filename"]) for shard in run.pending})],
     ).fetchall()
     return {query_id for (query_id,) in rows}
-
-
-def table_rows(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, table: str, columns: str, condition: str = "true"
-) -> Iterator[tuple[Any, ...]]:
-    """Yields columns of a table's committed rows; nothing where there is no such table."""
-    if files := list(run.tables.get(table, ())):
-        result = connection.execute(f"SELECT {columns} FROM rows_of(?) WHERE {condition}", [files])
-        while rows := result.fetchmany(10_000):
-            yield from rows
 
 
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[pa.Table]:
@@ -241,13 +199,9 @@ def wanted_rows(
     connection: duckdb.DuckDBPyConnection, run: RunFolder, tables: Sequence[str], columns: Sequence[str], condition: str
 ) -> Iterator[pa.Table]:
     """Yields the tables' rows of the wanted queries, some thousands at a time, all rows of a query together."""
-    files = [file for table in tables for file in run.tables.get(table, ())]
-    if not files:  # no committed shard has a row of them
-        return
-    # a relation, not execute(): its Arrow output came out of order with DuckDB 2.0 where insertion order is not preserved
+    create_view(connection, "wanted_lists", tables[0], [file for table in tables for file in run.tables.get(table, ())])
     rows = connection.sql(
-        f"SELECT query_id, {', '.join(columns)} FROM rows_by_name($files) SEMI JOIN wanted USING (query_id) WHERE {condition}",
-        params={"files": files},
+        f"SELECT query_id, {', '.join(columns)} FROM wanted_lists SEMI JOIN wanted USING (query_id) WHERE {condition}"
     ).to_arrow_reader(BATCH_ROWS)
     buffer = rows.schema.empty_table()
     for batch in rows:

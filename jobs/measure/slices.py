@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from cluster.storage.sql import text_literal
 from jobs.measure.frame import Frame
-from jobs.measure.judged_rows import database
 from jobs.measure.significance import FEW_QUERIES, Floats, false_discovery_rates
 from jobs.runs.folder import RunFolder
+from jobs.runs.tables import database
 from rewriters.classifier import load_rules
 from rewriters.normalise import normalise
 
@@ -65,8 +65,8 @@ def slices_of(
     slices: list[Slice] = []
     notes = []
     for name in dict.fromkeys(names):
-        with database(run) as connection:
-            title, values, note = _values(connection, run, frame, name, first[base])
+        with database(run, tables=["queries", "selections"]) as connection:
+            title, values, note = _values(connection, frame, name, first[base])
         notes += [note] if note else []
         parts = _parts(values)
         tests: list[dict[str, SliceTest]] = [{}] * len(parts)
@@ -85,29 +85,22 @@ def slices_of(
     return slices, notes
 
 
-def _values(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, frame: Frame, name: str, base: Floats
-) -> tuple[str, Values, str | None]:
+def _values(connection: duckdb.DuckDBPyConnection, frame: Frame, name: str, base: Floats) -> tuple[str, Values, str | None]:
     """Returns the name of a property as it is shown, each key's value, and a note on it."""
 
     def looked_up(table: str, value: str) -> Values:
-        values = dict(
-            connection.execute(
-                f"SELECT query_id, {value} FROM rows_of(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
-                [run.tables[table]],
-            ).fetchall()
-        )
+        query = f"SELECT query_id, {value} FROM {table} SEMI JOIN wanted USING (query_id) GROUP BY query_id"
+        values = dict(connection.execute(query).fetchall())
         return [values.get(query_id or "") for query_id in frame.query_ids]
 
-    queries = [run.tables["queries"]]
     connection.register("wanted", pa.table({"query_id": pa.array([one for one in frame.query_ids if one], pa.string())}))
-    columns = {column for column, *_ in connection.execute("DESCRIBE SELECT * FROM rows_of(?)", queries).fetchall()}
+    columns = {column for column, *_ in connection.execute("DESCRIBE queries").fetchall()}
     own = f'"values"[{text_literal(name)}]'
-    kept = f'SELECT 1 FROM rows_of(?) WHERE map_contains("values", {text_literal(name)}) LIMIT 1'
+    kept = f'SELECT 1 FROM queries WHERE map_contains("values", {text_literal(name)}) LIMIT 1'
     normalised = [None if query is None else normalise(query) for query in frame.queries]
     title, note = name, None
     values: Values = []
-    if name != "query_type" and "values" in columns and connection.execute(kept, queries).fetchone():
+    if name != "query_type" and "values" in columns and connection.execute(kept).fetchone():
         values = looked_up("queries", f"any_value({own})")
         note = f"{name}: the log's column of this name" if name in ("difficulty", "frequency", "words", "language") else None
     elif name == "words":
@@ -118,7 +111,7 @@ def _values(
     elif name == "difficulty":
         values, note = thirds(base), DIFFICULTY
     elif name == "frequency":
-        third = traffic_thirds(connection, run)
+        third = traffic_thirds(connection)
         ids = zip(frame.query_ids, frame.counts.tolist(), strict=True)
         values = [third[count] if query_id else None for query_id, count in ids] if third else []
         note = "frequency: head, torso and tail are thirds of the log's traffic"
@@ -128,11 +121,9 @@ def _values(
     else:
         if "query_type" in columns:
             values = looked_up("queries", "any_value(query_type)")
-        elif "selections" in run.tables:  # the type that the first selecting arm chose by
-            arm_number = (
-                "CASE arm " + " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
-            )
-            values = looked_up("selections", f"arg_min(query_type, {arm_number}) FILTER (query_type IS NOT NULL)")
+        else:  # the type that the first selecting arm chose by
+            numbers = " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms))
+            values = looked_up("selections", f"arg_min(query_type, CASE arm {numbers} END) FILTER (query_type IS NOT NULL)")
         if not any(values):
             values = _by(frame.queries, load_rules("english").type_of)
             note = "query_type: by the rules for English, since no arm selects by it"
@@ -188,15 +179,14 @@ def _parts(values: Values) -> list[tuple[str, Places]]:
     return [(value, np.flatnonzero(placed == value)) for value in ranked]
 
 
-def traffic_thirds(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[int, str]:
+def traffic_thirds(connection: duckdb.DuckDBPyConnection) -> dict[int, str]:
     """Counts the times that a query is asked -> head, torso or tail; empty where every query was asked equally often.
 
     They are the thirds of the whole log's traffic, from the most frequent queries on. Queries of one frequency stay together,
     in the third in which the middle of their traffic lies.
     """
     rows = connection.execute(
-        "SELECT log_count, sum(log_count)::DOUBLE FROM rows_of(?) GROUP BY log_count ORDER BY log_count DESC",
-        [run.tables["queries"]],
+        "SELECT log_count, sum(log_count)::DOUBLE FROM queries GROUP BY log_count ORDER BY log_count DESC"
     ).fetchall()
     if len(rows) < 2:
         return {}

@@ -13,9 +13,9 @@ import pyarrow as pa
 from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import FULL, RUN
 from jobs.log.judgements import Judgements
-from jobs.measure.judged_rows import above_cuts, counted_keys, database
+from jobs.measure.judged_rows import above_cuts, counted_keys
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, files, portions
+from jobs.runs.tables import create_views, database, portions
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 
@@ -130,12 +130,11 @@ def _sums_by_strategy(connection: duckdb.DuckDBPyConnection, run: RunFolder, *qu
     sums: Counter[tuple[str, str]] = Counter()
     reranker = run.own_reranker if run.is_ablation else None
     own = {"runs": above_cuts(run), "results": f"arm = {text_literal(FULL if run.is_ablation else RUN)}"}
+    own["scores"] = "true" if reranker is None else f"reranker = {text_literal(reranker)}"
     for manifests in portions(run.manifests, "runs", PORTION):
-        scored = reranker is not None and files(run, "scores", manifests)  # an empty table has no reranker
-        own["scores"] = f"reranker = {text_literal(str(reranker))}" if scored else "true"
-        for table in ("runs", "results", "candidates", "scores"):
-            create_view(connection, table, table, files(run, table, manifests))
-            connection.execute(f"CREATE OR REPLACE VIEW own_{table} AS FROM {table} WHERE {own.get(table, 'true')}")
+        create_views(connection, run, ["runs", "results", "candidates", "scores"], manifests)
+        for table, condition in own.items():
+            connection.execute(f"CREATE OR REPLACE VIEW own_{table} AS FROM {table} WHERE {condition}")
         for rows in map(connection.execute, queries):
             _, *names = (column for column, *_ in rows.description or ())
             for strategy, *numbers in rows.fetchall():

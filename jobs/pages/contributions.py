@@ -12,7 +12,7 @@ from jobs.measure.judged_rows import above_cuts
 from jobs.measure.strategies import listed_strategies
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, database, files, portions, spread
+from jobs.runs.tables import create_views, database, portions, spread
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import sentence
 from retrievers.fusion import takes_part
@@ -63,10 +63,10 @@ def contributions(run: RunFolder) -> Contributions | None:
             ) USING (query_id, doc_id) GROUP BY ALL
     """
     documents: Counter[tuple[bool, frozenset[str]]] = Counter()  # by whether they are among the first, and their strategies
-    with database() as connection:
+    with database(run) as connection:
         for portion in portions(chosen, "results", PORTION):
-            create_view(connection, "results", "results", files(run, "results", portion))
-            create_view(connection, "runs", "runs", files(run, "runs", portion) if left_out else [])
+            create_views(connection, run, ["results"], portion)
+            create_views(connection, run, ["runs"], portion if left_out else ())
             for top, strategies, number in connection.execute(query, {"left_out": left_out}).fetchall():
                 documents[top, frozenset(strategies)] += number
     added = []
@@ -103,20 +103,17 @@ def weightless(run: RunFolder, names: list[str]) -> list[str]:
 
 def leakage_words(run: RunFolder) -> list[str]:
     """Counts pseudo-answers that copy one of their first results, or have a gold answer; empty without any."""
-    manifests = spread(run.manifests, SHARDS)
-    names, results = files(run, "rewrites", manifests), files(run, "results", manifests)
-    if not names:
-        return []
     query = """
-        SELECT query_id, text FROM rows_of(?) WHERE search_as = 'passage' OR list_contains(?, strategy)
+        SELECT query_id, text FROM rewrites WHERE search_as = 'passage' OR list_contains(?, strategy)
         ORDER BY sha256(query_id), strategy, position LIMIT ?
     """
     hits: dict[str, list[str]] = {}
-    with database() as connection:
-        passages = connection.execute(query, [names, run.passage_strategies, MOST_COMPARED]).fetchall()
+    with database(run) as connection:
+        create_views(connection, run, ["rewrites", "results"], spread(run.manifests, SHARDS))
+        passages = connection.execute(query, [run.passage_strategies, MOST_COMPARED]).fetchall()
         wanted = sorted({query_id for query_id, _ in passages})
-        query = "SELECT query_id, doc_id FROM rows_of(?) WHERE rank <= ? AND query_id IN (SELECT unnest(?))"
-        for query_id, doc_id in connection.execute(query, [results, TOP, wanted]).fetchall() if results and wanted else ():
+        query = "SELECT query_id, doc_id FROM results WHERE rank <= ? AND query_id IN (SELECT unnest(?::VARCHAR[]))"
+        for query_id, doc_id in connection.execute(query, [TOP, wanted]).fetchall():
             hits.setdefault(query_id, []).append(doc_id)
     lines = []
     if hits:

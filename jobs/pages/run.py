@@ -318,7 +318,7 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
         QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY filename, query_id, raw) <= {EXAMPLES}
         ORDER BY filename, query_id, raw
     """
-    with database() as connection:
+    with database(run) as connection:
         rows = connection.execute(query, [files(run, "errors", read)]).fetchall() if read else []
     for stage, reason, query_id, names, message, raw in rows:
         example = Example(query_id, ", ".join(filter(None, names)), message or "", raw or "")
@@ -331,10 +331,10 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     known = cases(run)
     names: dict[str, str] = {}
     if texts and examples_of:
-        query = "SELECT query_id, query FROM rows_of(?) WHERE query_id IN (SELECT unnest(?))"
-        with database() as connection:
+        query = "SELECT query_id, query FROM queries WHERE query_id IN (SELECT unnest(?))"
+        with database(run, tables=["queries"]) as connection:
             ids = [one.about for of in examples_of.values() for one in of]
-            names = dict(connection.execute(query, [run.tables["queries"], ids]).fetchall())
+            names = dict(connection.execute(query, [ids]).fetchall())
     counts, total = run.counts, run.counts["queries"]
     rows = [
         [
@@ -371,7 +371,7 @@ def _rejected(run: RunFolder) -> list[tuple[str, int, list[Example]]]:
         SELECT reason, count(*), min_by({{'about': log_id, 'message': message, 'raw': {_EXCERPT}}}, log_id, {EXAMPLES})
         FROM rows_of(?) GROUP BY reason ORDER BY count(*) DESC, reason
     """
-    with database() as connection:
+    with database(run) as connection:
         rows = connection.execute(query, [names]).fetchall() if names else []
     return [
         (reason, number, [Example(one["about"], "", one["message"] or "", one["raw"] or "") for one in examples])

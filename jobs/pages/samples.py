@@ -17,7 +17,7 @@ from jobs.pages.contributions import TOP, comparable
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, database, files, queries_of, spread
+from jobs.runs.tables import create_views, database, queries_of, spread
 from jobs.tables import NOTES, ORIGINAL
 from rewriters.steps.settings import HIGHEST_GRADES
 
@@ -91,9 +91,8 @@ def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, tex
         by_query_id[query_id].lines += [("earlier turns", context)] if context else []
     shards = dict.fromkeys(shard for shard, *_ in chosen)
     manifests = [manifest for manifest in run.manifests if manifest.shard in shards]
-    with database() as connection:
-        for table in (*COLUMNS, "runs"):
-            create_view(connection, table, table, files(run, table, manifests))
+    with database(run) as connection:
+        create_views(connection, run, (*COLUMNS, "runs"), manifests)
         connection.register("sampled", pa.table({"query_id": list(by_query_id)}))
         _fill(run, connection, by_query_id, texts)
         if texts:
@@ -127,7 +126,7 @@ def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[Chosen
     done = [span for span in run.spans if span["shard"] in run.tally.shards]
     given = {"names": sorted({span["filename"] for span in done}), "ids": query_ids}
     asked = f"({query} log_count > 1 ORDER BY log_count DESC, query_id LIMIT {most})"
-    with database() as connection:
+    with database(run) as connection:
         connection.register("spans", pa.Table.from_pylist(done))
         rows = connection.execute(f"{asked} UNION {query} query_id IN (SELECT unnest($ids::VARCHAR[]))", given).fetchall()
     return list(rows)

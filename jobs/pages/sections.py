@@ -9,18 +9,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import yaml
 
-from cluster.errors import ConfigError
 from cluster.run.pool_sizes import stage_of_pool
-from cluster.storage.s3_duckdb import kept_duckdb, reason
+from cluster.storage.s3_duckdb import kept_duckdb
 from jobs.chain.pipeline import COSTED
 from jobs.pages.render import Code, Head, Section, Table, render
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import TIMES, node_time
-from jobs.runs.tables import database, files, spread
+from jobs.runs.tables import create_views, database, spread
 from jobs.tables import ELAPSED
 from jobs.terminal.formats import count, duration, masked, percent, size
 
@@ -97,10 +94,10 @@ def time_section(run: RunFolder) -> Section | None:
 
 def elapsed_words(run: RunFolder) -> str:
     """Returns the latency of queries from the first stage to the last; empty where that was not measured."""
-    names = files(run, "costs", spread(run.manifests, SHARDS))
-    query = "SELECT quantile_cont(latency, [0.5, 0.95, 0.99]) FROM rows_by_name($costs) WHERE stage = $stage"
-    with database() as connection:
-        row = connection.execute(query, {"costs": names, "stage": ELAPSED}).fetchone() if names else None
+    with database(run) as connection:
+        create_views(connection, run, ["costs"], spread(run.manifests, SHARDS))
+        query = "SELECT quantile_cont(latency, [0.5, 0.95, 0.99]) FROM costs WHERE stage = ?"
+        row = connection.execute(query, [ELAPSED]).fetchone()
     if not row or row[0] is None:
         return ""
     half, most, nearly_all = map(duration, row[0])
@@ -113,12 +110,8 @@ def run_page(run: RunFolder, kind: str, sections: Iterable[Section | None], *, t
     log = f"log {inputs[0]['path']}" + (f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else "") if inputs else ""
     facts = [fact for fact in (run.record["run_id"], label, f"started {moment(run.starts[0]['began'])}", log) if fact]
     state = "✓ finished" if run.finished else f"not finished: {run.state}"
-    try:
-        with kept_duckdb():
-            return render(kind, run.config.name, facts, state, list(sections), texts=texts)
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        where = f"{run.storage.root}: the {'ablation' if run.is_ablation else 'run'}'s tables cannot be read"
-        raise ConfigError("run-damaged", f"{where} ({reason(error)}); restore the changed files") from error
+    with kept_duckdb(), database(run):
+        return render(kind, run.config.name, facts, state, list(sections), texts=texts)
 
 
 def moment(began: str) -> str:

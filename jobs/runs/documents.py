@@ -16,7 +16,7 @@ from jobs.job.indexes import text_settings
 from jobs.job.retrievers import is_replaced, open_documents
 from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, database, files, portions, queries_table
+from jobs.runs.tables import create_views, database, portions, queries_table
 from retrievers.web.hits import indexed_text, is_page
 
 _PAGES = """
@@ -73,8 +73,8 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
 def results_with_texts(run: RunFolder, missing: Callable[[str], object]) -> Iterator[pa.Table]:
     """Yields the results of a run, some shards at a time; `missing` hears why documents have no text, where it is so."""
     for portion in portions(run.manifests, "results", _PORTION):
-        with database() as connection:
-            create_view(connection, "results", "results", files(run, "results", portion))
+        with database(run) as connection:
+            create_views(connection, run, ["results"], portion)
             connection.register("queries", queries_table(run, (one.shard for one in portion), ["query_id", "query"]))
             rows = connection.sql(_RESULTS).to_arrow_table()
         doc_ids = rows.column("doc_id").to_pylist()
@@ -113,6 +113,6 @@ def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str,
     called = sorted({doc_id for doc_id in doc_ids if is_page(doc_id)})
     if not called or "web" not in run.tables:
         return {}
-    with database() as connection:
+    with database(run) as connection:
         rows = pages(connection, run, "doc_id", called)
     return {one.doc_id: (f"{one.url} " if addresses else "") + one.text for one in rows}

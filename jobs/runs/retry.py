@@ -28,7 +28,7 @@ from jobs.terminal.formats import queries
 ALL = "all"  # the reason that stands for every error; notes are none
 RETRY = "retry"  # key of `run.json`: of which run it is a retry, its reasons with their queries, and the number of queries
 _OF_REASONS = """
-SELECT DISTINCT query_id FROM rows_of($files) WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
+SELECT DISTINCT query_id FROM errors WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
 ORDER BY query_id
 """
 
@@ -73,7 +73,7 @@ def retry_words(run: RunFolder) -> str | None:
 
 def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     """Marks the queries of a run that have a reason as forgotten in the store; returns the note of the retry."""
-    where, files = run.storage.root, run.tables.get("errors", [])
+    where = run.storage.root
     if not run.finished and (status := read_status(where)) is not None and status.state == "running":
         raise ConfigError("run-held", f"{where}: a driver is working on this run; retry it after its end")
     known = by_reason(run.counts, notes=True)
@@ -88,8 +88,8 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     if stages == {"rewrite"} and engine is not None and engine.kind == "recorded":
         problem = "a recording has one answer to each request, so asking again changes nothing"
         raise ConfigError("argument", f"--retry {reason}: {problem}; name an engine that answers anew in rewrite.engine")
-    with database() as connection:
-        rows = connection.execute(_OF_REASONS, {"files": files, "reasons": wanted}).fetchall()
+    with database(run, tables=["errors"]) as connection:
+        rows = connection.execute(_OF_REASONS, {"reasons": wanted}).fetchall()
     query_ids = [query_id for (query_id,) in rows]
     mark_forgotten(open_storage(store), query_ids, milliseconds(time.time()))
     reasons = {one: known[one] for one in wanted}

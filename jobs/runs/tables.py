@@ -1,7 +1,7 @@
 """Reading of a run's tables in bounded memory: by shards, and only a sample of many."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -9,20 +9,36 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.storage.s3_duckdb import bounded_duckdb
+from cluster.errors import ConfigError
+from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from cluster.storage.sql import text_literal
+from jobs.chain.tables import ARM_STORED
 from jobs.runs.folder import RunFolder
 from jobs.runs.tally import Committed
-from jobs.tables import STORED
 
 MEMORY = "512MB"
-_REWRITES = "SELECT query_id, strategy, text FROM rows_by_name($files) WHERE query_id IN (SELECT unnest($ids))"
 Item = TypeVar("Item")
 
 
-def database() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-    """Opens DuckDB in bounded memory; it spills to a temporary folder."""
-    return bounded_duckdb(MEMORY, 2, ordered=True)
+@contextmanager
+def database(*runs: RunFolder, tables: Iterable[str] = ()) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Opens DuckDB in 512 MB, which spills to a temporary folder, with views of committed tables of the first run.
+
+    Raises:
+        ConfigError: Files of the runs cannot be read.
+        LogError: Memory or disk space ran out.
+    """
+    try:
+        with bounded_duckdb(MEMORY, 2, ordered=True) as connection:
+            create_views(connection, runs[0], tables)
+            yield connection
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        where = " or ".join(run.storage.root for run in runs)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            problem, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
+            raise no_room(problem, error, MEMORY, remedy) from error
+        problem = f"the run's tables cannot be read ({reason(error)}); restore the changed files"
+        raise ConfigError("run-damaged", f"{where}: {problem}") from error
 
 
 def spread(items: Sequence[Item], count: int) -> list[Item]:
@@ -73,26 +89,39 @@ def queries_table(run: RunFolder, numbers: Iterable[int], columns: Sequence[str]
     return table.select(columns)
 
 
+def create_views(
+    connection: duckdb.DuckDBPyConnection,
+    run: RunFolder,
+    tables: Iterable[str],
+    manifests: Sequence[Committed] | None = None,
+    prefix: str = "",
+) -> None:
+    """Has views, whose names begin with `prefix`, stand for the rows of tables: of some shards, or of all."""
+    for table in tables:
+        paths = run.tables.get(table, ()) if manifests is None else files(run, table, manifests)
+        create_view(connection, f"{prefix}{table}", table, paths)
+
+
 def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: str, paths: Sequence[str]) -> None:
     """Has a view stand for the rows of files of a table, or for none where there are no files."""
     if paths:  # a view has no parameters, so that the paths stand in it
         named = ", ".join(map(text_literal, paths))
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM rows_by_name([{named}])")
     else:
-        connection.from_arrow(STORED[table].empty_table()).create_view(name, replace=True)
+        connection.from_arrow(ARM_STORED[table].empty_table()).create_view(name, replace=True)
 
 
 def searched_rewrites(
     connection: duckdb.DuckDBPyConnection, run: RunFolder, ids: Sequence[str], arm: str
-) -> dict[str, list[dict[str, str]]]:
-    """Returns the rewrites of queries, by strategy and position; of an arm those that it searches."""
-    rewrites: dict[str, list[dict[str, str]]] = {}
-    if "rewrites" in run.tables:
-        given, own = dict[str, Any](files=run.tables["rewrites"], ids=ids), ""
-        for described in (one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm):
-            own = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"
-            given |= {"arm": described.get("rewrites_of") or arm, "strategies": list(described.get("strategies", ()))}
-        query = f"{_REWRITES}{own} ORDER BY query_id, strategy, position"
-        for query_id, strategy, text in connection.execute(query, given).fetchall():
-            rewrites.setdefault(query_id, []).append({"strategy": strategy, "text": text})
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns query_id -> rows of rewrites/, by strategy and position; of an arm those that it searches."""
+    rewrites: dict[str, list[dict[str, Any]]] = {}
+    given, own = dict[str, Any](ids=ids), ""
+    for described in (one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm):
+        own = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"
+        given |= {"arm": described.get("rewrites_of") or arm, "strategies": list(described.get("strategies", ()))}
+    create_views(connection, run, ["rewrites"])
+    query = f"FROM rewrites WHERE query_id IN (SELECT unnest($ids)){own} ORDER BY query_id, strategy, position"
+    for row in connection.sql(query, params=given).to_arrow_table().to_pylist():
+        rewrites.setdefault(row["query_id"], []).append(row)
     return rewrites

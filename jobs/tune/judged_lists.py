@@ -6,7 +6,6 @@ texts are computed again, since a run stores none. A run of an ablation is read 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError, RetrieverError
+from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import FULL
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
@@ -24,10 +24,11 @@ from jobs.chain.stages.fuse import text_similarity
 from jobs.job.rewrite import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.clusters import query_clusters
-from jobs.measure.judged_rows import CountedKeys, above_cuts, asked_queries, counted_keys, database
+from jobs.measure.judged_rows import CountedKeys, above_cuts, asked_queries, counted_keys
 from jobs.measure.notes import counts_in_words, nothing_measured
 from jobs.measure.significance import Floats, Numbers
 from jobs.runs.folder import RunFolder
+from jobs.runs.tables import database, searched_rewrites
 from jobs.tables import ITERATE
 from retrievers.encoder import TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.join import search_vectors
@@ -117,7 +118,7 @@ def gather(
     if not run.config.retrieve.keep_runs or "runs" not in run.tables:
         why = "has no lists" if run.config.retrieve.keep_runs else "did not keep its lists"
         raise ConfigError("run-missing", f"{where}: {why}; run it again with retrieve.keep_runs: true, and tune that run")
-    with database(run) as connection:
+    with database(run, tables=["runs", "scores"]) as connection:
         counted = counted_keys(connection, run, judgements)
         keys_of, notes = counted.of_query, _left_out(counted)
         if run.config.iterate is not None:
@@ -135,10 +136,10 @@ def gather(
         rewriting = read_rewriting(run.config)
         rows = {"query_id": pa.array(query_ids, pa.string()), "row": np.arange(len(query_ids))}
         connection.register("wanted", pa.table(rows))
-        asked, rewrites = asked_queries(connection, run), _rewrites(connection, run)
+        asked, rewrites = asked_queries(connection, run), searched_rewrites(connection, run, query_ids, FULL)
         as_one = searched_as_one(rewriting.pool)
         texts = [
-            query_texts(row % BLOCK, str(asked[query_id].query), rewrites[query_id], as_one)
+            query_texts(row % BLOCK, str(asked[query_id].query), rewrites.get(query_id, ()), as_one)
             for row, query_id in enumerate(query_ids)
         ]
         _copy_hits(connection, run, cuts_of(run.config, rewriting.cuts))
@@ -170,20 +171,6 @@ def _left_out(counted: CountedKeys) -> list[str]:
     return notes
 
 
-def _rewrites(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, list[dict[str, Any]]]:
-    """Returns query_id -> the rewrites of each wanted query, in order; of an ablation those of its arm `full`."""
-    rewrites: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    if "rewrites" in run.tables:
-        rows = connection.sql(
-            "SELECT * FROM rows_of($files) SEMI JOIN wanted USING (query_id) ORDER BY query_id, strategy, position",
-            params={"files": run.tables["rewrites"]},
-        ).to_arrow_table()
-        for row in rows.to_pylist():
-            if row.get("arm", FULL) == FULL:
-                rewrites[row["query_id"]].append(row)
-    return rewrites
-
-
 def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:
     """Copies the fused hits of the wanted queries, each with the reranker's score, into a table that DuckDB spills to disk.
 
@@ -191,11 +178,10 @@ def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts
     """
     connection.execute("CREATE TEMP TABLE scored (query_id VARCHAR, doc_id VARCHAR, reranked DOUBLE)")
     mine = run.own_reranker if run.is_ablation else None
-    if run.config.rerank.kind != "none" and "scores" in run.tables and bool(mine) == run.is_ablation:
+    if run.config.rerank.kind != "none" and bool(mine) == run.is_ablation:
+        own = "true" if mine is None else f"reranker = {text_literal(mine)}"
         connection.execute(
-            "INSERT INTO scored SELECT query_id, doc_id, score FROM rows_of($files) SEMI JOIN wanted USING (query_id)"
-            + (" WHERE reranker = $mine" if mine else ""),
-            {"files": run.tables["scores"]} | ({"mine": mine} if mine else {}),
+            f"INSERT INTO scored SELECT query_id, doc_id, score FROM scores SEMI JOIN wanted USING (query_id) WHERE {own}"
         )
         several = "SELECT 1 FROM scored GROUP BY query_id, doc_id HAVING count(*) > 1 LIMIT 1"
         if connection.execute(several).fetchone() is not None:
@@ -203,9 +189,8 @@ def _copy_hits(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts
             raise ConfigError("run-missing", f"{run.storage.root}: {why}")
     connection.execute(
         "CREATE TEMP TABLE judged_hits AS SELECT row, strategy, position, retriever, doc_id, rank, score, reranked"
-        " FROM rows_of($files) JOIN wanted USING (query_id) LEFT JOIN scored USING (query_id, doc_id)"
-        f" WHERE strategy <> '{ITERATE}' AND {above_cuts(run, cuts)}",
-        {"files": run.tables["runs"]},
+        " FROM runs JOIN wanted USING (query_id) LEFT JOIN scored USING (query_id, doc_id)"
+        f" WHERE strategy <> '{ITERATE}' AND {above_cuts(run, cuts)}"
     )
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.run.shards import Shard
-from jobs.measure.judged_rows import contexts_of, database, text_names
+from jobs.measure.judged_rows import contexts_of, text_names
 from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, files, queries_table
+from jobs.runs.tables import create_views, database, queries_table
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results", "selections")
@@ -64,9 +64,8 @@ def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, sha
     portion = "SELECT * FROM queries WHERE query_id >= $low AND query_id < $high"
     connection.execute(f"CREATE OR REPLACE TABLE {name}_queries AS {portion}", {"low": low, "high": high})
     manifests = [manifest for manifest in run.manifests if manifest.shard in numbers]
-    for table in TABLES:
-        # the portion's other rows are dropped where the rows are joined to its queries
-        create_view(connection, f"{name}_{table}", table, files(run, table, manifests))
+    # the portion's other rows are dropped where the rows are joined to its queries
+    create_views(connection, run, TABLES, manifests, f"{name}_")
     if not run.config.rewrite.selects:
         planned = pa.table({"strategies": pa.array([run.config.rewrite.planned], pa.list_(pa.string()))})
         connection.register(f"{name}_planned", planned)

@@ -8,11 +8,11 @@ import pytest
 from jobs.log.judgements import Judgements
 from jobs.measure import judged_rows
 from jobs.measure.evaluate import Evaluation
-from jobs.measure.judged_rows import database
 from jobs.pages.comparison import UNMEASURED, MeasuredRun, measured_run
 from jobs.pages.run import examples
 from jobs.pages.samples import SAMPLES, Sample, samples
 from jobs.runs.folder import RunFolder
+from jobs.runs.tables import database
 from jobs.tables import NOTES
 from tests.support.jobs.run_folders import QUERIES, Make, Query, Row, RunMaker, page, query_id, stored
 

@@ -37,7 +37,7 @@ from jobs.tune.tune import ALONE, EQUAL, Tuning, _compared, conclusions, tune
 from retrievers.fusion import fuse
 from retrievers.retriever import SearchText
 from retrievers.settings import FuseSettings
-from tests.support.jobs.run_folders import Query, RunMaker, query_id, stored
+from tests.support.jobs.run_folders import Query, RunMaker, arm, query_id, stored
 from tests.support.jobs.tuned_runs import Found, Judged, half, judged_run, names_of, none, only_bm25, permuted
 
 
@@ -182,6 +182,8 @@ def test_an_ablation_is_read_as_its_arm_full(tmp_path: Path) -> None:
         other = table.set_column(table.schema.get_field_index("weight"), "weight", pa.array([9.0] * len(table)))
         both = [one.append_column("arm", pa.array([arm] * len(one))) for one, arm in ((table, "full"), (other, "full #2"))]
         pq.write_table(pa.concat_tables(both), path)
+    record = judged.run.record | {"ablation": {"arms": [arm("full", strategies=judged.run.config.rewrite.planned)]}}
+    judged.run.storage.put("run.json", json.dumps(record).encode())
     assert means(tune(open_run(judged.run.storage.root), judged.judgements)) == before
 
 

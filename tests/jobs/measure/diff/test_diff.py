@@ -17,9 +17,9 @@ from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
 from jobs.measure.diff.diff import Change, Cost, changes, diff
 from jobs.measure.diff.quality import judge_of_both
 from jobs.measure.judge import judge_asked
-from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.tables import database
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
 from tests.support.jobs.run_folders import PRICES, QUERIES, Query, RunMaker, query_id
