@@ -16,27 +16,13 @@ import pyarrow.parquet as pq
 
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, portions, queries_table
-from jobs.tables import ITERATE
+from jobs.tables import HIT, ITERATE, REWRITE
 from retrievers.fusion import list_weight
 
-_REWRITE = pa.struct(
-    [
-        ("strategy", pa.string()),
-        ("position", pa.int32()),
-        ("text", pa.string()),
-        ("weight", pa.float64()),
-        ("search_as", pa.string()),
-    ]
-)
-_HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
+_REWRITE = pa.struct([REWRITE.field(name) for name in ("strategy", "position", "text", "weight", "search_as")])
 LOOK_UP = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("query", pa.string()),
-        ("context", pa.string()),
-        ("rewrites", pa.list_(_REWRITE)),
-        ("hits", pa.list_(_HIT)),
-    ]
+    [(name, pa.string()) for name in ("query_id", "query", "context")]
+    + [("rewrites", pa.list_(_REWRITE)), ("hits", pa.list_(HIT))]
 )
 """Columns of a look-up row; `context` is null where a query was asked without earlier turns."""
 COUNTED = ("rows", "rewrites", "hits", "traffic", "served_traffic")
