@@ -14,7 +14,7 @@ from cluster.prices import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.counts import ERROR_QUERIES, ERRORS, FURTHER_TEXTS
 from jobs.job.indexes import noted_changes
-from jobs.log.rejections import rejected_words
+from jobs.log.rejections import REASONS, rejected_words
 from jobs.measure.evaluate import Evaluation, store_evaluation
 from jobs.measure.measures import title
 from jobs.measure.notes import INTERVAL, ends_in_words
@@ -311,17 +311,22 @@ def examples(run: RunFolder) -> dict[tuple[str, str], list[Example]]:
         if "errors" in manifest.files and any(missing.get(key, 0) > 0 for key in here):
             read.append(manifest)
             missing = {key: left - here.get(key, 0) for key, left in missing.items()}
+    return _examples(run, files(run, "errors", read))
+
+
+def _examples(run: RunFolder, names: Sequence[str]) -> dict[tuple[str, str], list[Example]]:
+    """Returns up to EXAMPLES of each (stage, reason) in files of errors."""
     examples_of: dict[tuple[str, str], list[Example]] = {}
     query = f"""
-        SELECT stage, reason, query_id, list_sort(list_distinct(list(component))), min(message), {_EXCERPT}
-        FROM read_parquet(?, filename = true, hive_partitioning = false) GROUP BY stage, reason, query_id, raw, filename
-        QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY filename, query_id, raw) <= {EXAMPLES}
-        ORDER BY filename, query_id, raw
+        SELECT stage, reason, coalesce(query_id, log_id) AS about, list_sort(list_distinct(list(component))), min(message),
+            {_EXCERPT}, if(log_id IS NULL, filename, '') AS file  -- rejected rows are in the order of their ids
+        FROM read_parquet(?, filename = true, hive_partitioning = false) GROUP BY stage, reason, about, raw, file
+        QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY file, about, raw) <= {EXAMPLES} ORDER BY file, about, raw
     """
     with database(run) as connection:
-        rows = connection.execute(query, [files(run, "errors", read)]).fetchall() if read else []
-    for stage, reason, query_id, names, message, raw in rows:
-        example = Example(query_id, ", ".join(filter(None, names)), message or "", raw or "")
+        rows = connection.execute(query, [names]).fetchall() if names else []
+    for stage, reason, about, components, message, raw, _ in rows:
+        example = Example(about, ", ".join(filter(None, components)), message or "", raw or "")
         examples_of.setdefault((stage, reason), []).append(example)
     return examples_of
 
@@ -348,13 +353,14 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     for stage, reason, *_ in known:
         shown = [_words(example, names.get(example.about), texts) for example in examples_of.get((stage, reason), ())]
         parts += [Code(f"Examples: {reason} in {stage}", "\n\n".join(shown))] if shown else []
-    rejected = _rejected(run)
-    if rejected:
-        columns = [Head("rejected log rows"), Head("rows", count)]
-        parts.append(Table(columns, [[reason, number] for reason, number, _ in rejected]))
-        for reason, _, examples in rejected:
-            parts.append(Code(f"Examples: {reason}", "\n\n".join(_words(example, None, texts) for example in examples)))
     failed, planned = counts["failed_queries"], run.plan.counts
+    rejected = Counter({reason: planned.get(f"rejected_{reason}", 0) for reason in sorted(REASONS)}).most_common()
+    if rejected := [(reason, number) for reason, number in rejected if number]:
+        parts.append(Table([Head("rejected log rows"), Head("rows", count)], rejected))
+        examples_of = _examples(run, [run.storage.url(file.key) for file in run.plan.tables["errors"] if file.rows])
+        for reason, _ in rejected:
+            shown = [_words(example, None, texts) for example in examples_of["log", reason]]
+            parts.append(Code(f"Examples: {reason}", "\n\n".join(shown)))
     text = "No query has an error."
     if failed:
         text = f"{queries(failed)} of {total:,} ({percent(failed / total)}) have an error; "
@@ -363,20 +369,6 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     if guards := guard_words(run):
         text += f" Guards: {guards}."
     return Section("errors", "Errors", text, parts)
-
-
-def _rejected(run: RunFolder) -> list[tuple[str, int, list[Example]]]:
-    names = [run.storage.url(file.key) for file in run.plan.tables.get("errors", []) if file.rows]
-    query = f"""
-        SELECT reason, count(*), min_by({{'about': log_id, 'message': message, 'raw': {_EXCERPT}}}, log_id, {EXAMPLES})
-        FROM rows_of(?) GROUP BY reason ORDER BY count(*) DESC, reason
-    """
-    with database(run) as connection:
-        rows = connection.execute(query, [names]).fetchall() if names else []
-    return [
-        (reason, number, [Example(one["about"], "", one["message"] or "", one["raw"] or "") for one in examples])
-        for reason, number, examples in rows
-    ]
 
 
 _EXCERPT = (

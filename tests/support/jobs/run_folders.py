@@ -1,6 +1,7 @@
 """Folders of runs and ablations, by their stages or by their tables, made without Ray; and a report's page read back."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -226,6 +227,7 @@ class RunMaker:
     def _plan(self, queries: list[Query], size: int, rejected: list[Row]) -> Plan:
         rows = [ask(query_id(n), query.name, query.asked, normalised=normalise(query.name)) for n, query in enumerate(queries)]
         counts = {"log_rows": sum(query.asked for query in queries) + len(rejected), "rejected": len(rejected)}
+        counts |= Counter(f"rejected_{row['reason']}" for row in rejected)
         return _plan(self.storage, rows, size, counts, {"errors": pa.Table.from_pylist(rejected, STORED["errors"])})
 
     def _record(self, config: Config, status: str, strategies: Sequence[Row]) -> None:
