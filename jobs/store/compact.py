@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cluster.errors import HeldError
 from cluster.storage import Storage
@@ -149,18 +148,12 @@ def ends_of_keys(kind: str, rows: pa.Table) -> pa.Table:
     """
     order = [("query_id", "ascending"), (MADE, "ascending")]
     rows = rows.sort_by(order)  # a stable sort
-    if kind not in KEYS or rows.num_rows < 2:
+    if kind not in KEYS:
         return rows
-    keys = np.zeros(rows.num_rows, np.int64)
-    for name in KEYS[kind]:
-        codes = pc.dictionary_encode(rows.column(name).combine_chunks()).indices.fill_null(-1).to_numpy() + 1
-        keys = np.unique(keys * (int(codes.max()) + 1) + codes, return_inverse=True)[1]  # small numbers again
-    counts = np.unique(keys, return_index=True)[1]
-    dates = rows.column(MADE).cast(pa.int64()).to_numpy()
-    last_first = np.lexsort((-dates, keys))  # a stable sort, too
-    newest = last_first[np.unique(keys[last_first], return_index=True)[1]]
-    places = np.union1d(counts, newest[dates[newest] > dates[counts]])
-    return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+    keyed = rows.select([*KEYS[kind], MADE]).append_column("place", pa.array(np.arange(rows.num_rows)))
+    newest = keyed.sort_by([(MADE, "descending"), ("place", "ascending")])
+    groups = [table.group_by(KEYS[kind], use_threads=False).aggregate([("place", "first")]) for table in (keyed, newest)]
+    return rows.take(pa.array(np.union1d(*(group["place_first"] for group in groups))))
 
 
 def _parts(size: int) -> Iterator[tuple[str, str]]:
