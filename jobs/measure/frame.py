@@ -161,18 +161,18 @@ class Frame:
         seen = detectable(test, range(len(self.measures)))
         pairs = {}
         for index, name in enumerate(self.measures):
-            difference, p = float(test.mean[index]), float(test.p[index])
+            gap = test.gap(index)
             p_equivalent = float(self.equivalence_p(test, index, margin)[index])
             pairs[name] = Pair(
                 a=float(means[a, index]),
                 b=float(means[b, index]),
-                difference=difference,
-                interval=test.interval(index),
-                p=None if np.isnan(p) else p,
+                difference=gap.mean,
+                interval=gap.interval,
+                p=None if np.isnan(gap.p) else gap.p,
                 better=int((moved[index] > TIE).sum()),
                 worse=int((moved[index] < -TIE).sum()),
                 detectable=seen.get(index),
-                verdict=None if np.isnan(p) else verdict(difference, p, p_equivalent),
+                verdict=None if np.isnan(gap.p) else verdict(gap.mean, gap.p, p_equivalent),
             )
         return pairs
 
@@ -180,7 +180,8 @@ class Frame:
     def means(self) -> dict[str, tuple[float, tuple[float, float] | None]]:
         """Returns measure -> the mean of the first arm, NaN without keys, and its 95 % interval over clusters, if known."""
         test = paired_test(self.values[0], self.clusters)
-        return {name: (float(test.mean[place]), test.interval(place)) for place, name in enumerate(self.measures)}
+        gaps = map(test.gap, range(len(self.measures)))
+        return {name: (gap.mean, gap.interval) for name, gap in zip(self.measures, gaps, strict=True)}
 
     @property
     def drawn(self) -> int:

@@ -131,9 +131,8 @@ def _rows(
         for name, joined, loss in zip(sets, on_sets, losses, strict=True):
             figures = (joined.mean, joined.difference, joined.low, joined.high, joined.p, joined.p_holm, joined.q)
             rows.append(JoinedArm(name, arm, families[arm], measure, *figures, loss))
-        difference, low, high, p = (float(one[number]) for one in (test.mean, test.low, test.high, test.p))
-        mean = float(np.mean([of.mean for of in on_sets]))
+        gap, mean = test.gap(number), float(np.mean([of.mean for of in on_sets]))
         average = None if None in losses else float(np.mean([loss for loss in losses if loss is not None]))
-        over = (mean, difference, low, high, p, p_holm.get(number), q.get(number), average)
+        over = (mean, gap.mean, gap.low, gap.high, gap.p, p_holm.get(number), q.get(number), average)
         rows.append(JoinedArm(None, arm, families[arm], measure, *over))
     return rows

@@ -34,6 +34,21 @@ def verdict(difference: float, p: float | None, p_equivalent: float | None = Non
     return EQUIVALENT if p_equivalent is not None and p_equivalent < ALPHA else UNCLEAR
 
 
+class Gap(NamedTuple):
+    """One mean difference: its standard error, the ends of its interval at `LEVEL`, and p of the paired t-test."""
+
+    mean: float
+    error: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Returns the ends of its interval; None where all differences are equal, so that there is no variance."""
+        return None if np.isnan(self.low) else (self.low, self.high)
+
+
 @dataclass(frozen=True)
 class PairedTest:
     """Mean differences of several series with cluster-robust errors, the ends of their intervals, and the t-test against zero.
@@ -50,32 +65,15 @@ class PairedTest:
     p: Floats
     freedom: Floats
 
-    def interval(self, index: int) -> tuple[float, float] | None:
-        """Returns the interval of one series; None where it is unknown."""
-        low, high = float(self.low[index]), float(self.high[index])
-        return None if np.isnan(low) else (low, high)
-
-
-class Gap(NamedTuple):
-    """One mean difference: its standard error, the ends of its interval at `LEVEL`, and p of the paired t-test."""
-
-    mean: float
-    error: float
-    low: float
-    high: float
-    p: float
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Returns the ends of its interval; None where all differences are equal, so that there is no variance."""
-        return None if np.isnan(self.low) else (self.low, self.high)
+    def gap(self, index: int) -> Gap:
+        """Returns the figures of one series."""
+        return Gap(*(float(of[index]) for of in (self.mean, self.error, self.low, self.high, self.p)))
 
 
 def gap(differences: Floats, clusters: Numbers, candidates: int = 1) -> Gap:
     """Returns `paired_test` of one series, (keys,); of the best of several `candidates`, corrected by Bonferroni's method."""
-    test = paired_test(differences[None], clusters, level=1 - (1 - LEVEL) / candidates)
-    mean, error, low, high, p = (float(one[0]) for one in (test.mean, test.error, test.low, test.high, test.p))
-    return Gap(mean, error, low, high, float(np.minimum(1.0, candidates * p)))
+    lead = paired_test(differences[None], clusters, level=1 - (1 - LEVEL) / candidates).gap(0)
+    return lead._replace(p=float(np.minimum(1.0, candidates * lead.p)))
 
 
 def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
