@@ -15,6 +15,7 @@ from cluster.storage.sql import text_literal
 from jobs.chain.tables import ARM_STORED
 from jobs.runs.folder import RunFolder
 from jobs.runs.tally import Committed
+from jobs.tables import OPTIONAL_QUERIES, STORED
 
 MEMORY = "512MB"
 Item = TypeVar("Item")
@@ -76,17 +77,14 @@ def queries_of(run: RunFolder, number: int) -> list[tuple[str, str, int]]:
 
 def queries_table(run: RunFolder, numbers: Iterable[int], columns: Sequence[str]) -> pa.Table:
     """Returns columns of the queries of some shards, in the order of these; a text that the log lacks (`context`) is null."""
-    shards, parts = {one.number: one for one in run.plan.shards}, []
+    shards = {one.number: one for one in run.plan.shards}
+    parts = [pa.schema([*STORED["queries"], *OPTIONAL_QUERIES]).empty_table().select(columns)]
     for key, of_file in groupby((shards[number] for number in numbers), lambda shard: shard.key):
         with run.storage.open(key) as file:
             parquet = pq.ParquetFile(file)
             there = [name for name in columns if name in parquet.schema_arrow.names]
             parts.append(parquet.read_row_groups([shard.row_group for shard in of_file], columns=there))
-    table = pa.concat_tables(parts)
-    for name in columns:
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(len(table), pa.string()))
-    return table.select(columns)
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def create_views(

@@ -21,7 +21,6 @@ from jobs.runs.tables import create_views, database, queries_table
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results", "selections")
-_QUERIES = pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64())])
 LAST = "\U0010ffff"
 
 
@@ -59,8 +58,7 @@ def _ranges(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> list[tuple
 
 def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, shards: list[Shard], low: str, high: str) -> None:
     numbers = {shard.number for shard in shards}
-    queries = queries_table(run, sorted(numbers), _QUERIES.names) if numbers else _QUERIES.empty_table()
-    connection.register("queries", queries)
+    connection.register("queries", queries_table(run, sorted(numbers), ["query_id", "query", "log_count"]))
     portion = "SELECT * FROM queries WHERE query_id >= $low AND query_id < $high"
     connection.execute(f"CREATE OR REPLACE TABLE {name}_queries AS {portion}", {"low": low, "high": high})
     manifests = [manifest for manifest in run.manifests if manifest.shard in numbers]
