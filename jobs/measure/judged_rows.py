@@ -49,13 +49,22 @@ class CountedKeys(NamedTuple):
 
 def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> CountedKeys:
     """Returns the judged keys that count; registers the query_ids of those in the log as table `wanted`."""
-    query_ids = query_of(connection, run, judgements)
+    table, column = _PLACES[judgements.key]
+    connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
+    create_views(connection, run, [table])
+    # a judged text is a query on its own: after earlier turns the same words are another one
+    alone = " WHERE context IS NULL" * (judgements.key == "query")
+    # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
+    query = f"SELECT judged, max(query_id) FROM {table} JOIN judged ON judged = {column}{alone} GROUP BY judged"
+    query_ids: dict[str, str | None] = dict(connection.execute(query).fetchall())
+    wanted = sorted({query_id for query_id in query_ids.values() if query_id is not None})
+    connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
     pending = not_committed(connection, run)
     of_query: dict[str, list[str]] = {}
     for key, query_id in sorted(query_ids.items(), key=lambda pair: (pair[1] or "", pair[0])):
         if query_id is not None and query_id not in pending:
             of_query.setdefault(query_id, []).append(key)
-    example, (table, column) = None, _PLACES[judgements.key]
+    example = None
     if not query_ids and judgements.grades:
         logged = connection.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchall()
         example = (next(iter(judgements.grades)), str(logged[0][0])) if logged else None
@@ -79,8 +88,7 @@ NOT_ASKED = AskedQuery(None, None, 1)  # of a rejected log row
 def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, AskedQuery]:
     """Returns wanted query_id -> its query."""
     create_views(connection, run, ["queries"])
-    before = "NULL" if run.config.log.context_column is None else "context"
-    rows = connection.execute(f"SELECT query_id, query, {before}, log_count FROM queries SEMI JOIN wanted USING (query_id)")
+    rows = connection.execute("SELECT query_id, query, context, log_count FROM queries SEMI JOIN wanted USING (query_id)")
     return {key: AskedQuery(query, normalise(f"{context or ''} {query}"), n) for key, query, context, n in rows.fetchall()}
 
 
@@ -93,22 +101,6 @@ def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | Non
         connection.register("wanted", pa.table({"query_id": pa.array(sorted(contexts), pa.string())}))
         rows = connection.execute("SELECT query_id, context FROM queries SEMI JOIN wanted USING (query_id)").fetchall()
         return contexts | dict(rows)
-
-
-def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:
-    """Returns judged key in the log -> its query_id, None for a rejected row; registers the query_ids as table `wanted`."""
-    table, column = _PLACES[judgements.key]
-    connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
-    # a judged text is a query on its own: after earlier turns the same words are another one
-    alone = " WHERE context IS NULL" if judgements.key == "query" and run.config.log.context_column is not None else ""
-    create_views(connection, run, [table])
-    # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
-    row = connection.execute(
-        f"SELECT judged, max(query_id) FROM {table} JOIN judged ON judged = {column}{alone} GROUP BY judged"
-    ).fetchall()
-    wanted = sorted({query_id for _, query_id in row if query_id is not None})
-    connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
-    return dict(row)
 
 
 def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:

@@ -94,13 +94,12 @@ def _values(connection: duckdb.DuckDBPyConnection, frame: Frame, name: str, base
         return [values.get(query_id or "") for query_id in frame.query_ids]
 
     connection.register("wanted", pa.table({"query_id": pa.array([one for one in frame.query_ids if one], pa.string())}))
-    columns = {column for column, *_ in connection.execute("DESCRIBE queries").fetchall()}
     own = f'"values"[{text_literal(name)}]'
     kept = f'SELECT 1 FROM queries WHERE map_contains("values", {text_literal(name)}) LIMIT 1'
     normalised = [None if query is None else normalise(query) for query in frame.queries]
     title, note = name, None
     values: Values = []
-    if name != "query_type" and "values" in columns and connection.execute(kept).fetchone():
+    if name != "query_type" and connection.execute(kept).fetchone():
         values = looked_up("queries", f"any_value({own})")
         note = f"{name}: the log's column of this name" if name in ("difficulty", "frequency", "words", "language") else None
     elif name == "words":
@@ -119,9 +118,8 @@ def _values(connection: duckdb.DuckDBPyConnection, frame: Frame, name: str, base
     elif name != "query_type":
         note = f"no slices by {name}: no such column was kept"
     else:
-        if "query_type" in columns:
-            values = looked_up("queries", "any_value(query_type)")
-        else:  # the type that the first selecting arm chose by
+        values = looked_up("queries", "any_value(query_type)")
+        if not any(values):  # the type that the first selecting arm chose by
             numbers = " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms))
             values = looked_up("selections", f"arg_min(query_type, CASE arm {numbers} END) FILTER (query_type IS NOT NULL)")
         if not any(values):

@@ -18,6 +18,7 @@ from jobs.runs.tally import Committed
 from jobs.tables import OPTIONAL_QUERIES, STORED
 
 MEMORY = "512MB"
+_NO_OPTION = 'SELECT NULL::VARCHAR AS context, NULL::VARCHAR AS query_type, NULL::MAP(VARCHAR, VARCHAR) AS "values" WHERE false'
 Item = TypeVar("Item")
 
 
@@ -101,10 +102,10 @@ def create_views(
 
 
 def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: str, paths: Sequence[str]) -> None:
-    """Has a view stand for the rows of files of a table, or for none where there are no files."""
+    """Has a view stand for the rows of files of a table, queries/ with all of OPTIONAL_QUERIES; for none without files."""
     if paths:  # a view has no parameters, so that the paths stand in it
-        named = ", ".join(map(text_literal, paths))
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM rows_by_name([{named}])")
+        named, optional = ", ".join(map(text_literal, paths)), f" UNION ALL BY NAME {_NO_OPTION}" * (table == "queries")
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM rows_by_name([{named}]){optional}")
     else:
         connection.from_arrow(ARM_STORED[table].empty_table()).create_view(name, replace=True)
 

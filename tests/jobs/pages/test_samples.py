@@ -106,7 +106,7 @@ def test_what_a_floor_keeps_out_is_not_among_the_documents_of_the_original_alone
 def test_the_original_alone_is_the_one_that_is_measured(make: Make, fuse: dict[str, object]) -> None:
     run = make(fuse=fuse)
     with database(run) as connection:
-        judged_rows.query_of(connection, run, Judgements("q", {query_id(n): {} for n in range(3)}, "query_id"))
+        judged_rows.counted_keys(connection, run, Judgements("q", {query_id(n): {} for n in range(3)}, "query_id"))
         rows = [row for table in judged_rows.originals(connection, run, 10) for row in table.to_pylist()]
     measured: dict[str, list[str]] = {}
     for row in rows:
