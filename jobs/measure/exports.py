@@ -48,7 +48,7 @@ FROM (
 )
 ORDER BY topic, rank
 """
-_BATCH = 500  # answers whose documents are in memory
+_BATCH = 2048  # answers whose documents are in memory
 _ANSWERS = """
 SELECT answers.*, query FROM answers JOIN queries USING (query_id) WHERE arm = $arm
 ORDER BY query_id
@@ -261,8 +261,7 @@ def _arm(run: RunFolder, arm: str | None) -> str:
 def _batches(run: RunFolder, arm: str) -> Iterator[list[Row]]:
     with database(run, tables=["answers", "queries"]) as connection:
         for batch in connection.sql(_ANSWERS, params={"arm": arm}).to_arrow_reader(_BATCH):
-            rows = pa.Table.from_batches([batch]).to_pylist()
-            yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
+            yield batch.to_pylist()
 
 
 def _lines(
