@@ -194,7 +194,8 @@ class ComparedCorpus:
         """Reads names, sizes and versions of the corpus's files."""
         self.corpus, self.progress, self._source = corpus, progress, source_of(corpus)
         self._content: tuple[int, str] | None = None
-        self._told: set[str] = set()  # warnings: several retrievers may search one index
+        self.checked: set[str] = set()  # places of indexes that are there: several retrievers may search one
+        self._told: set[str] = set()  # warnings
 
     def check(self, shown: str, note: CorpusNote) -> str | None:
         """Raises OtherCorpus if an index is of another by its note; returns `source_of` the corpus where the note's differs."""
@@ -211,6 +212,24 @@ class ComparedCorpus:
                 raise OtherCorpus("index-other", f"{shown}: {problem} ({documents:,}; {corpus.key}); {_REMEDY}")
             return self._source
         return None
+
+    def missing(self) -> dict[str, RetrieverSettings]:
+        """Returns the retrievers of indexes that are not there; checks the other indexes, each once."""
+        missing = {}
+        for name, settings in self.corpus.retrievers.items():
+            (build,) = index_builds({name: settings}).builds
+            if build.location in self.checked:
+                continue
+            if (known := known_index(name, settings)) is None:
+                missing[name] = settings
+                continue
+            self.checked.add(build.location)
+            if known.note is None:
+                problem = f"was not built by dmqr index, so whether it is of {self.corpus.shown} is not known"
+                event("warning", f"{known.shown}: {problem}", logging.WARNING)
+            elif (source := self.check(known.shown, known.note)) is not None:
+                known.put_source(source)
+        return missing
 
     def _read(self) -> tuple[int, str]:
         corpus = self.corpus

@@ -6,9 +6,8 @@ builders. Of jobs whose configs name their corpora a missing local index is buil
 folder, as in Elasticsearch, is compared by the note that its build has left in it.
 """
 
-import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,6 @@ from jobs.index.compare import (
     configured_corpora,
     index_entry,
     keeps_note,
-    known_index,
     named_corpus,
     note_source,
     planned_builds,
@@ -43,7 +41,7 @@ from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
 from retrievers.corpora.builds import BuildInputs, Built, IndexBuild, index_builds
 from retrievers.corpora.files import Progress
-from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, FolderBuild, is_being_built, local_indexes
 from retrievers.local.index import INDEX, SOURCE_NOTE, index_path
 
@@ -171,17 +169,14 @@ def _build(config: Config, given: BuildInputs, build: IndexBuild, progress: Live
         in_bucket = build if isinstance(build, FolderBuild) and remote(build.folder) else None
         summary = build.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
     shown = build.name if summary.concrete is None else f"{build.name} ({summary.concrete})"
-    return {"index": shown, "documents": summary.documents} | _done(summary)
-
-
-def _done(summary: Built) -> dict[str, Any]:
     state = "built" if summary.built else "exists already, nothing to do"
     if summary.replaced is not None:
         state += f", in place of the index of another corpus ({summary.replaced:,} documents)"
     if summary.without_text:
         state += f"; {summary.without_text:,} documents have no text"
     state += "".join(f"; {note}" for note in summary.notes)
-    return {"done": state, "without_text": summary.without_text, "replaced": summary.replaced}
+    counts = {"documents": summary.documents, "without_text": summary.without_text, "replaced": summary.replaced}
+    return {"index": shown, "done": state} | counts
 
 
 def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
@@ -193,11 +188,11 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
     """
     named = known_corpora(configs)
     check_indexes(named)
-    corpora = [_IndexedCorpus(one, progress) for one in named]
+    corpora = [ComparedCorpus(corpus, progress) for corpus in named]
     for corpus in corpora:  # refuse before anything is built
         corpus.missing()
     for corpus in corpora:
-        corpus.build(configs[0])
+        _build_missing(configs[0], corpus)
 
 
 def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
@@ -209,54 +204,27 @@ def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     return corpora
 
 
-class _IndexedCorpus(ComparedCorpus):
-    """A corpus, whose rows are read once, and the indexes that are to be of it."""
-
-    def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
-        super().__init__(corpus, progress)
-        self._checked: set[str] = set()  # places of indexes
-
-    def build(self, config: Config) -> None:
-        """Builds what is missing, and checks what is there, also what others have built meanwhile."""
-        while missing := self.missing():
-            folders = local_indexes(missing)
-            for folder in folders:
-                message = f"index {folder}: there is none yet; it is built from {self.corpus.shown}"
-                event("index", message, index=folder, corpus=self.corpus.paths)
-            try:
-                built = built_of(config, self.corpus._replace(retrievers=missing), self.progress, replace=False)
-            except RetrieverError as error:
-                if error.code != "run-held":
-                    raise
-                self._wait(folders)
-                continue
-            for row in built:
-                event("index", f"index {row['index']}: {row['documents']:,} documents, {row['done']}", **row)
-            self._checked |= folders.keys()
-
-    def missing(self) -> dict[str, RetrieverSettings]:
-        """Returns the retrievers of indexes that are not there; checks the other indexes."""
-        missing = {}
-        for name, settings in self.corpus.retrievers.items():
-            (build,) = index_builds({name: settings}).builds
-            if build.location in self._checked:
-                continue
-            if (known := known_index(name, settings)) is None:
-                missing[name] = settings
-                continue
-            self._checked.add(build.location)
-            if known.note is None:
-                problem = f"was not built by dmqr index, so whether it is of {self.corpus.shown} is not known"
-                event("warning", f"{known.shown}: {problem}", logging.WARNING)
-            elif (source := self.check(known.shown, known.note)) is not None:
-                known.put_source(source)
-        return missing
-
-    def _wait(self, folders: Iterable[str]) -> None:
+def _build_missing(config: Config, compared: ComparedCorpus) -> None:
+    """Builds the indexes of a corpus that are missing, and checks those that are there, also what others build meanwhile."""
+    corpus = compared.corpus
+    while missing := compared.missing():
+        folders = local_indexes(missing)
         for folder in folders:
-            while index_entry(folder) is None and _is_being_built(folder):
-                self.progress.phase(f"index {folder}: another process builds it; waiting")
-                time.sleep(WAIT_SECONDS)
+            message = f"index {folder}: there is none yet; it is built from {corpus.shown}"
+            event("index", message, index=folder, corpus=corpus.paths)
+        try:
+            built = built_of(config, corpus._replace(retrievers=missing), compared.progress, replace=False)
+        except RetrieverError as error:
+            if error.code != "run-held":
+                raise
+            for folder in folders:
+                while index_entry(folder) is None and _is_being_built(folder):
+                    compared.progress.phase(f"index {folder}: another process builds it; waiting")
+                    time.sleep(WAIT_SECONDS)
+            continue
+        for row in built:
+            event("index", f"index {row['index']}: {row['documents']:,} documents, {row['done']}", **row)
+        compared.checked |= folders.keys()
 
 
 def _is_being_built(folder: str) -> bool:
