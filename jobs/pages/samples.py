@@ -19,7 +19,6 @@ from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, queries_of, spread
 from jobs.tables import NOTES, ORIGINAL
-from rewriters.steps.settings import HIGHEST_GRADES
 
 SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, spread: each has an equal part of the samples
 SHARDS = 6  # that the spread ones are taken from
@@ -189,7 +188,7 @@ def _lines(
     yield from round_lines(tables["rounds"], texts=texts)
     yield from grade_lines(tables["grades"], correction, texts=texts)
     yield from answer_lines(answer, texts=texts)
-    yield from judged_lines(tables["judgements"], HIGHEST_GRADES)
+    yield from judged_lines(tables["judgements"])
 
 
 def _fill_requests(

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rewriters.steps.settings import HIGHEST_GRADES
+
 Row = Mapping[str, Any]
 Line = tuple[str, str]
 
@@ -55,16 +57,16 @@ def answer_lines(answer: Row | None, *, texts: bool = True) -> Iterator[Line]:
         yield "", f"no room for {answer['left_out']:,} more (answer.context_tokens)"
 
 
-def judged_lines(judgements: Sequence[Row], scales: Mapping[str, int]) -> Iterator[Line]:
+def judged_lines(judgements: Sequence[Row]) -> Iterator[Line]:
     """Yields the judge's grades of results and of the answer; of what was asked several times the others behind the first."""
     grades: dict[str, dict[str, list[int]]] = {}
     for row in sorted(judgements, key=lambda row: row["sample"]):
         kind, _, criterion = row["kind"].partition("/")
         grades.setdefault(kind, {}).setdefault(row["doc_id"] or criterion or kind, []).append(row["grade"])
     for kind, by_model in grades.items():
-        titles = {"accuracy": "answer, 1 is right", "relevance": f"results, 0 to {scales['relevance']}"}
+        titles = {"accuracy": "answer, 1 is right", "relevance": f"results, 0 to {HIGHEST_GRADES['relevance']}"}
         texts = [
             f"{name} {first}" + (f" (again {', '.join(map(str, more))})" if more else "")
             for name, (first, *more) in by_model.items()
         ]
-        yield titles.get(kind, f"answer, 0 to {scales['criteria']}"), ", ".join(texts)
+        yield titles.get(kind, f"answer, 0 to {HIGHEST_GRADES['criteria']}"), ", ".join(texts)

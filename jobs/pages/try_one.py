@@ -17,7 +17,6 @@ from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.outcome import Trial
 from retrievers.lists import TOGETHER
 from rewriters.retries import FIRST_TRY
-from rewriters.steps.settings import HIGHEST_GRADES
 
 RESULTS, IN_LISTS = 10, 3  # that are shown: results, and documents of a list
 CHARACTERS = 160  # of a context, a value, a document
@@ -61,7 +60,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         text = f"{answer['model']}, from {documents} result{'s' * (documents != 1)}" if answer else "none: see below"
         yield from _section("answer", text, _lines(answer_lines(answer)))
     if judged := row.get("judgements"):
-        yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged, HIGHEST_GRADES)))
+        yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged)))
     document_count, results = trial.document_counts["found"], trial.document_counts["results"]
     yield from _section(
         "fell away", f"{document_count:,} documents were found, {results:,} are results", _lines(_dropped(trial))
