@@ -67,8 +67,8 @@ def of_one_form(files: Sequence[FoundFile]) -> list[FoundFile]:
     return list(files)
 
 
-def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[LogFile]:
-    """Returns the files of a log, sorted by name; a file found twice is listed once. `date` is shown in messages.
+def find_log_files(path: str | Sequence[str]) -> list[LogFile]:
+    """Returns the files of a log, sorted by name; a file found twice is listed once.
 
     `path` is a file, a folder with or without hive partitions, or a list of these. In folders Parquet, JSON lines or CSV
     counts, at any depth; names that begin with `.` or `_` are skipped, links are followed. Beside Parquet nothing else
@@ -79,12 +79,11 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
     paths = [path] if isinstance(path, str) else list(path)
     if not paths:
         raise LogError("log-files", "log.path is an empty list; name a file or folder")
-    when = f" (date {date})" if date else ""
     # os.path takes S3 URLs for paths below the working directory; common and relative paths are right all the same
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(entry)) for entry in paths])
     by_path: dict[str, LogFile] = {}
     for entry in paths:
-        where = f"log.path {entry}{when}"
+        where = f"log.path {entry}"
         if remote(entry) and not all(map(remote, paths)):
             raise LogError("log-files", f"{where}: is mixed with local files; name all in s3://, or none")
         if not remote(entry) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", entry):

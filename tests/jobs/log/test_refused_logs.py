@@ -28,10 +28,10 @@ def write(path: Path, columns: dict[str, Any], **options: object) -> str:
     return str(path)
 
 
-def refusal(path: str | list[str], columns: LogColumns = COLUMNS, date: str | None = None) -> str:
+def refusal(path: str | list[str], columns: LogColumns = COLUMNS) -> str:
     """The one line with which a log is refused before any work."""
     with pytest.raises(LogError) as error:
-        check_log(find_log_files(path, date), columns)
+        check_log(find_log_files(path), columns)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -54,7 +54,7 @@ def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
         f"log.path {tmp_path}/nowhere/at/all: no such file or folder, and no folder {tmp_path}/nowhere/at; correct log.path"
     )
     day = f"{tmp_path}/zzz=2020-01-31"
-    assert refusal(day, date="2020-01-31") == f"log.path {day} (date 2020-01-31): no such file or folder (known: logs)"
+    assert refusal(day) == f"log.path {day}: no such file or folder (known: logs)"
     assert refusal([log, day]) == f"log.path {day}: no such file or folder (known: logs)"
     assert refusal([]) == "log.path is an empty list; name a file or folder"
 
