@@ -4,12 +4,10 @@ DuckDB makes them from the committed shards, some at a time. A row holds no time
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -60,7 +58,11 @@ def write_rows(run: RunFolder, hits: int, path: Path) -> dict[str, int]:
     counts = Counter(dict.fromkeys(COUNTED, 0))
     with database(run) as connection, pq.ParquetWriter(path, LOOK_UP, compression="zstd") as file:
         connection.register("given", pa.Table.from_pylist(_strategies(run), _GIVEN))
-        for table in _made(connection, run, hits):
+        for portion in portions(run.manifests, "results", _PORTION):
+            columns = ["query_id", "normalised", "log_count", "context"]
+            connection.register("queries", queries_table(run, (one.shard for one in portion), columns))
+            create_views(connection, run, ["rewrites", "results"], portion)
+            table = connection.sql(_ROWS, params={"hits": hits}).to_arrow_table()
             counts.update(_counted(table))
             file.write_table(table.select(LOOK_UP.names).cast(LOOK_UP), _BATCH)
     return dict(counts)
@@ -79,15 +81,6 @@ def _strategies(run: RunFolder) -> list[dict[str, Any]]:
         weight = max(given, default=None if weights else 0.0)
         strategies.append({"strategy": name, "place": order, "weight": weight, "own": len(given) < len(weights)})
     return strategies
-
-
-def _made(connection: duckdb.DuckDBPyConnection, run: RunFolder, hits: int) -> Iterator[pa.Table]:
-    """Yields the rows of some shards at a time, with `log_count`."""
-    for portion in portions(run.manifests, "results", _PORTION):
-        columns = ["query_id", "normalised", "log_count", "context"]
-        connection.register("queries", queries_table(run, (one.shard for one in portion), columns))
-        create_views(connection, run, ["rewrites", "results"], portion)
-        yield connection.sql(_ROWS, params={"hits": hits}).to_arrow_table()
 
 
 def _counted(table: pa.Table) -> dict[str, int]:
