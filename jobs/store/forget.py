@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -75,8 +75,10 @@ def forget(
     with maintaining(storage, dry_run=dry_run) as check:
 
         def look() -> None:
-            for key, texts in _files_with_texts(storage) if others != "none" else ():
-                if key not in seen:
+            spaces = stored_spaces(storage) if others != "none" else ()
+            for space, name in ((stored.space, name) for stored in spaces for name in stored.files):
+                key, texts = f"{space.folder}/{name}", TEXTS.get(space.kind, ())
+                if texts and key not in seen:
                     check()
                     seen.add(key)
                     with suppress(FileNotFoundError):  # merged with others since, and removed
@@ -104,13 +106,6 @@ def forget(
     if output is not None:
         gone.runs = list(runs_with(output, gone.query_ids, query_words))
     return gone
-
-
-def _files_with_texts(storage: Storage) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields the key of each file that may hold words of queries, and its columns of texts."""
-    for stored in stored_spaces(storage):
-        if texts := TEXTS.get(stored.space.kind):
-            yield from ((f"{stored.space.folder}/{name}", texts) for name in stored.files)
 
 
 def runs_with(output: Storage, query_ids: Collection[str], query_words: QueryWords) -> Iterable[str]:
