@@ -182,9 +182,8 @@ def test_an_ablation_is_read_as_its_arm_full(tmp_path: Path) -> None:
         other = table.set_column(table.schema.get_field_index("weight"), "weight", pa.array([9.0] * len(table)))
         both = [one.append_column("arm", pa.array([arm] * len(one))) for one, arm in ((table, "full"), (other, "full #2"))]
         pq.write_table(pa.concat_tables(both), path)
-    record = judged.run.record | {"ablation": {"arms": [arm("full", strategies=judged.run.config.rewrite.planned)]}}
-    judged.run.storage.put("run.json", json.dumps(record).encode())
-    assert means(tune(open_run(judged.run.storage.root), judged.judgements)) == before
+    judged.run.record["ablation"] = {"arms": [arm("full", strategies=judged.run.config.rewrite.planned)]}
+    assert means(tune(*judged)) == before
 
 
 def test_what_cannot_be_learnt_is_said(tmp_path: Path) -> None:

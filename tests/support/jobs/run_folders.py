@@ -1,7 +1,6 @@
 """Folders of runs and ablations, by their stages or by their tables, made without Ray; and a report's page read back."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -226,8 +225,8 @@ class RunMaker:
 
     def _plan(self, queries: list[Query], size: int, rejected: list[Row]) -> Plan:
         rows = [ask(query_id(n), query.name, query.asked, normalised=normalise(query.name)) for n, query in enumerate(queries)]
-        counts = {"log_rows": sum(query.asked for query in queries) + len(rejected), "rejected": len(rejected)}
-        counts |= Counter(f"rejected_{row['reason']}" for row in rejected)
+        counts = {f"rejected_{row['reason']}": sum(one["reason"] == row["reason"] for one in rejected) for row in rejected}
+        counts |= {"log_rows": sum(query.asked for query in queries) + len(rejected), "rejected": len(rejected)}
         return _plan(self.storage, rows, size, counts, {"errors": pa.Table.from_pylist(rejected, STORED["errors"])})
 
     def _record(self, config: Config, status: str, strategies: Sequence[Row]) -> None:
@@ -255,9 +254,8 @@ def _fused(rows: list[Row], work: SharedWork) -> pa.Table:
     searched = SearchLists(lists, count, None, [None] * len(runs), keep_sources=True)
     arm = searched.fuse(work.answers[0], {})
     columns = candidate_columns(count, BlockCandidates(searched.hits.doc_ids, [], {0: arm.candidates}))
-    found = dict(zip(("documents", "fused", "web"), columns, strict=True))
     made = pa.Table.from_pylist([{"best": []} | row for row in rows], RETRIEVED)
-    for name, values in found.items():
+    for name, values in zip(("documents", "fused", "web"), columns, strict=True):
         at = RETRIEVED.get_field_index(name)
         made = made.set_column(at, RETRIEVED.field(at), values)
     made = with_appended(made, "costs", [[entry("fuse", work.answers[0].fuse.method)]] * count)
