@@ -202,17 +202,15 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
         if stage == "rewrite" and component and reason not in NOTES:
             failed[component] += number
     columns = [Head("strategy"), Head("queries with a text", count), Head("failed", count)]
-    by_rewrites = ["of these not by the original", f"in the first {TOP}, not by the original"] if known else []
+    by_rewrites = ("of these not by the original", f"in the first {TOP}, not by the original")
     for label in ("results found, per query", *by_rewrites, "by no other strategy"):
         columns.append(Head(label, lambda documents: f"{documents / added.queries:.2f}"))
     rows = []
     for strategy in added.added:
         texts = sum(readers.get(strategy.strategy, {}).values()) - run.counts[FURTHER_TEXTS.key(strategy.strategy)]
-        new = [None, None] if strategy.strategy == ORIGINAL else [strategy.new, strategy.top_new]
+        new = [strategy.new, strategy.top_new] if known and strategy.strategy != ORIGINAL else [None, None]
         asked = added.queries if strategy.strategy == ORIGINAL else texts
-        rows.append(
-            [strategy.strategy, asked, failed[strategy.strategy], strategy.found, *(new if known else []), strategy.alone]
-        )
+        rows.append([strategy.strategy, asked, failed[strategy.strategy], strategy.found, *new, strategy.alone])
     if not added.documents:
         return Section("strategies", "Strategies", "No results are committed.", [Table(columns, rows)])
     rest = (added.documents - added.added[0].found) / added.documents
@@ -239,7 +237,6 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
     total = costs.stage_sums(spent)
     if not spent:
         return Section("cost", "Cost", "Nothing is committed, so nothing is accounted for yet.")
-    quantities = [name for name in costs.QUANTITIES if total.get(name)]
     whole = total.get("seconds", 0.0) if billed is None else billed.usd
 
     def line(name: str, stage: str, keys: Sequence[str]) -> list[object]:
@@ -249,8 +246,7 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
         usd = None if billed is None else sum(billed.usd_of(stage, key, amounts) for key, amounts in own.items())
         busy = sums.get("seconds", 0.0) - start_up
         part = (sums.get("seconds", 0.0) if usd is None else usd) / whole if whole else 0.0
-        figures = [busy or None, start_up or None, *(sums.get(name) or None for name in quantities)]
-        return [name, *([] if billed is None else [usd]), part, *figures]
+        return [name, usd, part, busy or None, start_up or None, *(sums.get(name) or None for name in costs.QUANTITIES)]
 
     rows = []
     for stage in sorted(spent, key=lambda name: (COSTED.index(name) if name in COSTED else len(COSTED), name)):
@@ -260,13 +256,14 @@ def cost_section(run: RunFolder, prices: Prices | None) -> Section:
             component, _, model = key.partition("@")
             rows.append(line(f"  {component} ({model})" if model else f"  {component}", stage, [key]))
     for name, usd in (("idle", billed.idle), ("lost", billed.lost)) if billed is not None else ():
-        rows += [[name, usd, usd / whole if whole else 0.0, None, None, *[None] * len(quantities)]] if usd else []
+        rows += [[name, usd, usd / whole if whole else 0.0, *[None] * (2 + len(costs.QUANTITIES))]] if usd else []
     ups = sum(of.get("seconds", 0.0) for stage in spent.values() for key, of in stage.items() if key.startswith(START_UP))
-    sums = [total.get("seconds", 0.0) - ups, ups, *(total[name] for name in quantities)]
-    rows.append(["total", *([] if billed is None else [billed.usd]), 1.0, *sums])
-    columns = [Head("stage"), *([] if billed is None else [Head("USD", partial(money, total=billed.usd))])]
-    columns += [Head("share", percent), Head("busy time", duration), Head("start-up", duration)]
-    table = Table([*columns, *(Head(name.replace("_", " "), count) for name in quantities)], rows, strong=["total"])
+    sums = [total.get("seconds", 0.0) - ups, ups, *(total.get(name) or None for name in costs.QUANTITIES)]
+    bill = None if billed is None else billed.usd
+    rows.append(["total", bill, 1.0, *sums])
+    columns = [Head("stage"), Head("USD", partial(money, total=bill)), Head("share", percent)]
+    columns += [Head("busy time", duration), Head("start-up", duration)]
+    table = Table([*columns, *(Head(name.replace("_", " "), count) for name in costs.QUANTITIES)], rows, strong=["total"])
     asked = run.counts["queries"]
     text = "Quantities only: there are no prices. Shares are of the time of workers."
     if billed is not None and asked:
