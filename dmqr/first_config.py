@@ -120,7 +120,7 @@ def _corpus_columns(paths: Sequence[str]) -> tuple[str, dict[str, Guess]]:
     count = 0
     for path in (path for path in paths if set_name(path) is None):
         files = files_at(path)
-        if documents := documents_of(path, files).files:
+        if documents := documents_of(path, files):
             count += len(documents)
             continue
         file = table_files(path, files)[0].path

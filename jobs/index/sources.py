@@ -61,9 +61,9 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
         name = set_name(path)
         files = [] if name else files_at(path)
         documents = documents_of(path, files)
-        left_out += documents.left_out if documents.files else []
-        if documents.files:
-            written.append(write_passages(documents.files, columns, to, progress))
+        if documents:
+            left_out += [file.name for file in files if not is_hidden(file.name) and not ending(file.name)]
+            written.append(write_passages(documents, columns, to, progress))
             sources.append(str(to))
             continue
         tables: list[str | Source]
@@ -86,20 +86,12 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
     return Sources(sources, _notes(written, left_out))
 
 
-class Documents(NamedTuple):
-    """The documents of a corpus, in order of their paths, and the paths of files that are of no kind that is read."""
-
-    files: list[TextFile]
-    left_out: list[str]
-
-
-def documents_of(path: str, files: Sequence[FoundFile]) -> Documents:
-    """Returns the documents among the files at a path or URL; none where there are Parquet files."""
+def documents_of(path: str, files: Sequence[FoundFile]) -> list[TextFile]:
+    """Returns the documents among the files at a path or URL, in order of their paths; none where there are Parquet files."""
     if any(is_corpus_file(file.name) for file in files):
-        return Documents([], [])
+        return []
     shown = [file for file in files if file.path == path or not is_hidden(file.name)]
-    texts = [TextFile(file.path, file.name, partial(open_file, file.path)) for file in shown if ending(file.name)]
-    return Documents(texts, [file.name for file in shown if not ending(file.name)])
+    return [TextFile(file.path, file.name, partial(open_file, file.path)) for file in shown if ending(file.name)]
 
 
 def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
 from cluster.storage import files_at
-from jobs.index.sources import Documents, documents_of
-from retrievers.passages.corpus import Passages, split, split_documents, write_passages
+from jobs.index.sources import documents_of
+from retrievers.passages.corpus import Passages, TextFile, split, split_documents, write_passages
 from retrievers.passages.documents import Page, PlainDocument, read_document
 from retrievers.settings import CorpusSettings, SplitSettings
 from tests.support.retrievers.small_pdf import small_pdf
@@ -21,7 +21,7 @@ from tests.support.retrievers.small_pdf import small_pdf
 TEXT = st.text(alphabet="ab .\n。!\u3000é", max_size=200)
 
 
-def text_files(folder: Path) -> Documents:
+def text_files(folder: Path) -> list[TextFile]:
     return documents_of(str(folder), files_at(str(folder)))
 
 
@@ -120,12 +120,12 @@ def test_a_heading_that_is_the_title_is_no_text_too(title: str | None, texts: li
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# High *tide*\n\nWater rises.\n")
     columns = CorpusSettings(title_column=title)
-    write_passages(text_files(tmp_path / "docs").files, columns, tmp_path / "p.parquet", lambda *_: None)
+    write_passages(text_files(tmp_path / "docs"), columns, tmp_path / "p.parquet", lambda *_: None)
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert [row["text"] for row in rows] == texts
     assert [row.get("title") for row in rows] == ["High tide" if title else None]
     (tmp_path / "docs" / "a.md").write_text("# Alone\n")
-    write_passages(text_files(tmp_path / "docs").files, columns, tmp_path / "p.parquet", lambda *_: None)
+    write_passages(text_files(tmp_path / "docs"), columns, tmp_path / "p.parquet", lambda *_: None)
     assert [row["text"] for row in pq.read_table(tmp_path / "p.parquet").to_pylist()] == ["Alone"]
 
 
@@ -144,10 +144,9 @@ def test_a_folder_becomes_rows_with_source_page_and_chunk(tmp_path: Path) -> Non
     (folder / "part" / "scan.png").write_bytes(b"x")
     (folder / ".hidden.txt").write_text("no")
     found = text_files(folder)
-    assert [one.source for one in found.files] == ["a.txt", "part/m.pdf"]
-    assert found.left_out == ["part/scan.png"]
+    assert [one.source for one in found] == ["a.txt", "part/m.pdf"]
     columns = CorpusSettings(split=SplitSettings(size=60, overlap=15), text_column="body")
-    written = write_passages(found.files, columns, tmp_path / "p.parquet", lambda *_: None)
+    written = write_passages(found, columns, tmp_path / "p.parquet", lambda *_: None)
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert written == Passages(2, len(rows), ["part/m.pdf page 2"])
     assert [row["doc_id"] for row in rows[-2:]] == ["part/m.pdf#1", "part/m.pdf#2"]
@@ -161,7 +160,7 @@ def test_a_folder_becomes_rows_with_source_page_and_chunk(tmp_path: Path) -> Non
 def test_a_folder_with_parquet_files_is_a_corpus_of_rows(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("About the corpus.")
     pq.write_table(pa.table({"doc_id": ["d"], "text": ["t"]}), tmp_path / "c.parquet")
-    assert text_files(tmp_path) == ([], [])
+    assert text_files(tmp_path) == []
 
 
 def test_rows_are_split_and_keep_their_columns(tmp_path: Path) -> None:
