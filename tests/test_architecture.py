@@ -58,8 +58,8 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_676, "dmqr": 2_881, "jobs": 28_792, "jobs/chain": 7_431, "jobs/log": 2_210, "jobs/measure": 3_814,
-    "jobs/pages": 2_984, "jobs/plan": 1_572, "jobs/run": 1_713, "retrievers": 8_645, "rewriters": 8_082, "tests": 47_761,
+    "cluster": 5_676, "dmqr": 2_881, "jobs": 28_643, "jobs/chain": 7_431, "jobs/log": 2_209, "jobs/measure": 3_740,
+    "jobs/pages": 2_958, "jobs/plan": 1_572, "jobs/run": 1_713, "retrievers": 8_645, "rewriters": 8_082, "tests": 47_760,
     "tests/benchmarks": 3_099, "tests/jobs": 21_945, "tests/jobs/whole_runs": 4_294, "tests/support": 5_816,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from markupsafe import Markup
 from rich import table as rich_table
@@ -20,6 +20,8 @@ from jobs.terminal.formats import figure, percent, plain, printable, shown
 
 if TYPE_CHECKING:
     import jinja2
+
+    from jobs.pages.samples import Sample
 
 NARROW = 7  # columns of a table from which they stand closer in a terminal
 
@@ -197,13 +199,7 @@ class Code(NamedTuple):
     text: str
 
 
-class Queries(NamedTuple):
-    """Sample queries, each folded."""
-
-    queries: Sequence[Any]
-
-
-Part = Table | Tiles | Notes | Chart | Code | Queries
+Part: TypeAlias = "Table | Tiles | Notes | Chart | Code | Sample"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from jobs.measure.notes import INTERVAL, ends_in_words
 from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
-from jobs.pages.render import Code, Head, Notes, Part, Queries, Section, Table, Tile, Tiles, write_page
+from jobs.pages.render import Code, Head, Notes, Part, Section, Table, Tile, Tiles, write_page
 from jobs.pages.samples import Sample, samples
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import guard_words, lost_words
@@ -228,7 +228,7 @@ def _samples(run: RunFolder, chosen: Sequence[Sample], measured: MeasuredRun) ->
         if comparable(run):
             text += f" “+ new”: no list of the original has the document in its first {run.config.fuse.depth}."
         text += " “★ relevant”: judged so, with its grade." * (measured.lists is not None)
-    return Section("samples", "Sample queries", text, [Queries(chosen)])
+    return Section("samples", "Sample queries", text, chosen)
 
 
 def cost_section(run: RunFolder, prices: Prices | None) -> Section:
