@@ -42,7 +42,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
     _check_samples(config, prepared.rewriting)
-    compiled = compile_arms(arms, looked, sources=config.ablate.sources)
+    compiled = compile_arms(prepared, arms, looked, sources=config.ablate.sources)
     arms = list(compiled.arms)
     columns = {*compiled.columns} | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -18,43 +18,16 @@ from jobs.job import engine
 from jobs.job.corpora import SearchedIndex
 from jobs.job.given_lists import with_given_lists
 from jobs.job.indexes import check_depths, check_documents, index_identities, read_facts, read_states
+from jobs.job.keys import identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewrite import read_rewriting
-from jobs.job.steps import ReadySteps, ready_steps
+from jobs.job.steps import ready_steps
 from rewriters.engines.settings import EngineSettings
-from rewriters.rewriter import Rewriting
 
 Value = TypeVar("Value")
 _OF_INDEXES = ("index-missing", "index-other")
 _OWN_INDEX = "give the arm an index of its own (retrieve.retrievers.NAME.index), which `dmqr index` builds from corpus.path"
-
-
-@dataclass(frozen=True)
-class CheckedArm:
-    """The config of an arm with the precision of its models, and what its settings name: indexes, models, prompts."""
-
-    config: Config
-    indexes: Mapping[str, dict[str, Any]]
-    engine: EngineSettings | None
-    rewriting: Rewriting
-    rewriting_identity: dict[str, Any]
-    reranking_identity: dict[str, Any]
-    steps: ReadySteps
-
-
-def checked_run(prepared: Prepared) -> CheckedArm:
-    """Returns the only arm of a run."""
-    known = prepared.identity
-    return CheckedArm(
-        prepared.config,
-        prepared.indexes,
-        prepared.engine,
-        prepared.rewriting,
-        known["rewrite"],
-        known["rerank"],
-        prepared.steps,
-    )
 
 
 class ArmChecks:
@@ -64,8 +37,8 @@ class ArmChecks:
         """Begins with nothing read; `requested`: the pools of all arms, whose devices decide precisions."""
         self._known, self._requested = dict[str, Any](), requested
 
-    def check(self, arm: Arm) -> CheckedArm:
-        """Returns an arm after the checks that a run of it alone makes.
+    def check(self, arm: Arm, prepared: Prepared) -> Prepared:
+        """Returns an arm after the checks that a run of it alone makes; `prepared` is the ablation.
 
         Raises:
             ConfigError, RewriterError, RetrieverError, ClusterError: It cannot be run; the line begins with its name.
@@ -84,7 +57,10 @@ class ArmChecks:
             reranking = self._once("reranking", [config.reranking], lambda: reranking_identity(config))
             asked = [config.iterate, config.grade, config.web, config.answer, config.judge, config.rewrite.engine, context]
             steps = self._once("steps", asked, lambda: ready_steps(config, self._resolve))
-            return CheckedArm(config, indexes, settings, rewriting, identified_by, reranking, steps)
+            known = identity(config, indexes, identified_by, reranking, steps.identity())
+            return replace(
+                prepared, config=config, indexes=indexes, engine=settings, rewriting=rewriting, identity=known, steps=steps
+            )
 
     def with_precisions(self, config: Config) -> Config:
         """Returns a config with the precision of its models."""

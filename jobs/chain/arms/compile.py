@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.chain.arms.arms import RUN, Arm, configs_of
-from jobs.chain.arms.checks import ArmChecks, CheckedArm, checked_run
+from jobs.chain.arms.checks import ArmChecks
 from jobs.chain.arms.equal_arms import distinct_arms, system
 from jobs.chain.arms.resources import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.shared_work import Answer, RewriteGate, Search, SharedWork
@@ -53,10 +53,11 @@ class Compiled:
         return tuple(sorted({name for reading in self.work.readings for name in reading.rewriting.columns}))
 
 
-def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
+def compile_arms(prepared: Prepared, arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """Returns the arms with the work that they share.
 
     Args:
+        prepared: The ablation.
         arms: By `jobs.chain.arms.arms.arms_of`; generated ones that are an earlier one are left out.
         keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
@@ -65,21 +66,21 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         ConfigError, RewriterError, RetrieverError: An arm cannot be run.
     """
     checks = ArmChecks(requested_pools(*configs_of(arms)))
-    checked = {arm.name: checks.check(arm) for arm in arms if not arm.members}
+    checked = {arm.name: checks.check(arm, prepared) for arm in arms if not arm.members}
     return _compiled(arms, checked, checks.state, keep, sources=sources)
 
 
 def compile_run(prepared: Prepared) -> Compiled:
     """Returns a run as the work of one arm; it is checked already."""
     config, states = prepared.config, prepared.states
-    arm, checked = Arm(RUN, "run", config), {RUN: checked_run(prepared)}
+    arm, checked = Arm(RUN, "run", config), {RUN: prepared}
     compiled = _compiled([arm], checked, lambda index: states.get(index.location), config.results, sources=True)
     lists, candidates = config.retrieve.keep_runs, config.fuse.keep_candidates
     return replace(compiled, work=replace(compiled.work, keep_lists=lists, keep_candidates=candidates))
 
 
 def _compiled(
-    arms: Sequence[Arm], checked: Mapping[str, CheckedArm], state: Callable[[SearchedIndex], Any], keep: int, *, sources: bool
+    arms: Sequence[Arm], checked: Mapping[str, Prepared], state: Callable[[SearchedIndex], Any], keep: int, *, sources: bool
 ) -> Compiled:
     first, names = checked[arms[0].name], Names()
     texts, lists = ArmTexts(first), ArmLists(checked.values(), state)
@@ -130,14 +131,14 @@ def _compiled(
     return Compiled(distinct, work, fingerprints, {name: [one.name for one in parts[name]] for name in kept if parts[name]})
 
 
-def _reranker(arm: CheckedArm, documents: str, opened: OpenedBy) -> ScoredBy:
+def _reranker(arm: Prepared, documents: str, opened: OpenedBy) -> ScoredBy:
     """Returns an arm's reranker over the documents of a retriever; how many are kept and how is no part of a score."""
     settings = arm.config.reranking.model_copy(update={"keep": 10, "combine": "blend"})
-    identified_by = {name: value for name, value in arm.reranking_identity.items() if name not in ("keep", "combine")}
+    identified_by = {name: value for name, value in arm.identity["rerank"].items() if name not in ("keep", "combine")}
     return ScoredBy(settings, identified_by, documents, opened.texts)
 
 
-def _web_search(arm: CheckedArm) -> OpenedBy | None:
+def _web_search(arm: Prepared) -> OpenedBy | None:
     """Returns the search engine of the web, which is asked where graded results do not suffice.
 
     Its answers are no answers of a retriever that asks the same: each search is a cost of one stage.
@@ -147,14 +148,14 @@ def _web_search(arm: CheckedArm) -> OpenedBy | None:
     return OpenedBy(WEB_SEARCH, web.search, dict(arm.steps.searched or {}) | {"asked_by": "web"}, web.documents)
 
 
-def _fingerprint(arm: CheckedArm, rewriting: dict[str, Any]) -> str:
-    return fingerprint(identity(arm.config, arm.indexes, rewriting, arm.reranking_identity, arm.steps.identity()))
+def _fingerprint(arm: Prepared, rewriting: dict[str, Any]) -> str:
+    return fingerprint(identity(arm.config, arm.indexes, rewriting, arm.identity["rerank"], arm.steps.identity()))
 
 
 class ArmLists:
     """Searches, and the retrievers that make them."""
 
-    def __init__(self, arms: Collection[CheckedArm], state: Callable[[SearchedIndex], Any]) -> None:
+    def __init__(self, arms: Collection[Prepared], state: Callable[[SearchedIndex], Any]) -> None:
         """Begins with no search; `state`: returns that of an index that may change in place, None of others."""
         self._state = state
         self.retrievers: dict[str, OpenedBy] = {}
@@ -165,7 +166,7 @@ class ArmLists:
                 key = _key(arm, name)
                 self._depths[key] = max(self._depths.get(key, 0), arm.config.retrieve.depth)
 
-    def search(self, arm: CheckedArm, reading: int, cuts: Cuts) -> int:
+    def search(self, arm: Prepared, reading: int, cuts: Cuts) -> int:
         """Returns the index of an arm's lists."""
         config = arm.config
         together = frozenset(name for name, one in config.retrieve.retrievers.items() if one.together)
@@ -185,11 +186,11 @@ class ArmLists:
             self.searches.append(search)
         return self.searches.index(search)
 
-    def opened(self, arm: CheckedArm) -> dict[str, str]:
+    def opened(self, arm: Prepared) -> dict[str, str]:
         """Returns the keys of an arm's retrievers by name."""
         return {name: self._open(arm, name) for name in arm.config.retrieve.retrievers}
 
-    def _open(self, arm: CheckedArm, name: str) -> str:
+    def _open(self, arm: Prepared, name: str) -> str:
         key = _key(arm, name)
         if key not in self.retrievers:
             settings, identified_by = _settings(arm.config, name), arm.indexes[name]
@@ -204,7 +205,7 @@ def _settings(config: Config, name: str) -> RetrieverSettings:
     return config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
 
 
-def _key(arm: CheckedArm, name: str) -> str:
+def _key(arm: Prepared, name: str) -> str:
     settings = _settings(arm.config, name)
     depth = arm.config.retrieve.depth if settings.is_approximate else None  # a deeper search looks at more, and finds others
     return digest([arm.indexes[name], settings.model_dump(), depth])

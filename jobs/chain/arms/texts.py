@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobs.chain.arms.checks import CheckedArm
 from jobs.chain.arms.resources import AnsweredBy, digest
 from jobs.chain.arms.shared_work import Reading, RewriteGate
+from jobs.job.prepare import Prepared
 from rewriters.calls import in_prompt_order, joint_strategies
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAll
@@ -26,7 +26,7 @@ _ALL = SelectAll(kind="all")
 class ArmTexts:
     """The readings of arms."""
 
-    def __init__(self, first: CheckedArm) -> None:
+    def __init__(self, first: Prepared) -> None:
         """Begins with the texts of no strategy; the joint request of the `first` arm is made once for all with a part of it."""
         self.readings = [Reading("original", Rewriting(()), Rewriting(()))]
         self._known: dict[str, list[tuple[int, Mapping[str, str]]]] = {}  # what arms share -> readings, with their strategies
@@ -37,7 +37,7 @@ class ArmTexts:
             self._common_contents = {one.name: contents[one.name] for one in self._common}
             self._common_told = _told(first, 0, None)
 
-    def add(self, name: str, arm: CheckedArm, sample: int, gate: RewriteGate | None) -> tuple[int, tuple[Strategy, ...]]:
+    def add(self, name: str, arm: Prepared, sample: int, gate: RewriteGate | None) -> tuple[int, tuple[Strategy, ...]]:
         """Returns the index of an arm's texts, which are those of an earlier arm where they are the same.
 
         Beside it, the strategies of the joint request of which the arm reads a part; none: it asks what its run asks.
@@ -64,31 +64,31 @@ class ArmTexts:
         return len(self.readings) - 1, part_of
 
 
-def rewriting_identity(arm: CheckedArm, part_of: tuple[Strategy, ...]) -> dict[str, Any]:
+def rewriting_identity(arm: Prepared, part_of: tuple[Strategy, ...]) -> dict[str, Any]:
     """Returns the identity of what an arm rewrites with; of one that reads a part of an answer with the request for it."""
     if not part_of:
-        return arm.rewriting_identity
+        return arm.identity["rewrite"]
     requests = Rewriter(replace(arm.rewriting, pool=part_of, select=_ALL, rules=None)).identity()["requests"]
-    return arm.rewriting_identity | {"part_of": requests}
+    return arm.identity["rewrite"] | {"part_of": requests}
 
 
-def _engines(arm: CheckedArm) -> dict[str, AnsweredBy]:
+def _engines(arm: Prepared) -> dict[str, AnsweredBy]:
     assert arm.engine is not None
     own = {one.name: one.engine for one in in_prompt_order(arm.rewriting.pool) if one.engine is not None}
-    known = arm.rewriting_identity
+    known = arm.identity["rewrite"]
     return {"": AnsweredBy(arm.engine, known["engine"])} | {
         name: AnsweredBy(settings, known["engines"][name]) for name, settings in own.items()
     }
 
 
-def _told(arm: CheckedArm, sample: int, contents: Mapping[str, str] | None) -> str:
+def _told(arm: Prepared, sample: int, contents: Mapping[str, str] | None) -> str:
     """Returns the part of an arm's requests that its strategies do not decide; `contents`: theirs, where the LLM chooses."""
     rewrite = arm.config.rewrite
     common = rewrite.model_dump(exclude={"strategies", "select", "store", "gate"})  # a gate changes no request
     return digest([sample, common, contents and [contents, rewrite.select.model_dump()]])
 
 
-def _contents(arm: CheckedArm) -> dict[str, str]:
+def _contents(arm: Prepared) -> dict[str, str]:
     """Returns strategy -> hash of its file, its parameters and its own engine."""
-    own = arm.rewriting_identity.get("engines", {})
+    own = arm.identity["rewrite"].get("engines", {})
     return {one.name: digest([one.model_dump(mode="json"), own.get(one.name)]) for one in in_prompt_order(arm.rewriting.pool)}

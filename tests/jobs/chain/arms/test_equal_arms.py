@@ -2,20 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobs.chain.arms.arms import arms_of
-from jobs.chain.arms.checks import CheckedArm
 from jobs.chain.arms.compile import ArmLists
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.job.steps import ReadySteps
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
-from rewriters.rewriter import Rewriting
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 
@@ -119,7 +117,7 @@ def test_a_deeper_arm_changes_no_approximate_list_of_another(values: dict[str, A
     values["retrieve"] = {"depth": 30, "retrievers": {"dense": dense, "bm25": {"kind": "elastic", "index": "b"}}}
     arms = arms_of(Config.model_validate(values | {"ablate": {"arms": {"deep": {"retrieve.depth": 300}}}}))
     indexes = {name: {"kind": "elastic", "index": name} for name in ("dense", "bm25")}
-    checked = {arm.name: CheckedArm(arm.config, indexes, None, Rewriting(()), {}, {}, ReadySteps()) for arm in arms}
+    checked = {arm.name: SimpleNamespace(config=arm.config, indexes=indexes) for arm in arms}
     lists = ArmLists(checked.values(), lambda index: None)
     found = {name: lists.searches[lists.search(arm, 0, Cuts())] for name, arm in checked.items()}
     of = {
