@@ -43,7 +43,7 @@ LANGUAGES = {"bash", "python", "sql", "yaml", "text", "toml"}
 MADE_HERE = {"README.md", "docs/quickstart.md"}  # pages that start without a run
 SLOW = {"docs/quickstart.md", "docs/python.md", "docs/ablations.md", "docs/operations.md", "docs/clusters.md"}
 NOT_RUN = {
-    r"python3\.11 -m venv|pip install|python -m pytest$": "environments are made by .ci/run",
+    r"python3\.11 -m venv|pip install|python -m pytest -n 4$": "environments are made by .ci/run",
     r"docker |ray |kubectl |RAY_AUTH_MODE=token": "needs Docker, Kubernetes or machines of a cluster",
     r"uv pip compile|cp cluster/constraints": "tests/cluster/test_deployment.py resolves the pins",
     r"dmqr (index|plan|run|submit|logs|stop) configs/nightly\.yaml(?!.*--render)":
