@@ -16,7 +16,7 @@ from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.paths import package_folders
 from jobs.job.pools import device
-from retrievers.elastic.passages import PassageEncoder, load_here
+from retrievers.elastic.bulk import PassageEncoder, load_here
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent
 
@@ -35,7 +35,7 @@ class LoadWorker:
 
 
 def load_on_actors(config: Config, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Counter[str]]:
-    """Loads batches as a `retrievers.elastic.passages.BatchLoader`, with the pool settings of `cluster.retrieve`.
+    """Loads batches as a `retrievers.elastic.bulk.BatchLoader`, with the pool settings of `cluster.retrieve`.
 
     Raises RetrieverError if a worker fails.
     """

@@ -24,7 +24,7 @@ from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
 if TYPE_CHECKING:
-    from retrievers.elastic.passages import BatchLoader
+    from retrievers.elastic.bulk import BatchLoader
 
 
 class BuildInputs(NamedTuple):

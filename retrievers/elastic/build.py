@@ -24,9 +24,9 @@ from retrievers.analysis.detection import SAMPLE, other_language
 from retrievers.corpora.builds import BuildInputs, Built, CorpusNote, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
 from retrievers.corpora.files import corpus_files, corpus_schema, doc_id_type
+from retrievers.elastic.bulk import PASSAGE, load_here
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, connect, find_index, put_note
-from retrievers.elastic.passages import PASSAGE, load_here
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.encoder import encoder_dim, encoder_identity
 from retrievers.kinds import RetrieverSettings

@@ -16,7 +16,7 @@ import pytest
 from cluster.errors import RetrieverError
 from retrievers.corpora.builds import BuildInputs, Built
 from retrievers.elastic.build import ElasticBuild, build_elastic_index, elastic_indexes
-from retrievers.elastic.passages import BulkLoader
+from retrievers.elastic.bulk import BulkLoader
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
@@ -115,7 +115,7 @@ def test_what_is_otherwise_on_an_index_that_is_there_is_set(alias: str, corpus: 
 
 
 def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrievers.elastic.passages._DOCUMENTS", 50)
+    monkeypatch.setattr("retrievers.elastic.bulk._DOCUMENTS", 50)
     merged, sent = ElasticBuild._merge, BulkLoader._send
     before: list[int] = []
 
@@ -237,7 +237,7 @@ def test_a_build_that_another_process_has_finished_meanwhile(
 
 
 def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrievers.elastic.passages.BulkLoader.add", lambda self, documents: None)
+    monkeypatch.setattr("retrievers.elastic.bulk.BulkLoader.add", lambda self, documents: None)
     with pytest.raises(
         RetrieverError, match=r"holds 0 documents, the corpus 13; .* is as it was; delete .* and build it again"
     ):

@@ -14,8 +14,8 @@ from elasticsearch import helpers
 
 from cluster import outages
 from cluster.errors import RetrieverError
+from retrievers.elastic.bulk import PASSAGE, BulkLoader, CorpusLoader, create_action, text_hash
 from retrievers.elastic.connection import Connection
-from retrievers.elastic.passages import PASSAGE, BulkLoader, CorpusLoader, create_action, text_hash
 from retrievers.retriever import SearchText
 from retrievers.served.server import TextRefused
 from tests.support.cluster.clock import Clock

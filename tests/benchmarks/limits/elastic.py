@@ -30,7 +30,7 @@ from limits.rounds import Row, Unmeasured, interleaved
 from retrievers.corpora.builds import BuildInputs
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index, elastic_indexes
-from retrievers.elastic.passages import load_here
+from retrievers.elastic.bulk import load_here
 from retrievers.elastic.retriever import BATCH
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 from tests.support.jobs.workers import job as job_work
