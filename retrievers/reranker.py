@@ -46,7 +46,7 @@ def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker |
 
 
 def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[str, Any]:
-    """Returns what determines the scores, as JSON values; loads no model. The device determines `dtype: auto`."""
+    """Returns the identity of the scores, as JSON values; loads no model. The device determines `dtype: auto`."""
     if not isinstance(settings, RerankSettings):
         with own_errors(type(settings), f"{type(settings).__name__}.check failed", RetrieverError, "rerank"):
             settings.check()

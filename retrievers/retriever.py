@@ -70,7 +70,7 @@ class Retriever(Protocol):
         """Returns at most `depth` hits for each text, in the order of the texts; calls `alive` meanwhile."""
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the hits, as JSON values."""
+        """Returns the identity of the hits, as JSON values."""
 
 
 @runtime_checkable

@@ -104,7 +104,7 @@ class IndexSearches:
         return 0
 
     def key(self, search: Wanted) -> str:
-        """Returns what a search is known by in the column `needed`: a later stage makes it again."""
+        """Returns the key of a search in the column `needed`: a later stage makes it again."""
         return f"{self._space}/{self._first[search].query_id}/{search_digest(search)}"
 
     def save(self) -> None:

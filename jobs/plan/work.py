@@ -57,7 +57,7 @@ def most_work(work: Work) -> Counter[str]:
 
 
 def work_of(work: SharedWork) -> Work:
-    """Returns what a query may need in all arms; requests, searches and pairs that arms share count once."""
+    """Returns the work that a query may need in all arms; requests, searches and pairs that arms share count once."""
     parts: Work = {}
 
     def add(kind: str, component: Component, most: int, in_rounds: int = 0, **asked: Any) -> None:

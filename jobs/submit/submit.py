@@ -24,7 +24,7 @@ _LOGIN = re.compile(r"://[^/\s@]+@")  # user or password in an address
 
 
 def check_sent(config: Config, config_path: str, verb: Verb) -> SentConfig:
-    """Returns what is sent of a job, checked as far as this machine can: the config, the files that are sent, the prices."""
+    """Returns the parts of a job that are sent, after the checks that this machine can make: config, files, prices."""
     read_prices(config, config_path)
     if verb == "ablate":
         arms_of(config)  # imports the plug-ins that arms name, which are sent

@@ -66,7 +66,7 @@ class WebSettings(WithoutIndex):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the hits of a text beside the web itself, as JSON values."""
+        """Returns the identity of the hits of a text, as JSON values: of all but the web itself."""
         asked: dict[str, Any] = {"results": self.results} | ({"args": self.args} if self.args else {})
         return {"kind": "web", "version": WEB_VERSION, "provider": self.provider} | asked
 

@@ -37,7 +37,7 @@ class Compiled:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the results of all arms, as JSON values."""
+        """Returns the identity of the results of all arms, as JSON values."""
         arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members), list(one.also)] for one in self.arms]
         kept = [[answer.keep, answer.looked] for answer in self.work.answers]
         return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}

@@ -46,7 +46,7 @@ class Reader:
 
         Args:
             block: The queries.
-            key: Returns what an answer is known by.
+            key: Returns the key of an answer.
             gated: What the gate says of each query; None: there is none.
         """
 

@@ -124,7 +124,7 @@ class WebSearches:
         return sum(self._journal.lost[self._space.name, text] for text in own)
 
     def key(self, search: SearchText | JoinedText) -> str:
-        """Returns what a search is known by in the column `needed`: the text as it is sent."""
+        """Returns the key of a search in the column `needed`: the text as it is sent."""
         return f"{self._space.name}/{self.web.sent(search)}"
 
     def save(self) -> None:
