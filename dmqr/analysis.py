@@ -133,7 +133,7 @@ def evaluate(
         quality.write_trec(trec)
     if per_query:
         quality.write_per_query(per_query)
-    others = f"`dmqr report {os.fspath(run)} --qrels FILE` writes it to the page, --per-query FILE each query's values"
+    others = f"`dmqr report {os.fspath(run)} --qrels FILE` writes it to the page,\n  --per-query FILE each query's values"
     quality.files, quality.lines = written, [*map(str, written), f"not kept: {others}"]
     return _saved(quality, csv)
 

@@ -151,7 +151,7 @@ def _show(verb: str, result: Any, as_json: bool, *, several: bool = False) -> in
         plain = lambda value: list(value) if isinstance(value, Sequence | set) else str(value)  # noqa: E731
         print(json.dumps(result.values, ensure_ascii=False, indent=None if several else 1, default=plain), flush=several)
     else:
-        page, width = result.page(), shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else WIDTH
+        page, width = result.page(), shutil.get_terminal_size((WIDTH, 24)).columns
         for line in (result.title, "" if page is None else page_text(page, width, sys.stdout), *result.lines):
             if line:
                 print(line)

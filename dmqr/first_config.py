@@ -90,10 +90,9 @@ def init(log: Folder, /, *documents: Folder, out: str = "dmqr.yaml") -> Result:
     guesses |= {f"corpus.{key}": guess for key, guess in columns.items()}
     return Result(
         {"config": out, "guesses": {key: guess._asdict() for key, guess in guesses.items()}, "next": command},
-        None,
-        *(f"{key}: {guess}" for key, guess in guesses.items()),
-        documents_read,
-        f"{out} is written; look through it, then: {command}",
+        "\n".join([*(f"{key}: {guess}" for key, guess in guesses.items()), documents_read]),
+        f"{out} is written; look through it, then:",
+        f"  {command}",
     )
 
 

@@ -55,7 +55,7 @@ def index(
     for name, retriever in given.retrieve.retrievers.items():
         if not retriever.indexed(name):
             face.note(f"retrieve.retrievers.{name} {retriever.without_index}")
-    lines = [f"{row['index']}: {row['documents']:,} documents, {row['done']}" for row in built]
+    lines = [f"{row['index']}: {row['documents']:,} documents, {row['done']}".replace("; ", "\n  ") for row in built]
     return Result(built, None, *lines, notes=face.notes)
 
 

@@ -22,6 +22,7 @@ from tests.support.retrievers.elastic_server import PASSWORD, Server, found_serv
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
+os.environ.pop("COLUMNS", None)  # of a worker of pytest-xdist, which has no terminal
 import ray  # noqa: F401  # adds a folder to sys.path once; a test that restores sys.path must not be the first to import it
 
 # Threads of matrix products that wait for each other beside other tests would spin on the cores that those want.

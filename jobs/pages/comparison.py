@@ -25,7 +25,7 @@ from jobs.terminal.formats import count, figure, known, printable
 MOST_ARMS = 20  # rows of the tables in a terminal; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table there
 MOST_SETS = 4  # columns of joined ablations; --json has all sets
-WIDTH, ARM_WIDTH = 76, 26  # characters in a terminal: of a table at least, of its names at most
+WIDTH, ARM_WIDTH = 76, 20  # characters in a terminal: of a table at least, of its names at most
 BEST, SECOND = "¹", "²"
 NAMES = {"answers": ANSWERS, "judged_results": JUDGED_LISTS}  # of values -> kind of frame, beside the judged answers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -114,6 +115,7 @@ class Table:
         for row in rows:
             cells = zip(self.columns, row, widths, strict=True)
             texts = [printable(column.text(cell)) + f"{cell.mark:<{width}}" for column, cell, width in cells]
+            texts[0] = "\n".join(re.findall(rf".{{1,{first}}}(?:(?<=[+ ])|$)|.{{1,{first}}}", texts[0])) if first else texts[0]
             table.add_row(*map(Text, texts))
         return table
 

@@ -14,8 +14,8 @@ def list_words(sources: Iterable[Row], names: Mapping[tuple[str, int], str]) -> 
     ranks: dict[str, list[str]] = {}
     for source in sources:
         name = names.get((source["strategy"], source["position"]), source["strategy"])
-        ranks.setdefault(name, []).append(f"{source['retriever']} {source['rank']}")
-    return "; ".join(f"{name}: {', '.join(of)}" for name, of in ranks.items())
+        ranks.setdefault(source["retriever"], []).append(f"{name} {source['rank']}")
+    return "; ".join(f"{retriever}: {', '.join(of)}" for retriever, of in ranks.items())
 
 
 def round_lines(rounds: Iterable[Row], *, texts: bool = True) -> Iterator[Line]:

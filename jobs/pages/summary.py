@@ -98,7 +98,7 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
             yield "left out", note
     yield from in_words(measured.answers)
     if run.storage.get(REPORT) is not None:
-        yield "report", Text(run.storage.url(REPORT), overflow="fold")
+        yield "report", run.storage.url(REPORT)
 
 
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:

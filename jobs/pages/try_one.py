@@ -1,6 +1,9 @@
 """The output of `try`: a page for one config, or a table with a column per config for several."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -8,12 +11,12 @@ from rich.text import Text
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
-from jobs.measure.judged_rows import TextId, text_names
+from jobs.measure.judged_rows import text_names
 from jobs.pages.render import Head, Table
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.pages.summary import counted
 from jobs.tables import NOTES, ORIGINAL
-from jobs.terminal.formats import clock, money, one_line, printable, shortened
+from jobs.terminal.formats import clock, money, one_line, place_beside, printable, shortened
 from jobs.try_one.outcome import Trial
 from retrievers.lists import TOGETHER
 from rewriters.retries import FIRST_TRY
@@ -45,7 +48,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         text = f"refined queries, where the best score of {config.iterate.by} below {config.iterate.below:g}"
         none = [("", "none: the best score is not below, or the refined query is none (see below)")]
         yield from _section("rounds", text, _lines([*round_lines(row["rounds"])] or none))
-    text = f"the first {IN_LISTS} of what each text found; the first {min(config.fuse.depth, config.retrieve.depth)} take part"
+    text = f"what each text found; the first {min(config.fuse.depth, config.retrieve.depth)} of each list take part"
     if joined := [one["retriever"] for one in row["lists"] if one["strategy"] == TOGETHER]:
         text += f"; {' and '.join(joined)} searched all texts as one, so there is no list of the original alone"
     yield from _section("lists", text, _lists(trial))
@@ -109,15 +112,14 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
 
 
 def _lists(trial: Trial) -> RenderableType:
-    """Returns the hits of each text: a row for each, a column for each retriever."""
-    cells: dict[TextId, dict[str, str]] = {}
-    for run in trial.row["lists"]:
-        ids = [one_line(hit["doc_id"]) for hit in run["hits"]]
-        shown = f"{' '.join(ids[:IN_LISTS])}{' ...' * (len(ids) > IN_LISTS)}  ({len(ids)})" if ids else "nothing"
-        cells.setdefault((run["strategy"], run["position"]), {})[run["retriever"]] = shown
-    retrievers, names = list(trial.config.retrieve.retrievers), text_names(cells)
-    rows = [[names[text], *(of.get(name) for name in retrievers)] for text, of in cells.items()]
-    return Table([Head(""), *map(Head, retrievers)], rows).terminal()
+    """Returns the hits of each text by each retriever: their number, and the first ones."""
+    names = text_names((run["strategy"], run["position"]) for run in trial.row["lists"])
+    rows: list[list[Any]] = []
+    for text, runs in groupby(trial.row["lists"], itemgetter("strategy", "position")):
+        for number, run in enumerate(runs):
+            first = " ".join(one_line(hit["doc_id"]) for hit in run["hits"][:IN_LISTS])
+            rows.append(["" if number else names[text], f"{len(run['hits']):,} by {run['retriever']}", first])
+    return Table([Head(""), Head("documents"), Head(f"the first {IN_LISTS}")], rows).terminal()
 
 
 def _results(trial: Trial) -> RenderableType:
@@ -128,14 +130,15 @@ def _results(trial: Trial) -> RenderableType:
     rows = []
     for rank, hit in enumerate(trial.row["hits"][:RESULTS], start=1):
         doc_id = hit["doc_id"]
-        before = f"  fused {fused[doc_id]}" if trial.config.rerank.kind != "none" else ""
-        lines = [f"{one_line(doc_id)}  {hit['score']:.4f}{before}"]
+        before = f", rank {fused[doc_id]} after fusion" if trial.config.rerank.kind != "none" else ""
+        lines = [f"{one_line(doc_id)}  (score {hit['score']:.4f}{before})"]
         lines += ["not found by the original"] * (known_original and ORIGINAL not in {of["strategy"] for of in hit["sources"]})
-        address = trial.addresses.get(doc_id) or trial.places.get(doc_id)
+        address = trial.addresses.get(doc_id) or place_beside(doc_id, trial.places.get(doc_id, ""))
         lines += [shortened(one_line(address), CHARACTERS)] if address else []
         lines.append(shortened(one_line(trial.texts[doc_id]), CHARACTERS))
-        rows.append([str(rank), "\n".join(lines), list_words(hit["sources"], names).replace("; ", "\n")])
-    return Table([Head(""), Head("document, score"), Head("rank in each list")], rows).terminal()
+        lines += list_words(hit["sources"], names).split("; ")
+        rows.append([str(rank), "\n".join(lines)])
+    return _lines([("", "document, score, and its rank in the list of each text"), *rows])
 
 
 def _method(trial: Trial) -> str:
@@ -228,7 +231,7 @@ def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> str:
     if number >= len(trial.row["hits"]):
         return ""
     doc_id = trial.row["hits"][number]["doc_id"]
-    before, source = None if first is None else first.get(doc_id), trial.places.get(doc_id, "")
+    before, source = None if first is None else first.get(doc_id), place_beside(doc_id, trial.places.get(doc_id, ""))
     mark = "" if first is None else "new " if before is None else "= " if before == number + 1 else f"{before - number - 1:+d} "
     text = shortened(one_line(trial.texts[doc_id]), CHARACTERS_BESIDE)
     return f"{mark}{one_line(doc_id)} {source and one_line(source) + ' '}{text}"

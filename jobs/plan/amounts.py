@@ -76,7 +76,9 @@ def of_number(sample: Sequence[float], number: Amount, most: float) -> Amount:
 
 
 def amount_text(amount: Amount, number: Any = lambda value: f"{round(value):,}") -> str:
-    """Returns an amount in words; `number` writes a value."""
+    """Returns an amount in words; `number` writes a value. Where nothing is known but the most, it is only that."""
     if number(amount.low) == number(amount.high):
         return str(number(amount.expected))
+    if amount.low == 0 and amount.expected == amount.high:
+        return f"up to {number(amount.high)}"
     return f"about {number(amount.expected)} ({number(amount.low)} to {number(amount.high)})"

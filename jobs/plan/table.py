@@ -69,7 +69,7 @@ def _worker_rows(planned: dict[str, Any]) -> Rows:
     for name, pool in planned["pools"].items():
         workers = f"{pool['workers']} to {pool['most']}" if pool["most"] else f"{pool['workers']}"
         gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
-        yield f"  {name}", f"{workers} x ({pool['cpus']:g} CPU{gpus})"
+        yield f"  {name}", f"{workers} worker{'s' * (workers != '1')} of {pool['cpus']:g} CPU{gpus}"
         if len(opened := planned.get("engines", {}).get(name, [])) > 1:
             yield "", Text(f"each with {len(opened)} engines: {', '.join(opened)}")
 
@@ -106,25 +106,25 @@ def _missing_rows(job: Mapping[str, Any]) -> Rows:
         if kind["number"]["high"] or kind["reused"]:
             yield f"  {name.replace('_', ' ')}", Text("; ".join(_parts(kind)))
             if kind["why"]:
-                part = f"of {sum(kind['why'].values()):,} that were looked up: " if kind["drawn"] else ""
-                yield "", part + ", ".join(f"{why} {number:,}" for why, number in kind["why"].items())
+                part = f"of {sum(kind['why'].values()):,} that were looked up: " if kind["drawn"] else "why: "
+                yield "", part + ", ".join(f"{why} ({number:,})" for why, number in kind["why"].items())
     if sample := missing.get("sample"):
         usd = "" if sample["usd"] is None else f", {money(sample['usd'])}"
         yield "  sample", Text(f"{queries(sample['queries'])} were paid for{usd}, and are kept: {sample['folder']}")
-    together = []
+    total = []
     if missing["usd"] is not None:
-        apart = f", {' and '.join(missing['unpriced'])} apart" if missing["unpriced"] else ""
-        together.append(amount_text(Amount(**missing["usd"]), money) + apart)
+        apart = f", without {' and '.join(missing['unpriced'])}" if missing["unpriced"] else ""
+        total.append(amount_text(Amount(**missing["usd"]), money) + apart)
     if missing["wall_seconds"]:
-        together.append(f"about {clock(missing['wall_seconds'])} on the wall, by the pool that works longest")
-    if together:
-        yield "  together", Text("; ".join(together))
+        total.append(f"about {clock(missing['wall_seconds'])} of wall time, by the pool that works longest")
+    if total:
+        yield "  total", Text("; ".join(total))
 
 
 def _parts(kind: Mapping[str, Any]) -> Iterable[str]:
-    stored = f", {'about ' if kind['about'] else ''}{kind['reused']:,} are stored" if kind["reused"] else ""
+    stored = f", {'about ' if kind['about'] else ''}{kind['reused']:,} from the store" if kind["reused"] else ""
     yield amount_text(Amount(**kind["number"])) + stored
-    for name, what in (("prompt_tokens", "tokens of prompts"), ("completion_tokens", "written")):
+    for name, what in (("prompt_tokens", "prompt tokens"), ("completion_tokens", "completion tokens")):
         if (tokens := kind.get(name)) is not None and tokens["high"]:
             yield f"{amount_text(Amount(**tokens))} {what}"
     if kind["seconds"] is not None and kind["seconds"]["expected"]:
@@ -144,5 +144,5 @@ def _as_before(before: dict[str, Any] | None) -> str | None:
     parts.append(f"about {clock(before['seconds'])} of all workers together")
     if before["wall_seconds"] is not None:
         pools = ", ".join(f"{name} {workers}" for name, workers in before["pools"].items())
-        parts.append(f"about {clock(before['wall_seconds'])} on the wall{f' with its workers ({pools})' * bool(pools)}{waited}")
+        parts.append(f"about {clock(before['wall_seconds'])} of wall time{f' with {pools} workers' * bool(pools)}{waited}")
     return "; ".join([*parts, before["basis"]])

@@ -17,6 +17,7 @@ from jobs.job.retrievers import is_replaced, open_documents
 from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, portions, queries_table
+from jobs.terminal.formats import place_beside
 from retrievers.web.hits import indexed_text, is_page
 
 _PAGES = """
@@ -65,7 +66,8 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
     try:
         documents = RunDocuments(run)
         places = documents.places(others) if addresses else {}
-        return texts | {one: f"{places.get(one, '')} {text}".lstrip() for one, text in documents(others).items()}, None
+        of_index = documents(others).items()
+        return texts | {one: f"{place_beside(one, places.get(one, ''))} {text}".lstrip() for one, text in of_index}, None
     except (RetrieverError, ClusterError, OSError) as error:
         return texts, one_line(error, None)
 

@@ -57,7 +57,15 @@ def printable(text: str) -> str:
 
 def shortened(text: str, length: int) -> str:
     """Returns the text, or its beginning with an ellipsis where it is longer than `length` characters."""
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+    if len(text) <= length:
+        return text
+    words = text[:length].rpartition(" ")[0]
+    return (words if len(words) > length // 2 else text[: length - 1]).rstrip() + "…"
+
+
+def place_beside(doc_id: str, place: str) -> str:
+    """Returns the source of a passage as it is shown beside the id, "" where the id has it: `faq.md#2` is of `faq.md`."""
+    return "" if doc_id.startswith(f"{place}#") else place
 
 
 def per_second(rate: float) -> str:

@@ -25,7 +25,7 @@ def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None, 
     """Returns a line per fact, its name in bold and at least `least` wide, without a frame."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True, min_width=least)
-    table.add_column()
+    table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def typed(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     program, *words = shlex.split(command)
     assert program == "dmqr"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
     return subprocess.run(
         [sys.executable, "-m", "jobs", *words, *more],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
@@ -50,14 +50,15 @@ def done(folder: Path) -> Done:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", HERE)
-def test_the_example_works_as_written(verb: str, done: Done) -> None:
+def test_the_example_works_as_written(verb: str, done: Done, folder: Path) -> None:
     assert done[verb].returncode == 0, done[verb].stderr
     assert EXAMPLES[verb].startswith(f"dmqr {verb} ")
+    assert [line for line in done[verb].stdout.splitlines() if len(line) > 80 and str(folder) not in line] == []
 
 
 @pytest.mark.slow
 def test_what_they_print(done: Done, folder: Path) -> None:
-    assert done["index"].stdout.startswith("index/sample: 331 documents, built; analyzer english: ")
+    assert done["index"].stdout.startswith("index/sample: 331 documents, built\n  analyzer english: ")
     run = Path(done["run"].stdout.splitlines()[-1])
     assert (run / "_SUCCESS.json").exists()
     assert (run / "report.html").read_text().startswith("<!doctype html>")

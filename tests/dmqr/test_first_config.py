@@ -91,9 +91,10 @@ CASES = [
 )
 def test_its_config_and_its_command_work_as_they_stand(
     make: Any, log: str, corpus: str, of_log: dict[str, Any], of_corpus: dict[str, Any], doc_id: str,
-    server: FakeServer, capfd: pytest.CaptureFixture[str],
+    server: FakeServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     make()
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["init", log, corpus]) == 0
     printed = capfd.readouterr().out
     config = load_config("dmqr.yaml")
@@ -105,13 +106,22 @@ def test_its_config_and_its_command_work_as_they_stand(
     address = "http://localhost:11434/v1"
     assert written.count(address) == 1
     Path("dmqr.yaml").write_text(written.replace(address, server.address))
-    (command,) = re.findall(r"is written; look through it, then: (.*)\n\Z", printed)
-    asked = len(server.bodies)
+    (command,) = re.findall(r"is written; look through it, then:\n  (.*)\n\Z", printed)
+    asked, sample = len(server.bodies), shlex.split(command)[-1]
     assert main(shlex.split(command)[shlex.split(command).index("try") :]) == 0
-    assert doc_id in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert doc_id in shown
     assert "tea" in server.bodies[asked]["messages"][-1]["content"]
+    Path("qrels.tsv").write_text(f"{sample}\t{doc_id}\t1\n")
     assert main(["plan", "dmqr.yaml"]) == 0
     assert main(["run", "dmqr.yaml", "--csv", "results.csv"]) == 0
+    shown += capfd.readouterr().out
+    run = shown.splitlines()[-1]
+    qrels = ["evaluate", run, "qrels.tsv", "--key", "query"]
+    for words in (qrels, ["diff", run, run], ["runs", "runs"], ["runs", run], ["plan", "dmqr.yaml"], ["report", run]):
+        assert main(words) == 0
+    shown += printed + capfd.readouterr().out
+    assert [line for line in shown.splitlines() if len(line) > 80 and run not in line] == []
     with open("results.csv", newline="", encoding="utf-8") as file:
         first = next(csv.DictReader(file))
     assert (first["rank"], first["doc_id"]) == ("1", doc_id)

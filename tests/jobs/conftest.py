@@ -131,7 +131,7 @@ def sample_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "jobs", "index", "configs/quickstart.yaml", "--corpus", "configs/sample/corpus.parquet"]
     built = finish(start([*command, *flags(folder)]))
     assert built.code == 0, built.err
-    assert built.out.startswith(f"{folder}/index: 331 documents, built; analyzer english: ")
+    assert built.out.startswith(f"{folder}/index: 331 documents, built\n  analyzer english: ")
     return folder
 
 

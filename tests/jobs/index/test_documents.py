@@ -54,8 +54,8 @@ def test_a_folder_of_documents(
     assert main(["index", path, "--corpus", str(folder)]) == 0
     said = capsys.readouterr().out
     kept = rows(tmp_path / "index")
-    assert f"{len(kept)} documents, built; {len(kept)} passages of 3 documents" in said
-    assert "warning: no text in pumps/manual.pdf page 2; left out 1 files of other kinds (1 .png)" in said
+    assert f"{len(kept)} documents, built\n  {len(kept)} passages of 3 documents" in said
+    assert "warning: no text in pumps/manual.pdf page 2\n  left out 1 files of other kinds (1 .png)" in said
     by_id = {row["doc_id"]: row for row in kept}
     assert by_id["pumps/manual.pdf#2"]["text"].strip() == "Grease it in May."
     assert {key: by_id["pumps/manual.pdf#2"][key] for key in ("source", "page", "chunk")} == {

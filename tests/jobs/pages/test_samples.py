@@ -89,7 +89,7 @@ def test_samples_show_rewrites_requests_ranks_and_results(make: Make, bm25: Row,
     assert one.alone[0].found_by == "bm25 1, dense 1"
     assert {hit.doc_id for hit in one.hits if hit.is_new} == {"d04", "d05"}
     first = next(hit for hit in one.hits if hit.doc_id == "d01")
-    assert first.found_by.endswith("; original: bm25 1, dense 1; general: bm25 1; keyword: dense 1")
+    assert first.found_by.endswith("; bm25: original 1, general 1; dense: original 1, keyword 1")
     assert next(hit.text for hit in one.hits if hit.doc_id == "d05") == passages["d05"]
     ((words, text),) = one.requests
     assert words == "Prompt and answer of dmqr: 100 prompt tokens, 7 completion tokens, stop"

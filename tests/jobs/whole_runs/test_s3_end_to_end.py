@@ -96,7 +96,7 @@ def test_a_night_on_s3_is_killed_and_resumed(
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         built = finish(start(command("index", night, "--corpus", night.url("in/corpus.parquet"))))
         assert built.code == 0, built.err
-        assert built.out.startswith(f"{night.url('index/')}: 331 documents, built; analyzer english: ")
+        assert built.out.startswith(f"{night.url('index/')}: 331 documents, built\n  analyzer english: ")
 
         first = start(command("run", night))
         wait_until(first, lambda: committed(night))
