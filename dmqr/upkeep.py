@@ -219,7 +219,7 @@ def runs(
         raise ConfigError("run-missing", f"{storage.root}: no run{of_name} lies there; start one with: dmqr run CONFIG")
     if out is not None:
         write_page(out, runs_page(storage.root, listed))
-    return Result({"output": storage.root, "runs": listed}, runs_table(listed, narrow=True).terminal())
+    return Result({"output": storage.root, "runs": listed}, runs_table(listed).terminal())
 
 
 def export(

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -44,9 +45,8 @@ class InProcessSession:
     def __init__(self, requests: Mapping[str, PoolRequest]) -> None:
         """Sizes the pools; raises ClusterError if this machine has GPUs, and fewer than a worker wants."""
         _set_environment()
-        cores = float(os.cpu_count() or 1)
         gpus = usable_gpus(requests)
-        self.resources = resources([NodeGroup(1, cores, gpus)])
+        self.resources = resources([NodeGroup(1, float(os.cpu_count() or 1), gpus)])
         self.pools = in_process_pools(requests, gpus)
         for name, pool in self.pools.items():
             if 0 < gpus < pool.gpus:  # with none, models run on CPUs
@@ -80,44 +80,39 @@ class Session:
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
         import ray
 
-        self.local, self.task_cpus = address == "local", TASK_CPUS
-        # Workers' output goes to the driver's standard streams, which the run writes to logs/; Ray's own log files are in its
-        # temporary folder.
+        self.local, self.task_cpus, named = address == "local", TASK_CPUS, os.environ.get("RAY_ADDRESS", "")
+        # Workers' output goes to the driver's streams, which the run writes to logs/; Ray's own logs are in a temporary folder.
         quiet = is_embedded()
         level = logging.CRITICAL if quiet else logging.WARNING
         logs = {"log_to_driver": not quiet, "logging_level": level, "configure_logging": True}
         try:
-            if self.local:
-                # Ray's processes have the environment of this one. Ray starts a worker for each CPU at once; none of them could
-                # be used with a `runtime_env`, and each worker that is would wait for the agent that makes it.
-                _set_environment()
-                with sigterm_kept():
+            with sigterm_kept():
+                if self.local:
+                    # Ray's processes have the environment of this one. Ray starts a worker for each CPU at once; none of them
+                    # could be used with a `runtime_env`, and each worker that is would wait for the agent that makes it.
+                    _set_environment()
                     ray.init("local", num_cpus=_logical_cpus(requests) + TASK_CPUS, include_dashboard=False, **logs)
-            else:
-                shipped = {"py_modules": list(modules)} if modules and not working_folder_has(modules) else {}
-                # A package is sent as its version counts it, with what its .gitignore names: such as a generated _version.py.
-                os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")
-                environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
-                with sigterm_kept():
-                    ray.init(address, runtime_env=environment | shipped, **logs)
+                else:
+                    shipped = {"py_modules": list(modules)} if modules and not working_folder_has(modules) else {}
+                    # A package is sent as its version counts it, with what its .gitignore names: a generated _version.py.
+                    os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")
+                    _check_listens(named if address == "auto" else address)
+                    ray.init(address, runtime_env={"env_vars": WORKER_ENVIRONMENT, **shipped}, **logs)
         except Exception as error:  # a start that takes too long is a plain one
             causes = [_without_traceback(f"{one}".rstrip(".")) for one in (error, error.__cause__) if one is not None]
             why = one_line(": ".join(causes))
             if self.local:
                 line = f"cluster.address: Ray does not start on this machine: {why}; try again, or {WITHOUT_RAY}"
                 raise Stopped("cluster-away", line, graceful=False) from error
-            named = os.environ.get("RAY_ADDRESS")
             at = f"RAY_ADDRESS ({named})" if address == "auto" and named else repr(address)
+            line = f"no Ray answers at {at}: {why}; start one there (ray start --head), correct the address, or {WITHOUT_RAY}"
             if "authentication token" in " ".join(causes).lower():
                 mode = os.environ.get("RAY_AUTH_MODE")
                 none = "none is found here" if "no authentication token was found" in why else "refuses the one that is sent"
                 sent = none if mode == "token" else f"none is sent, as RAY_AUTH_MODE is {mode or 'not set'}"
                 line = f"the Ray at {at} asks for a token, and {sent}; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
-                raise ClusterError(
-                    "cluster-away", f"cluster.address: {line}RAY_AUTH_TOKEN_PATH to that of the cluster"
-                ) from error
-            line = f"no Ray answers at {at}: {why}; start one there (ray start --head), or correct the address"
-            raise ClusterError("cluster-away", f"cluster.address: {line}; or {WITHOUT_RAY}") from error
+                line += "RAY_AUTH_TOKEN_PATH to that of the cluster"
+            raise ClusterError("cluster-away", f"cluster.address: {line}") from error
         nodes = _nodes(ray.nodes())
         self.resources = resources(nodes)
         try:
@@ -130,13 +125,19 @@ class Session:
         """Returns the number of nodes now, the head among them, by kind: `gpu` has accelerators, `cpu` has none."""
         import ray
 
-        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return dict(Counter("gpu" if resources.get("GPU") else "cpu" for resources in alive))
+        return dict(Counter("gpu" if node["Resources"].get("GPU") else "cpu" for node in ray.nodes() if node["Alive"]))
 
     def close(self) -> None:
         import ray
 
         ray.shutdown()
+
+
+def _check_listens(address: str) -> None:
+    """Raises OSError if nothing listens at HOST:PORT or ray://HOST:PORT within 3 s: `ray.init` would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), 3.0).close()
 
 
 def _without_traceback(text: str) -> str:
@@ -196,17 +197,14 @@ def _reported_node_groups() -> list[NodeGroup]:
 
     config = state.get_cluster_config()
     groups = [] if config is None else config.node_group_configs
-    return [
-        NodeGroup(
-            UNLIMITED_NODES if group.max_count < 0 else group.max_count,
-            group.resources.get("CPU", 0.0),
-            group.resources.get("GPU", 0.0),
-        )
-        for group in groups
-    ]
+    counts = [UNLIMITED_NODES if group.max_count < 0 else group.max_count for group in groups]
+    return [NodeGroup(count, *_kind(group.resources)) for count, group in zip(counts, groups, strict=True)]
 
 
 def _nodes(nodes: list[dict[str, Any]]) -> list[NodeGroup]:
-    alive = (node["Resources"] for node in nodes if node["Alive"])
-    kinds = Counter((float(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in alive)
+    kinds = Counter(_kind(node["Resources"]) for node in nodes if node["Alive"])
     return [NodeGroup(count, *kind) for kind, count in kinds.items()]
+
+
+def _kind(resources: Mapping[str, float]) -> tuple[float, float]:
+    return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))

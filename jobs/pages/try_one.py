@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -65,9 +64,8 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     if judged := row.get("judgements"):
         yield from _section("judged", f"by {judged[0]['model']}", _lines(judged_lines(judged)))
     document_count, results = trial.document_counts["found"], trial.document_counts["results"]
-    yield from _section(
-        "fell away", f"{document_count:,} documents were found, {results:,} are results", _lines(_dropped(trial))
-    )
+    text = f"{document_count:,} documents were found, {results:,} are results"
+    yield from _section("fell away", text, _lines(_dropped(trial)))
     usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
     text = f"{usd}{costs.stage_sums(trial.spent).get('seconds', 0):.2f} s of workers' time"
     yield from _section("cost", text + (f"; {trial.unpriced}" if trial.unpriced else ""), _lines(_costs(trial)))
@@ -114,7 +112,7 @@ def _rewrites(trial: Trial) -> Iterator[tuple[str, str, str]]:
 def _lists(trial: Trial) -> RenderableType:
     """Returns the hits of each text by each retriever: their number, and the first ones."""
     names = text_names((run["strategy"], run["position"]) for run in trial.row["lists"])
-    rows: list[list[Any]] = []
+    rows = []
     for text, runs in groupby(trial.row["lists"], itemgetter("strategy", "position")):
         for number, run in enumerate(runs):
             first = " ".join(one_line(hit["doc_id"]) for hit in run["hits"][:IN_LISTS])
@@ -209,14 +207,11 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
     rows.append(["results", *[""] * len(trials)])
     first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
     longest = max(len(trial.row["hits"]) for trial in trials)
-    for row_number in range(min(longest, RESULTS)):
-        rows.append(
-            [f"  {row_number + 1}", *(_cell(trial, row_number, None if trial is trials[0] else first) for trial in trials)]
-        )
+    for number in range(min(longest, RESULTS)):
+        rows.append([f"  {number + 1}", *(_cell(trial, number, None if trial is trials[0] else first) for trial in trials)])
     if any(trial.config.answer is not None for trial in trials):
-        rows.append(
-            ["answer", *("-" if trial.row["answer"] is None else printable(trial.row["answer"]["text"]) for trial in trials)]
-        )
+        answers = [trial.row["answer"] for trial in trials]
+        rows.append(["answer", *("-" if answer is None else printable(answer["text"]) for answer in answers)])
     # no seconds: the first trial also warms up caches for the others
     rows.append(["cost", *(", ".join(_quantities(costs.stage_sums(trial.spent))) or "-" for trial in trials)])
     rows.append(["found", *(f"{trial.document_counts['found']:,} documents" for trial in trials)])

@@ -23,24 +23,19 @@ from jobs.terminal.tables import facts
 _LISTED = 20  # runs that hold a forgotten query and are named
 
 
-def runs_table(runs: Sequence[ListedRun], *, narrow: bool = False) -> Table:
-    """Returns the runs in the given order with state, queries, quality and cost; below it retries and judging LLMs.
-
-    A narrow one has begin and state below the run, so that its id is whole on a terminal of 80 columns.
-    """
+def runs_table(runs: Sequence[ListedRun]) -> Table:
+    """Returns the runs in the given order with state, queries, quality and cost; below it retries and judging LLMs."""
     measure = next((name for name in map(leading, reversed(runs)) if name is not None), MEASURES[0])  # that of the newest run
     of_answers = list(dict.fromkeys(name for run in runs for name in measured_answers(run)))
-    columns = [Head("run")] if narrow else [Head("run"), Head("begun (UTC)"), Head("state")]
-    columns += [Head("queries", count), Head("failed", count)]
+    columns = [Head("run, begun (UTC), state"), Head("queries", count), Head("failed", count)]
     columns += [Head(name, figure) for name in (measure, "original", *of_answers)]
     rows: list[list[Any]] = []
     notes: dict[str, None] = {}
     for run in runs:
         if run["retry"] is not None:
             notes |= {f"{run['run_id']} is a retry of {run['retry']['of']}: {', '.join(run['retry']['reasons'])}": None}
-        row = [run["run_id"], run["began"][:16].replace("T", " "), run["state"]]
-        row = [f"{row[0]}\n  {row[1]} {row[2]}".replace(", ", ",\n  ")] if narrow else row
-        row += [run["queries"], run["failed"], measured(run, "results", measure), measured(run, "original", measure)]
+        name = f"{run['run_id']}\n  {run['began'][:16].replace('T', ' ')} {run['state']}"
+        row = [name, run["queries"], run["failed"], measured(run, "results", measure), measured(run, "original", measure)]
         rows.append([*row, *(measured_answers(run).get(name) for name in of_answers), run["usd"]])
         evaluation = run["evaluation"] or {}
         for figures in (evaluation, *evaluation.get("judged_answers", {}).values()):

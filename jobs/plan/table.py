@@ -22,18 +22,11 @@ Rows = Iterable[tuple[str, str | Text]]
 
 def plan_table(planned: dict[str, Any]) -> Table:
     """Returns the plan of one job as a table for the terminal."""
-    table = facts((), planned["run_id"])
     finished, ablation = planned["state"] == "finished", planned.get("ablation")
-    of_run: Rows = (("folder", planned["folder"]),) if finished else _run_rows(planned)
-    for name, text in (*_log_rows(planned), *of_run):
-        table.add_row(name, text)
-    if finished and (ablation is None or ablation["missing"] is None):
-        return table
-    for name, text in (*_worker_rows(planned), *_ablation_rows(planned)):
-        table.add_row(name, text)
-    if not finished:
-        table.add_row("folder", planned["folder"])
-    return table
+    rows = [*_log_rows(planned), *(() if finished else _run_rows(planned))]
+    if not finished or (ablation is not None and ablation["missing"] is not None):
+        rows += [*_worker_rows(planned), *_ablation_rows(planned)]
+    return facts([*rows, ("folder", planned["folder"])], planned["run_id"])
 
 
 def _log_rows(planned: dict[str, Any]) -> Rows:

@@ -44,7 +44,6 @@ class LiveDisplay:
 
     def say(self, line: str) -> None:
         """Writes a line that stays; on a terminal it is broken between words."""
-        self._fit()
         self._console.print(Text(line), soft_wrap=not self._stream.isatty(), overflow="ignore", crop=False)
 
     def phase(self, phase: str) -> None:
@@ -69,14 +68,11 @@ class LiveDisplay:
         if self._live.is_started:
             self._live.stop()
 
-    def _fit(self) -> None:
+    def _show(self) -> RenderableType:
         with contextlib.suppress(OSError, io.UnsupportedOperation):  # standard input need not be this terminal
             columns, lines = os.get_terminal_size(self._stream.fileno())
             if columns and lines:
                 self._console.size = ConsoleDimensions(columns, lines)
-
-    def _show(self) -> RenderableType:
-        self._fit()
         return display(self.state, time.monotonic(), self._title, self._console.size.height, self._phase_began)
 
 

@@ -161,22 +161,17 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
 def trial_values(trial: Trial) -> dict[str, Any]:
     """Returns the trial as JSON-able values."""
     row = trial.row
+    of_query, of_steps = ("query", "query_id", "context", "values"), ("rounds", "grades", "correction", "answer")
     return {
         "config": trial.label,
-        "query": row["query"],
-        "query_id": row["query_id"],
-        "context": row["context"],
-        "values": row["values"],
+        **{name: row[name] for name in of_query},
         "requests": trial.requests,
         "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
         "rewrites": row["rewrites"],
         "errors": row["errors"],
         "similar_recorded": trial.similar,
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
-        "rounds": row["rounds"],
-        "grades": row["grades"],
-        "correction": row["correction"],
-        "answer": row["answer"],
+        **{name: row[name] for name in of_steps},
         "judgements": row.get("judgements", []),
         "results": [
             {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"])}

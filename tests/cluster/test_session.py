@@ -1,20 +1,12 @@
 """Pools fitted to what is there: pure arithmetic, refusals that name both sides."""
 
 import os
+import socket
 
 import pytest
 
 from cluster.errors import ClusterError, DmqrError
-from cluster.run.pool_sizes import (
-    TASK_CPUS,
-    NodeGroup,
-    Pool,
-    PoolRequest,
-    Resources,
-    local_pools,
-    resources,
-    size_pools,
-)
+from cluster.run.pool_sizes import TASK_CPUS, NodeGroup, Pool, PoolRequest, Resources, local_pools, resources, size_pools
 from cluster.run.session import InProcessSession, chosen_address, open_session
 from cluster.run.settings import ClusterSettings
 
@@ -270,6 +262,7 @@ def test_a_ray_that_asks_for_a_token_is_told_with_what_is_missing(
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr("socket.create_connection", lambda *_: socket.socket())
     monkeypatch.setattr("ray.init", refuse)
     with pytest.raises(DmqrError) as refused:
         open_session("auto", {})
@@ -290,13 +283,13 @@ def test_a_ray_that_asks_for_a_token_is_told_with_what_is_missing(
         (
             "auto", ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379"),
             "cluster.address: no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Failed to connect to Ray cluster at "
-            "10.0.0.1:6379; start one there (ray start --head), or correct the address; or work in this process: "
+            "10.0.0.1:6379; start one there (ray start --head), correct the address, or work in this process: "
             "--set cluster.address=none", 2,
         ),
         (
             "auto", ConnectionError(f"Last connection error: {TRACE}\nray.exceptions.RpcError: no GCS answers."),
             "cluster.address: no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Last connection error: ray.exceptions.RpcError: "
-            "no GCS answers; start one there (ray start --head), or correct the address; or work in this process: "
+            "no GCS answers; start one there (ray start --head), correct the address, or work in this process: "
             "--set cluster.address=none", 2,
         ),
     ],
@@ -309,7 +302,23 @@ def test_a_ray_that_does_not_start_or_answer_is_told_with_what_to_do(
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setattr("socket.create_connection", lambda *_: socket.socket())
     monkeypatch.setattr("ray.init", refuse)
     with pytest.raises(DmqrError) as refused:
         open_session(address, {})
     assert (str(refused.value), refused.value.exit_code) == (line, code)
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_an_address_where_nothing_listens_is_refused_before_ray_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    def wait(*_: object, **__: object) -> None:
+        pytest.fail("ray.init would wait for minutes")
+
+    monkeypatch.setattr("ray.init", wait)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = form.format(closed.getsockname()[1])
+    with pytest.raises(ClusterError, match=f"no Ray answers at '{address}': .*Connection refused; start one there") as refused:
+        open_session(address, {})
+    assert (refused.value.code, "\n" in str(refused.value)) == ("cluster-away", False)

@@ -75,13 +75,7 @@ def test_files_are_found_at_any_depth_once_and_in_order(tmp_path: Path) -> None:
     write(tmp_path / "other" / "far.parquet", ROWS)
     (tmp_path / "log" / "link").symlink_to(tmp_path / "other")
     found = find_log_files(str(tmp_path / "log"))
-    assert [file.name for file in found] == [
-        "B.parquet",
-        "a/10.parquet",
-        "a/2.parquet",
-        "b/x.parquet",
-        "link/far.parquet",
-    ]
+    assert [file.name for file in found] == ["B.parquet", "a/10.parquet", "a/2.parquet", "b/x.parquet", "link/far.parquet"]
     assert [(f.size, f.changed) for f in found] == [(os.stat(f.path).st_size, os.stat(f.path).st_mtime_ns) for f in found]
     twice = find_log_files([str(tmp_path / "log"), str(tmp_path / "log" / "b" / "x.parquet")])
     assert len(twice) == len(found)
@@ -106,22 +100,13 @@ def test_names_do_not_depend_on_where_the_log_lies(tmp_path: Path) -> None:
         (LogColumns("query", None, "rows"), "no column 'rows' (log.count_column); did you mean 'row'?"),
         (LogColumns("row"), "column 'row' (log.query_column) holds int64, wanted text (string)"),
         (LogColumns("blob"), "column 'blob' (log.query_column) holds binary, wanted text (string)"),
-        (
-            LogColumns("query", "share"),
-            "column 'share' (log.id_column) holds double, wanted text, whole numbers, dates, times",
-        ),
+        (LogColumns("query", "share"), "column 'share' (log.id_column) holds double, wanted text, whole numbers, dates, times"),
         (LogColumns("query", "blob"), "column 'blob' (log.id_column) holds binary, wanted text"),
         (LogColumns("query", None, "share"), "column 'share' (log.count_column) holds double, wanted whole numbers"),
         (LogColumns("query", None, "query"), "column 'query' (log.count_column) holds string, wanted whole numbers"),
         (LogColumns("query", None, "lang"), "partition 'lang' (log.count_column) is 'en', wanted whole numbers"),
-        (
-            LogColumns("query", context_column="row"),
-            "column 'row' (log.context_column) holds int64, wanted text (string)",
-        ),
-        (
-            LogColumns("query", values=("pair",)),
-            "column 'pair' (used by a prompt or a selection) holds struct<a: int64>",
-        ),
+        (LogColumns("query", context_column="row"), "column 'row' (log.context_column) holds int64, wanted text (string)"),
+        (LogColumns("query", values=("pair",)), "column 'pair' (used by a prompt or a selection) holds struct<a: int64>"),
         (LogColumns("query", values=("sizes",)), "column 'sizes' (used by a prompt or a selection) holds list<element: int64>"),
         (LogColumns("query", context_column="usr"), "no column 'usr' (log.context_column); did you mean 'user'?"),
         (LogColumns("query", values=("usr",)), "no column 'usr' (used by a prompt or a selection); did you mean 'user'?"),

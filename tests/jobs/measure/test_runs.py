@@ -134,7 +134,7 @@ def test_the_runs_of_a_config_are_those_of_its_name(
     config = config_file(nights.values | {"name": "night", "output": str(tmp_path / "runs")})
     Path(config).with_name("prices.yaml").write_text("cpu_worker_hour: 3600\n")
     head, night, begun = runs(config)
-    assert head == ["run", "queries", "failed", "nDCG@10", "original", "cost"]
+    assert head == ["run,", "begun", "(UTC),", "state", "queries", "failed", "nDCG@10", "original", "cost"]
     assert " ".join(night + begun) == f"night-2026-01-31-{FINGERPRINT} 100 2 0.7500 0.5000 $10.00 2026-02-01 02:15 finished"
 
 

@@ -19,19 +19,7 @@ from jobs.pages.run import cost_section, report, verdict
 from jobs.pages.sections import slowest_words, stage_times, time_section
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import masked, shown
-from tests.support.jobs.run_folders import (
-    PRICES,
-    QUERIES,
-    Make,
-    Page,
-    Query,
-    Row,
-    RunMaker,
-    frame_of,
-    page,
-    query_id,
-    stored,
-)
+from tests.support.jobs.run_folders import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, frame_of, page, query_id, stored
 
 
 @pytest.fixture
