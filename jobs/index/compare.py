@@ -201,7 +201,10 @@ class ComparedCorpus:
         """Raises OtherCorpus if an index is of another by its note; returns `source_of` the corpus where the note's differs."""
         corpus = self.corpus
         if self._source is None:
-            problem = f"{corpus.key}: {corpus.shown_paths} is missing or empty, so {shown} cannot be compared with it"
+            problem = f"{corpus.key}: {corpus.shown_paths} is missing or empty"
+            if corpus.key == "--corpus":
+                raise RetrieverError("corpus", f"{problem}; give another")
+            problem += f", so {shown} cannot be compared with it"
             if problem not in self._told:
                 event("warning", problem, logging.WARNING)
             self._told.add(problem)

@@ -96,8 +96,9 @@ def documents_of(path: str, files: Sequence[FoundFile]) -> list[TextFile]:
 
 def table_files(path: str, files: Sequence[FoundFile]) -> list[FoundFile]:
     """Returns the files of a corpus at a path or URL; of a folder its Parquet files if any; raises if there are none."""
-    if not files and not Path(path).is_dir():
-        raise RetrieverError("corpus", f"corpus {path}: {absent(path)}; correct corpus.path or --corpus")
+    if not files:
+        problem = "is an empty folder" if Path(path).is_dir() else absent(path)
+        raise RetrieverError("corpus", f"corpus {path}: {problem}; correct corpus.path or --corpus")
     if [file.path for file in files] == [path]:
         return list(files)
     tables = [file for file in files if is_corpus_file(file.name)]

@@ -127,9 +127,8 @@ def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
 
 
 def _text(kind: str, x: float, y: float, text: str, anchor: str) -> Markup:
-    return Markup('<text class="{}" x="{:.2f}%" y="{:.1f}" text-anchor="{}">{}</text>').format(
-        kind, x, y, anchor, shown(text, 60)
-    )
+    element = Markup('<text class="{}" x="{:.2f}%" y="{:.1f}" text-anchor="{}">{}</text>')
+    return element.format(kind, x, y, anchor, shown(text, 60))
 
 
 def _drawing(parts: Iterable[Markup], title: str) -> Markup:

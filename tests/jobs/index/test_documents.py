@@ -102,6 +102,9 @@ def test_what_cannot_be_read_is_refused_by_name(
 def test_a_folder_with_nothing_to_read(config: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     assert main(["index", config(), "--corpus", str(tmp_path / "empty")]) == 2
+    assert capsys.readouterr().err.endswith("empty: is an empty folder; correct corpus.path or --corpus [corpus]\n")
+    (tmp_path / "empty" / "a.docx").write_text("x")
+    assert main(["index", config(), "--corpus", str(tmp_path / "empty")]) == 2
     assert "holds no *.parquet, *.jsonl or *.csv file and no document (.txt" in capsys.readouterr().err
 
 
