@@ -48,8 +48,6 @@ def read_values(given: Iterable[str]) -> dict[str, str]:
 
 
 Row = dict[str, Any]
-
-
 _SHOWN = {
     "rewrites": REWRITE, "errors": ERROR, "costs": costs.COST, "rounds": ROUND, "grades": GRADE, "judgements": JUDGEMENT,
     "selections": SELECTION, "corrections": CORRECTION, "answers": ANSWER,
