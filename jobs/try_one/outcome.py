@@ -159,17 +159,16 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
 def trial_values(trial: Trial) -> dict[str, Any]:
     """Returns the trial as JSON-able values."""
     row = trial.row
-    of_query, of_steps = ("query", "query_id", "context", "values"), ("rounds", "grades", "correction", "answer")
     return {
         "config": trial.label,
-        **{name: row[name] for name in of_query},
+        **{name: row[name] for name in ("query", "query_id", "context", "values")},
         "requests": trial.requests,
         "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
         "rewrites": row["rewrites"],
         "errors": row["errors"],
         "similar_recorded": trial.similar,
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
-        **{name: row[name] for name in of_steps},
+        **{name: row[name] for name in ("rounds", "grades", "correction", "answer")},
         "judgements": row.get("judgements", []),
         "results": [
             {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"])}
