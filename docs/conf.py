@@ -35,6 +35,7 @@ myst_heading_anchors = 4
 html_theme = "pydata_sphinx_theme"
 html_title = "dmqr"
 html_show_sourcelink = False
+html_sidebars = {"**": []}  # pages have no pages below them
 html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"], "navigation_with_keys": False}
 
 

@@ -72,6 +72,7 @@ def terminal(text: str) -> str:
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     console.print(Text.from_ansi(text.rstrip()), soft_wrap=True)
     drawn = console.export_svg(title="dmqr", theme=MONOKAI, unique_id="dmqr")
+    drawn = re.sub(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', r'width="\1" height="\2" \g<0>', drawn, count=1)  # else it has no size
     without = re.sub(
         r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL
     )  # of another host, which no viewer of a repository loads

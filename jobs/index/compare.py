@@ -203,7 +203,7 @@ class ComparedCorpus:
         if self._source is None:
             problem = f"{corpus.key}: {corpus.shown_paths} is missing or empty"
             if corpus.key == "--corpus":
-                raise RetrieverError("corpus", f"{problem}; give another")
+                raise RetrieverError("corpus", f"{problem}; correct corpus.path or --corpus")
             problem += f", so {shown} cannot be compared with it"
             if problem not in self._told:
                 event("warning", problem, logging.WARNING)

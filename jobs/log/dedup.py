@@ -165,7 +165,7 @@ def _check(files: Sequence[LogFile], columns: LogColumns, pieces: Sequence[PartF
         why = ", ".join(f"{n:,} {REASONS[reason].format(max_chars=columns.max_chars)}" for reason, n in rejected.items())
         where = files[0].path if len(files) == 1 else f"{len(files)} files"
         what = f"all {counts.total():,} rows of {where} were rejected (column {columns.query_column!r}: {why})"
-        raise LogError("log-files", f"the log has no usable query: {what}; name another column, or raise log.max_chars")
+        raise LogError("log-files", f"the log has no usable query: {what}; use UTF-8, another column or a larger log.max_chars")
     return rejected
 
 

@@ -66,8 +66,8 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
     try:
         documents = RunDocuments(run)
         places = documents.places(others) if addresses else {}
-        of_index = documents(others).items()
-        return texts | {one: f"{place_beside(one, places.get(one, ''))} {text}".lstrip() for one, text in of_index}, None
+        heads = {one: f"{place_beside(one, place)}: " for one, place in places.items()}
+        return texts | {one: f"{heads.get(one, '')}{text}".removeprefix(": ") for one, text in documents(others).items()}, None
     except (RetrieverError, ClusterError, OSError) as error:
         return texts, one_line(error, None)
 

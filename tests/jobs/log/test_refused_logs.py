@@ -141,8 +141,8 @@ def test_a_log_without_rows(tmp_path: Path) -> None:
 def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
     log = write(tmp_path / "log.parquet", {"query": ["", None, "  ", "z" * 50]})
     assert failure(log, tmp_path / "out", LogColumns("query", max_chars=40)) == (
-        f"the log has no usable query: all 4 rows of {log} were rejected"
-        " (column 'query': 3 null or only white space, 1 over 40 characters); name another column, or raise log.max_chars"
+        f"the log has no usable query: all 4 rows of {log} were rejected (column "
+        "'query': 3 null or only white space, 1 over 40 characters); use UTF-8, another column or a larger log.max_chars"
     )
 
 
