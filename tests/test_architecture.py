@@ -58,9 +58,9 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_676, "dmqr": 2_881, "jobs": 28_620, "jobs/chain": 7_408, "jobs/log": 2_209, "jobs/measure": 3_740,
-    "jobs/pages": 2_958, "jobs/plan": 1_572, "jobs/run": 1_713, "retrievers": 8_645, "rewriters": 8_082, "tests": 47_758,
-    "tests/benchmarks": 3_099, "tests/jobs": 21_943, "tests/jobs/whole_runs": 4_294, "tests/support": 5_816,
+    "cluster": 5_674, "dmqr": 2_880, "jobs": 28_619, "jobs/chain": 7_408, "jobs/log": 2_209, "jobs/measure": 3_740,
+    "jobs/pages": 2_957, "jobs/plan": 1_567, "jobs/run": 1_713, "retrievers": 8_645, "rewriters": 8_082, "tests": 47_756,
+    "tests/benchmarks": 3_099, "tests/jobs": 21_920, "tests/jobs/whole_runs": 4_294, "tests/support": 5_816,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
 MOST_KEYS = 330

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -31,20 +32,18 @@ class LiveDisplay:
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         # rich would else bring back to the terminal what was led into a file
         self._live = Live(
-            get_renderable=self._show,
-            console=self._console,
-            refresh_per_second=2,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+            get_renderable=self._show, console=self._console, refresh_per_second=2, transient=True,
+            redirect_stdout=False, redirect_stderr=False,
+        )  # fmt: skip
         self.renews = renews and stream.isatty() and not self._console.is_dumb_terminal
         if self.renews:
             self._live.start()
 
     def say(self, line: str) -> None:
         """Writes a line that stays; on a terminal it is broken between words."""
-        self._console.print(Text(line), soft_wrap=not self._stream.isatty(), overflow="ignore", crop=False)
+        if self._stream.isatty() and "\n" not in line:
+            line = textwrap.fill(line, self._console.width, break_long_words=False, break_on_hyphens=False)
+        self._console.print(Text(line))
 
     def phase(self, phase: str) -> None:
         """Shows the work of the job now."""

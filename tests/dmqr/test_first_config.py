@@ -110,7 +110,7 @@ def test_its_config_and_its_command_work_as_they_stand(
     asked, sample = len(server.bodies), shlex.split(command)[-1]
     assert main(shlex.split(command)[shlex.split(command).index("try") :]) == 0
     shown = capfd.readouterr().out
-    assert doc_id in shown
+    assert (doc_id in shown, "tea.md\n" in shown) == (True, False)  # the id has the name of the file
     assert "tea" in server.bodies[asked]["messages"][-1]["content"]
     Path("qrels.tsv").write_text(f"{sample}\t{doc_id}\t1\n")
     assert main(["plan", "dmqr.yaml"]) == 0

@@ -142,6 +142,7 @@ def test_a_log_that_cannot_be_put_stays_here_and_a_warning_says_where(
 
 def test_a_terminal_gets_text_and_the_file_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "30")  # lines are broken between words
     master, slave = pty.openpty()
     before = os.dup(2)
     os.dup2(slave, 2)
@@ -158,7 +159,7 @@ def test_a_terminal_gets_text_and_the_file_everything(tmp_path: Path, monkeypatc
         os.close(before)
         os.close(slave)
     os.close(master)
-    assert "resuming: 3 of 7 shards are committed" in shown
+    assert "resuming: 3 of 7 shards are\r\ncommitted" in shown
     assert "shard 4" not in shown
     assert '"event"' not in shown
     assert "finished" not in shown
