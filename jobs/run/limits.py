@@ -144,8 +144,8 @@ class Signals:
             return
         raise Stopped(
             "interrupted",
-            f"interrupted: after {grace:g} s (cluster.grace_seconds) {in_flight} left to the next start; what is committed "
-            f"stays; resume with: {self._resume_command}",
+            f"interrupted: after {grace:g} s (cluster.grace_seconds) {in_flight} left to the next start; committed shards "
+            f"are kept; resume with: {self._resume_command}",
             128 + self.received,
             graceful=False,
         )

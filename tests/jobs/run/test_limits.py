@@ -138,8 +138,8 @@ def test_after_sigterm_shards_in_flight_have_the_grace_and_no_longer(
         with pytest.raises(Stopped) as stopped:
             signals.check_grace("2 shards in flight (9 queries) are")
     assert str(stopped.value) == (
-        "interrupted: after 25 s (cluster.grace_seconds) 2 shards in flight (9 queries) are left to the next start; what is "
-        "committed stays; resume with: dmqr run night.yaml"
+        "interrupted: after 25 s (cluster.grace_seconds) 2 shards in flight (9 queries) are left to the next start; "
+        "committed shards are kept; resume with: dmqr run night.yaml"
     )
     assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)
 

@@ -29,7 +29,7 @@ QUERIES, SHARD_SIZE = 176, 8
 SHARDS = sample_shards(SHARD_SIZE)
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 RECORDED = {"kind": "recorded", "path": str(SAMPLE / "completions.jsonl")}
-STAGES = ("read", "rewrite", "retrieve", "fuse", "score", "order", "write")
+STAGES = ("read", "rewrite", "retrieve", "score", "write")
 Labels = tuple[str, ...]
 Found = dict[str, dict[Labels, float]]  # exposed name -> values of the metric's own labels -> value
 

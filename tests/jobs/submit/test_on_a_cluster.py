@@ -194,7 +194,7 @@ def test_a_night_is_submitted_twice_stopped_in_order_and_submitted_again(
     found = read_status(str(folder.parent))
     assert (found.state, found.holder.released) == ("interrupted", True)
     assert 3 <= found.committed < SHARDS
-    assert f"python -m jobs submit night.yaml --address {nodes.address}" in (found.reason or "")
+    assert f" submit night.yaml --address {nodes.address}" in (found.reason or "")
 
     again = ended(dmqr("submit", "night.yaml", *to))
     timed.took("the rest")

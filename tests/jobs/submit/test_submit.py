@@ -69,7 +69,7 @@ def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(job:
     (job_id,) = server.jobs
     body, sent = server.jobs[job_id].body, server.sent(job_id)
     assert list(body["runtime_env"]) == ["working_dir"]
-    assert body["entrypoint"] == "python -m jobs run submitted/config.yaml"
+    assert body["entrypoint"] == "python -m jobs run submitted/config.yaml --log json"
     assert {path.partition("/")[0] for path in sent} - {"submitted"} >= {"cluster", "jobs", "retrievers", "rewriters"}
     assert not [path for path in sent if "__pycache__" in path]
     assert sent["submitted/prices.yaml"] == (tmp_path / "prices.yaml").read_bytes()
