@@ -35,7 +35,7 @@ _BUSY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck
 settings.register_profile("quick", max_examples=30, **_BUSY)
 settings.register_profile("thorough", max_examples=200, **_BUSY)
 settings.load_profile("quick")
-_ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_languages")
+_ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_contract|job/test_retrievers|test_index_(changes|actors)|test_languages")
 _WEIGHTS = re.compile(
     r"test_(encoder|reranker|score_worker|retrieve_worker|search_together)|test_(models|passages|hybrid)\.py"
     r"|test_(prepare|indexes|local_build|rounds|vllm_chat|token_count)\.py"
@@ -44,7 +44,7 @@ _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
 """Files whose tests run in one process, which starts Elasticsearch, or imports PyTorch and what opens weights, once: half a
 minute each beside others."""
 _LONGEST = re.compile(r"test_nightly\.py")
-_LONG = re.compile(r"test_(ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py")
+_LONG = re.compile(r"test_(ablations|differential|runners|strategy_identity|submit|bad_storage|errors|architecture)\.py")
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
