@@ -58,7 +58,7 @@ CHAIN_FLOORS = (
 )  # fmt: skip
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 5_674, "dmqr": 2_880, "jobs": 28_619, "jobs/chain": 7_408, "jobs/log": 2_209, "jobs/measure": 3_740,
+    "cluster": 5_674, "dmqr": 2_880, "jobs": 28_623, "jobs/chain": 7_408, "jobs/log": 2_209, "jobs/measure": 3_740,
     "jobs/pages": 2_957, "jobs/plan": 1_567, "jobs/run": 1_713, "retrievers": 8_645, "rewriters": 8_082, "tests": 47_756,
     "tests/benchmarks": 3_099, "tests/jobs": 21_920, "tests/jobs/whole_runs": 4_294, "tests/support": 5_816,
 }  # fmt: skip

@@ -169,14 +169,18 @@ def _build(config: Config, given: BuildInputs, build: IndexBuild, progress: Live
         in_bucket = build if isinstance(build, FolderBuild) and remote(build.folder) else None
         summary = build.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
     shown = build.name if summary.concrete is None else f"{build.name} ({summary.concrete})"
+    counts = {"documents": summary.documents, "without_text": summary.without_text, "replaced": summary.replaced}
+    return {"index": shown, "done": outcome(summary)} | counts
+
+
+def outcome(summary: Built) -> str:
+    """Returns the outcome of a build in words, with its notes."""
     state = "built" if summary.built else "exists already, nothing to do"
     if summary.replaced is not None:
         state += f", in place of the index of another corpus ({summary.replaced:,} documents)"
     if summary.without_text:
         state += f"; {summary.without_text:,} documents have no text"
-    state += "".join(f"; {note}" for note in summary.notes)
-    counts = {"documents": summary.documents, "without_text": summary.without_text, "replaced": summary.replaced}
-    return {"index": shown, "done": state} | counts
+    return state + "".join(f"; {note}" for note in summary.notes)
 
 
 def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cluster.errors import RetrieverError
-from jobs.index.index import _done
+from jobs.index.index import outcome
 from retrievers.analysis.languages import WITH_STOP_WORDS, stop_words
 from retrievers.analyzer import NAMES, analyzer_name, open_analyzer, split_words
 from retrievers.corpora.builds import Built
@@ -136,7 +136,7 @@ def test_titles_that_are_missing_are_said(write_corpus: Write, tmp_path: Path) -
     none = write_corpus({"doc_id": ["a"], "text": ["the shore of a sea"]})
 
     def said(path: str, corpus: Path, **more: Any) -> str:
-        return str(_done(build(tmp_path / path, corpus, **more))["done"])
+        return outcome(build(tmp_path / path, corpus, **more))
 
     assert said("some", some) == "built"
     assert said("some", some, fields={"title": 3}) == "built; 2 documents have no title"

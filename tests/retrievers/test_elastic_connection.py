@@ -184,7 +184,7 @@ def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypa
 def test_something_else_that_speaks_http(elastic_answers: Any, kind: str) -> None:
     other = {"version": {"number": "2.19.0", "distribution": "opensearch"}}
     block = elastic_answers(200, other, kind=kind, headers={"Content-Type": "application/json"})
-    assert re.search(r"what answers at http://\S+ is not Elasticsearch; correct SAFE_URL$", refusal(block))
+    assert re.search(r"the server at http://\S+ is not Elasticsearch; correct SAFE_URL$", refusal(block))
 
 
 def test_a_key_that_may_not_ask_for_the_version(elastic_answers: Any) -> None:

@@ -8,7 +8,7 @@ import ir_measures
 import pytest
 
 from cluster.errors import RetrieverError
-from jobs.index.index import _done
+from jobs.index.index import outcome
 from retrievers.analysis.detection import corpus_analyzer, other_language
 from retrievers.local.build import build_local_index, local_indexes
 from retrievers.local.index import open_retriever, read_index
@@ -161,7 +161,7 @@ def test_an_analyzer_of_another_language_is_warned_of(
         looks = f"analyzer {analyzer}, but 100 % of 30 documents look {language.capitalize()}" if warned else None
         assert read_index(tmp_path / "index")["fields"]["bm25"]["analyzer"] == analyzer
         assert summary.notes == ([f"warning: {looks}"] if warned else [])
-        said = str(_done(summary)["done"])
+        said = outcome(summary)
         assert said.endswith(f"; warning: {looks}" if warned else ("built" if built else "to do"))
         assert "\n" not in said
 
