@@ -230,7 +230,7 @@ class ShardAnswers:
         """Looks nothing up; `own` are the job's completions of the shard."""
         self._engines, self._own = engines, own
         self._shared: dict[Key, Request] = {}  # those that the store may have
-        self._asks = False
+        self._is_asking = False
         self.records: dict[Key, CompletionRecord] = {}
         """Answers that were looked up or asked for."""
 
@@ -240,7 +240,7 @@ class ShardAnswers:
         Raises:
             BlockHalted: The job's budget does not allow all of them; those that were answered are stored.
         """
-        self._asks, by_key = True, dict[Key, Request]()
+        self._is_asking, by_key = True, dict[Key, Request]()
         for request in requests:
             if (key := self._engines.key(request)) not in self.records:
                 by_key.setdefault(key, request)
@@ -253,14 +253,14 @@ class ShardAnswers:
         self.records |= known | stored
         missing = {key: one for key, one in by_key.items() if key not in self.records}
         self.records |= self._engines.complete(self._own, missing, len(by_key) - len(missing))
-        self._asks = False
+        self._is_asking = False
 
     def close(self) -> None:
         """Merges the journals of the shard, and puts its answers into the store.
 
         Where an engine has failed, requests may be in flight: their sends stay in the journal for the next attempt.
         """
-        if self._asks:
+        if self._is_asking:
             return
         self._own.merge()
         put_completions(self._engines.store, {self._fact(key, one): self.records[key] for key, one in self._shared.items()})

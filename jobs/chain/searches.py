@@ -273,12 +273,10 @@ class BlockSearches:
         lists += by(standing)
         by.save()
         number_of |= {search: len(number_of) + number for number, search in enumerate(standing)}
+        users = _users(key, routed, vain) if self._several else {}
         for part, (counted, model) in enumerate(opened.search_names.items()):
             need = {"quantity": "web_searches" if self.stage == "web" else "searches", "component": f"{counted}@{model or ''}"}
-            self.needed += [
-                need | {"key": f"{by.key(search)}/{part}", "arms": sorted(arms)}
-                for search, arms in (_users(key, routed, vain) if self._several else {}).items()
-            ]
+            self.needed += [need | {"key": f"{by.key(search)}/{part}", "arms": sorted(arms)} for search, arms in users.items()]
         known = self._asked.setdefault(opened.space, set())
         firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
         firsts = [one for one in firsts if one not in by.alike and one.search not in by.known]

@@ -99,7 +99,7 @@ class Table:
         return any(column.label for column in self.columns)
 
     def terminal(self, least: int = 0, first: int | None = None) -> rich_table.Table:
-        """Returns it for a terminal, at least `least` characters wide, at most `first` of them in the first column."""
+        """Returns it for a terminal, at least `least` characters wide; names of the first column break after + at `first`."""
         space = 1 if len(self.columns) >= NARROW else 2
         table = rich_table.Table(
             box=None, padding=(0, space, 0, 0), min_width=least or None, show_header=self.has_head, header_style="bold",

@@ -72,7 +72,7 @@ def run(
         tally = tally_of(storage)
         show_committed(progress.state, plan, tally)
         starts = known_starts(json.loads(storage.get("run.json") or b"{}"), storage)
-        money = RunMoney(prepared, starts, driver_costs)
+        money = RunMoney(prepared, starts, DriverCosts())
         Watch(prepared.prices, progress.state, money.around).still(tally.counts, tally.spent)
         return plan, tally
     check_unfinished(plan, storage)

@@ -66,8 +66,8 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
     try:
         documents = RunDocuments(run)
         places = documents.places(others) if addresses else {}
-        heads = {one: f"{place_beside(one, place)}: " for one, place in places.items()}
-        return texts | {one: f"{heads.get(one, '')}{text}".removeprefix(": ") for one, text in documents(others).items()}, None
+        heads = {one: f"{beside}: " for one, place in places.items() if (beside := place_beside(one, place))}
+        return texts | {one: f"{heads.get(one, '')}{text}" for one, text in documents(others).items()}, None
     except (RetrieverError, ClusterError, OSError) as error:
         return texts, one_line(error, None)
 

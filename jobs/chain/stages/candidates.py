@@ -206,7 +206,8 @@ class Candidates:
 
     def ranked(self, arm: int) -> RankedArm:
         """Returns the candidates of an arm by rank: as they were fused where no reranker has scored them."""
-        answer, at, row, pairs = self._work.answers[arm], self._at(arm), self._row[self._at(arm)], self.pairs(arm)
+        answer, at, pairs = self._work.answers[arm], self._at(arm), self.pairs(arm)
+        row = self._row[at]
         reranked = np.full(len(at), np.nan)
         if answer.reranker is not None:
             is_own = self.rank[at] <= pairs[row]  # others were scored for other arms, or in an earlier round

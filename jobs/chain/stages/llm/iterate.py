@@ -124,7 +124,8 @@ class Iterate(LlmStage):
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, arm_rounds.answer.retrieved)
         table = with_appended(with_stored(table, self._storage, stored), "errors", searches.errors)
-        block.table = table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
+        table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
+        block.table = table  # so that an error below charges them
         others = {at: before.of_arm(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)
         others[UNRANKED] = before.documents(scored)
