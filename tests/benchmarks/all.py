@@ -34,7 +34,7 @@ LIMITS = {
     "models": "encoding and reranking",
     "elastic": "Elasticsearch",
     "dedup": "dedup",
-    "writing": "write",
+    "write": "writing",
     "whole": "the whole",
 }
 """File of limits/ -> what it measures."""

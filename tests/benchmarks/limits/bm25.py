@@ -31,7 +31,7 @@ def measure(quick: bool) -> list[Row]:
         return Retrieve(WorkerJob(work_of({"bm25": bm25_index()}), "none"))
 
     def search() -> Spent:
-        (one,) = opened()._retrievers.values()
+        (one,) = opened().retrieval.opened.values()
         return timed(lambda: one.search(wanted, DEPTH))
 
     def worker() -> Spent:

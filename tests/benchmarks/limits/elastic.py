@@ -132,7 +132,7 @@ def contests(searches: int) -> list[Contest]:
     opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}
     stage = Retrieve(WorkerJob(replace(job_work(block), retrievers=opened, keep_lists=False), "none"))
     tables = query_blocks(texts)
-    bodies, index, filter_path = captured(stage._retrievers["bm25"], [SearchText(text) for text in texts])
+    bodies, index, filter_path = captured(stage.retrieval.opened["bm25"], [SearchText(text) for text in texts])
     bare = bare_loop(bodies, index, filter_path, BATCH, THREADS)
     by_bm25 = Contest("BM25 stage", lambda: sum(stage(table).num_rows for table in tables), bare)
 

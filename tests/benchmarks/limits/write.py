@@ -8,10 +8,11 @@ which are made from arrays.
 
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,25 +21,13 @@ from cluster.run.shards import write_table
 from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.lists import Found, stored_rows
-from jobs.chain.searches import BlockSearches, RoutedSearch
-from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages import retrieve
 from jobs.chain.stages.write import Write
-from jobs.chain.store.files import NO_STORE
 from jobs.chain.worker import WorkerJob
 from limits.recorded_blocks import DEPTH, bm25_index, rewritten_block, work_of
 from limits.rounds import Row, interleaved
 
 QUERIES, LIMIT = 1000, "bare pyarrow, tables at hand"
-
-
-class _Kept(Retrieve):
-    """Keeps the lists that it would write."""
-
-    found: Mapping[str, Found]
-
-    def _lists(self, block: BlockSearches, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
-        (self.found,) = found = super()._lists(block, routed)
-        return found
 
 
 def measure(quick: bool) -> list[Row]:
@@ -47,10 +36,10 @@ def measure(quick: bool) -> list[Row]:
     block = shard(rewritten_block())
     with tempfile.TemporaryDirectory() as name:
         folder, rounds = Path(name), 1 if quick else 7
-        retriever = _Kept(replace(work, keep_lists=False), "cpu", "none", NO_STORE)
-        retrieved = retriever(block)
+        with mock.patch.object(retrieve, "stored_rows", wraps=stored_rows) as writing:  # the lists that it writes
+            retrieved = retrieve.Retrieve(WorkerJob(replace(work, keep_lists=True), str(folder)))(block)
         last = interleaved(of_last_stage(folder, work, retrieved), rounds)
-        lists = interleaved(of_lists(folder, block.column("query_id").combine_chunks(), retriever.found), rounds)
+        lists = interleaved(of_lists(folder, *writing.call_args.args[:2]), rounds)
     whole, files = (last[name] for name in ("ours", "files"))
     return [
         Row("writing, the files alone", LIMIT, QUERIES, "queries", files, last["bare"]),
