@@ -227,7 +227,8 @@ COMPLETIONS = pa.schema(
         ("start", pa.int32()),
         ("sample", pa.int32()),  # from 0, of several answers to one prompt
         ("variables", pa.string()),  # hash of the values of the prompt's variables other than query and context
-        ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; `text` is null if none came later
+        # sends by killed attempts without an answer that was kept; `text` is null if none came later; null: not merged yet
+        ("lost", pa.int32()),
         ("latency", pa.float64()),  # seconds from the last send to the answer
         ("left_out", pa.string()),  # what the request was sent without, since the server does not take it
         ("cache_write_tokens", pa.int64()),
@@ -242,7 +243,7 @@ WEB_ANSWERS = pa.schema(
         ("hits", pa.list_(pa.struct([*WEB_PAGE, ("score", pa.float64())]))),  # null where no answer was kept
         ("requests", pa.int32()),  # sends
         ("asked_by", pa.string()),  # where it was asked: a stage or round, a retriever, and the first query
-        ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept
+        ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; null: not merged yet
     ]
 )
 

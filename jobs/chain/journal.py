@@ -1,8 +1,8 @@
 """Journals: files on this machine that hear of each send before it is made, and of each answer at once.
 
 What was written to a file survives the kill of its process, so a kill loses what was in flight and no more. To survive the
-loss of the machine, a `JournalKeeper` saves all journals of a worker now and then: those on a file system are synced, and to
-object storage goes one object with what is new in all of them.
+loss of the machine, a `JournalKeeper` saves the journals of a worker now and then: those on a file system are synced, and to
+the folder of a shard on object storage goes a file with what is new in its journal.
 """
 
 from __future__ import annotations
@@ -51,16 +51,6 @@ class Journaled(NamedTuple):
     answer: str
     sends: str
 
-    @property
-    def unsaved(self) -> str:
-        """Returns the folder on object storage of what is in no shard's folder yet; removed when the run is finished."""
-        return f"{self.folder}/unsaved"
-
-    @property
-    def with_shard(self) -> pa.Schema:
-        """Returns the schema of the rows of several shards."""
-        return self.schema.append(pa.field("shard", pa.int32()))
-
 
 UNSAVED_SECONDS = 30.0  # longest time that an answer lies on the worker's machine alone
 ENDING = ".jsonl"
@@ -86,7 +76,9 @@ class Journal:
 
     def __init__(self, path: Path, shard: int) -> None:
         self.path, self.shard = path, shard
-        self.saved = 0  # bytes that are saved elsewhere, or synced
+        self.saved = 0  # bytes whose rows are in `files`
+        self.files: list[str] = []  # in the shard's folder on object storage, until the answers are merged
+        self.saving = threading.Lock()
         self._file = os.open(
             path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o666
         )  # as the umask has it, like all files of a run
@@ -159,13 +151,8 @@ def stored_shards(storage: Storage) -> set[int]:
     """Returns the shards that have completions in the run's folder or in journals of this machine."""
     local = journal_folder(storage, 0).parent
     names = {path.name for path in local.iterdir()} if local.is_dir() else set()
-    shards: set[int] = set()
-    for entry in storage.list(OF_MODELS.folder):
-        if entry.key.startswith(OF_MODELS.unsaved):
-            shards |= _shards_in(entry.key)
-        else:
-            names.add(entry.key.split("/")[1])
-    return shards | {int(name) for name in names if name.isdecimal()}
+    names |= {entry.key.split("/")[1] for entry in storage.list(OF_MODELS.folder)}
+    return {int(name) for name in names if name.isdecimal()}
 
 
 def journal_folder(storage: Storage, shard: int, kind: Journaled = OF_MODELS) -> Path:
@@ -177,28 +164,17 @@ def journal_folder(storage: Storage, shard: int, kind: Journaled = OF_MODELS) ->
 
 
 def remove_journals(storage: Storage) -> None:
-    """Removes a finished run's journals from this machine, those of runs that nobody went on with, and its unsaved objects."""
+    """Removes a finished run's journals from this machine, and those of runs that nobody went on with."""
     if not remote(storage.root):
         return
     shutil.rmtree(journal_folder(storage, 0).parent, ignore_errors=True)
     for run in _local_journals().glob("*"):
         if time.time() - run.stat().st_mtime > KEPT_DAYS * 86_400:
             shutil.rmtree(run, ignore_errors=True)
-    for kind in (OF_MODELS, OF_THE_WEB):
-        storage.delete(*(entry.key for entry in storage.list(kind.unsaved)))
 
 
 def _local_journals() -> Path:
     return cache_folder() / "journals"
-
-
-def read_unsaved(storage: Storage, shard: int, kind: Journaled = OF_MODELS) -> list[dict[str, Any]]:
-    """Returns the rows of a shard that lie on object storage outside its folder; an object's name has the shards in it."""
-    if not remote(storage.root):
-        return []
-    named = [entry.key for entry in storage.list(kind.unsaved) if shard in _shards_in(entry.key)]
-    rows = [row for key in named for row in read_rows(storage, key, kind.with_shard)]
-    return [{name: value for name, value in row.items() if name != "shard"} for row in rows if row["shard"] == shard]
 
 
 class JournalKeeper:
@@ -223,7 +199,6 @@ class JournalKeeper:
         self._storage, self._seconds, self._stopping = storage, seconds, stopping
         self._lock = threading.Lock()
         self._open: dict[Path, Journal] = {}
-        self._objects: dict[str, set[Path]] = {}  # object -> its journals that are still open
         self._ended = threading.Event()
         threading.Thread(target=self._save_periodically, name="journals", daemon=True).start()
 
@@ -241,12 +216,13 @@ class JournalKeeper:
         return journal
 
     def release(self, journal: Journal) -> None:
-        """Removes a journal whose completions are in the shard's folder now, and the objects that nobody needs any more."""
-        with self._lock:
-            del self._open[journal.path]
+        """Removes a journal whose answers are in the shard's folder now, and the files that have a part of them."""
+        with journal.saving:
+            with self._lock:
+                del self._open[journal.path]
             journal.close()
         journal.path.unlink(missing_ok=True)
-        self._remove_merged()
+        self._storage.delete(*journal.files)
 
     def close(self) -> None:
         """Stops the thread; open journals stay."""
@@ -255,31 +231,22 @@ class JournalKeeper:
     def save(self) -> None:
         """Saves what is new in the open journals."""
         with self._lock:
-            if not remote(self._storage.root):
-                for journal in self._open.values():
-                    journal.sync()
-                return
-            new = [(journal, *journal.unsaved()) for journal in self._open.values()]
-        new = [(journal, rows, size) for journal, rows, size in new if rows]
-        if not new:
-            return
-        shards = sorted({f"{journal.shard:06d}" for journal, _, _ in new})
-        key = f"{self._of.unsaved}/{uuid.uuid4().hex}-{'-'.join(shards)}.parquet"
-        rows = [row | {"shard": journal.shard} for journal, found, _ in new for row in found]
-        write_rows(self._storage, key, rows, self._of.with_shard)
-        with self._lock:
-            self._objects[key] = {journal.path for journal, _, _ in new}
-            for journal, _, size in new:
-                journal.saved = size
-        self._remove_merged()  # a journal may have been released meanwhile
+            journals = [*self._open.values()]
+        for journal in journals:
+            with journal.saving:
+                if journal.path in self._open:  # and was not released meanwhile
+                    self._save(journal)
 
-    def _remove_merged(self) -> None:
-        with self._lock:
-            done = [key for key, journals in self._objects.items() if not journals & self._open.keys()]
-            for key in done:
-                del self._objects[key]
-        if done:
-            self._storage.delete(*done)
+    def _save(self, journal: Journal) -> None:
+        if not remote(self._storage.root):
+            journal.sync()
+            return
+        rows, size = journal.unsaved()
+        if rows:
+            key = f"{shard_folder(journal.shard, self._of)}/{uuid.uuid4().hex}.parquet"
+            write_rows(self._storage, key, [row | {"lost": None} for row in rows], self._of.schema)
+            journal.files.append(key)
+            journal.saved = size
 
     def _save_periodically(self) -> None:
         saved, failing = time.monotonic(), None
@@ -316,6 +283,7 @@ class ShardJournal:
         self._journal = None if keeper is None else keeper.open(shard)
         self._unmerged: dict[tuple[Any, ...], Row] = {}
         self._read: list[str] = []  # journals of earlier attempts
+        self._saved: list[str] = []  # files of answers of attempts that did not end, in the shard's folder
         self._newly_lost: Counter[tuple[Any, ...]] = Counter()  # by those journals, and by this attempt
         self.lost: Counter[tuple[Any, ...]] = Counter()
         """Request -> its sends by attempts that were killed, without an answer that was kept."""
@@ -324,11 +292,15 @@ class ShardJournal:
     def known(self) -> dict[tuple[Any, ...], Row]:
         """The answers by their keys: those of earlier attempts, read once, and those that were put since."""
         merged: dict[tuple[Any, ...], Row] = {}
+        unmerged: dict[tuple[Any, ...], Row] = {}
         for entry in self._storage.list(shard_folder(self._shard, self._of)):
-            for row in read_rows(self._storage, entry.key, self._of.schema) if entry.key.endswith(".parquet") else ():
+            rows = read_rows(self._storage, entry.key, self._of.schema) if entry.key.endswith(".parquet") else []
+            for row in rows:
                 self.lost[self._key(row)] += row["lost"] or 0
-                merged |= {self._key(row): row} if row[self._of.answer] is not None else {}
-        unmerged = {self._key(row): row for row in read_unsaved(self._storage, self._shard, self._of)}
+                if row[self._of.answer] is not None:
+                    (unmerged if row["lost"] is None else merged)[self._key(row)] = row
+            if rows and rows[0]["lost"] is None:
+                self._saved.append(entry.key)
         sends: Counter[tuple[Any, ...]] = Counter()
         for path in sorted(journal_folder(self._storage, self._shard, self._of).glob(f"*{ENDING}")):
             if self._journal is None or path != self._journal.path:
@@ -375,14 +347,10 @@ class ShardJournal:
         folder = journal_folder(self._storage, self._shard, self._of)
         for name in self._read:
             (folder / name).unlink(missing_ok=True)
+        self._storage.delete(*self._saved)
 
     def _key(self, row: Row) -> tuple[Any, ...]:
         return tuple(row[name] for name in self._of.key)
-
-
-def _shards_in(key: str) -> set[int]:
-    """Returns the shards of an object of `Journaled.unsaved`, whose name ends with them."""
-    return {int(number) for number in Path(key).stem.split("-")[1:]}
 
 
 def _entries(data: bytes) -> Iterator[dict[str, Any]]:

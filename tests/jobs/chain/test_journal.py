@@ -19,7 +19,7 @@ import pytest
 from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
 from jobs.chain.completions import CompletionRecord, Completions, uncommitted
-from jobs.chain.journal import OF_MODELS, Journal, JournalKeeper, Key, read_journal, remove_journals
+from jobs.chain.journal import Journal, JournalKeeper, Key, read_journal, remove_journals
 from jobs.tables import COMPLETIONS, LOST
 from rewriters.engines import Completion
 from tests.support.cluster.s3_server import S3Server
@@ -189,16 +189,16 @@ def test_while_the_run_stops_completions_are_saved_without_delay(
     kept = JournalKeeper(storage, stopping.is_set, seconds=3600)
     Completions(storage, 3, 1, 0.0, kept).put(A, made("one"))
     time.sleep(0.3)
-    assert list(storage.list(OF_MODELS.unsaved)) == []
+    assert list(storage.list("completions")) == []
     stopping.set()
     end = time.monotonic() + 300
-    while not list(storage.list(OF_MODELS.unsaved)):
+    while not list(storage.list("completions")):
         assert time.monotonic() < end
         time.sleep(0.05)
     kept.close()
 
 
-def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_merged(
+def test_on_s3_the_folder_of_a_shard_has_what_was_saved_until_its_answers_are_merged(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "machine one"))
@@ -211,7 +211,8 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
     kept.save()  # nothing is new
     shards[0].put(C, made("three"))
     kept.save()
-    assert len(list(storage.list(OF_MODELS.unsaved))) == 2
+    assert len(list(storage.list("completions/000003"))) == 2
+    assert len(list(storage.list("completions/000004"))) == 1
     with monkeypatch.context() as other:
         other.setenv("DMQR_CACHE", str(tmp_path / "machine two"))
         elsewhere = Completions(storage, 3, 2, 0.0)
@@ -219,14 +220,29 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
         assert set(Completions(storage, 30, 2, 0.0).get([A, B, C])) == set()
         assert len(uncommitted(storage, set())) == 3
     shards[0].merge()
-    assert len(list(storage.list(OF_MODELS.unsaved))) == 1
     shards[1].merge()
-    assert list(storage.list(OF_MODELS.unsaved)) == []
-    assert len(list(storage.list("completions"))) == 2
+    kept.save()
+    assert [len(list(storage.list(f"completions/{shard}"))) for shard in ("000003", "000004")] == [1, 1]
     assert not list(tmp_path.rglob("*.jsonl"))
     Completions(storage, 5, 1, 0.0, kept).put(A, made("one"))
     remove_journals(storage)
     assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_send_is_lost_once_however_much_of_the_answers_a_killed_attempt_had_saved(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMQR_CACHE", str(tmp_path))
+    storage = open_storage(s3.fresh("run"))
+    first, second, third = (Completions(storage, 3, n, 0.0, JournalKeeper(storage, seconds=3600)) for n in (1, 2, 3))
+    first.sent(A)  # and killed
+    second.sent(A)
+    second.put(A, made("one"))
+    second._journal._keeper.save()  # and killed
+    assert third.get([A])[A].completion.text == "one"
+    third.merge()
+    assert (third.lost, Completions(storage, 3, 4, 0.0).rows()[0]["lost"]) == ({A: 1}, 1)
+    assert len(list(storage.list("completions"))) == 1
 
 
 def test_no_error_ends_the_thread_that_saves(
