@@ -288,6 +288,11 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
     return table.set_column(index, field, nested(offsets, flat, field.type))
 
 
+def with_first(table: pa.Table, column: str, entries: Sequence[Mapping[str, object]]) -> pa.Table:
+    """Returns the table with entries appended to the list of its first row: they are of the whole block."""
+    return with_appended(table, column, [entries, *[()] * (table.num_rows - 1)])
+
+
 def error_row(
     stage: str, component: str | None, reason: str | None, message: str, raw: str | None = None, attempts: int = 1
 ) -> dict[str, object]:

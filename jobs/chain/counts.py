@@ -24,7 +24,7 @@ from jobs.counts import (
     UNSEARCHED,
     arm_key,
 )
-from jobs.tables import LOST, NOTES, OUTAGES, unnested, with_appended
+from jobs.tables import LOST, NOTES, OUTAGES, unnested, with_first
 from rewriters.guards.guards import NEAR_DUPLICATE
 from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED
@@ -34,8 +34,7 @@ _FIRST = 5  # ids of failed queries that the log has for a shard, stage and reas
 
 def with_counts(table: pa.Table, counts: Mapping[str, int]) -> pa.Table:
     """Returns a block with counts in its first row, for the manifest."""
-    rest: list[list[Any]] = [[]] * (table.num_rows - 1)
-    return with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
+    return with_first(table, "counts", [{"name": name, "count": n} for name, n in counts.items()])
 
 
 class BlockErrors:

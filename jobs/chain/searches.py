@@ -23,7 +23,7 @@ from jobs.chain.store.facts import Searched, StoredLists, search_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.web.searches import WebSearches
 from jobs.job.retrievers import open_retriever
-from jobs.tables import LOST, ORIGINAL, failure_row, unnested
+from jobs.tables import LOST, ORIGINAL, failure_row, unnested, with_appended, with_first
 from retrievers.hybrid.retriever import search_shares
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, joined_lists, single_lists
@@ -227,6 +227,11 @@ class BlockSearches:
             for name, hits in lists.items()
             for text in hits.texts
         ]
+
+    def closed(self, table: pa.Table) -> pa.Table:
+        """Returns the block with errors of retrievers, the searches that arms need, and what the searches have cost."""
+        table = with_appended(with_appended(table, "errors", self.errors), "costs", self.spent)
+        return with_first(table, "needed", self.needed)
 
     def search(self, routed: Sequence[RoutedSearch]) -> list[dict[str, Found]]:
         """Returns the lists of each search by name of the retriever.

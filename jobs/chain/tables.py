@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.tables import ANSWER, CORRECTION, GRADE, HIT, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED, WEB_PAGE
+from jobs.tables import ANSWER, CORRECTION, GRADE, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED, WEB_PAGE
 
 _ARM = ("arm", pa.string())
 ARM_REWRITE = pa.struct([*REWRITE, _ARM])
@@ -17,9 +17,10 @@ ARM_LEFT_OUT = pa.struct([_ARM, *LEFT_OUT])
 # What the gate of a reading says of a query; `reading` is an index of `SharedWork.readings`.
 GATED = pa.struct([("reading", pa.int16()), ("sure", pa.bool_()), ("reason", pa.string())])
 COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])  # of the block, in its first row
-HITS = pa.list_(HIT)
 # A list of the original that the gate has made; `retriever` is a key of `SharedWork.retrievers`.
-KNOWN = pa.struct([("retriever", pa.string()), ("text", pa.string()), ("hits", HITS)])
+KNOWN = pa.struct(
+    [("retriever", pa.string()), ("text", pa.string()), ("doc_ids", pa.list_(pa.string())), ("scores", pa.list_(pa.float64()))]
+)
 # `web` is an index of the query's pages, one of which has the text; null: an index of documents has it. A page is a document
 # for each text that it has in some arm.
 DOCUMENT = pa.struct([("doc_id", pa.string()), ("web", pa.int32())])

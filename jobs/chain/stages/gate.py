@@ -5,23 +5,19 @@ Its lists go with the block to the retrieval stage, which does not make them aga
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from cluster.storage import open_storage
 from jobs.chain.lists import Found
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch, Wanted, opened_retriever
-from jobs.chain.tables import GATED, HITS, KNOWN
+from jobs.chain.tables import GATED, KNOWN
 from jobs.chain.worker import WorkerJob
 from jobs.counts import GATE_STAGE
-from jobs.tables import HIT, ORIGINAL, nested, unnested, with_appended, with_columns
-from retrievers.ranking import offsets_of
-from retrievers.retriever import RankedList, SearchText, joined_lists, single_lists
+from jobs.tables import ORIGINAL, unnested, with_appended, with_columns
+from retrievers.retriever import RankedList, SearchText, single_lists
 from rewriters.gate import Gated, decide
 
 
@@ -48,13 +44,16 @@ class Gating:
         with self._retrieval.block(table, GATE_STAGE, self._several, stage=GATE_STAGE) as searches:
             lists = {key: one[key] for key, one in zip(self._retrieval.plans, searches.search(routed), strict=True)}
         ranked = {key: _by_row(lists[key]) for key in lists if key not in searches.failed}
-        known = [{(key, text): lists_of[row] for key, lists_of in ranked.items()} for row, text in enumerate(queries)]
-        verdicts: list[list[dict[str, Any]]] = [[] for _ in queries]
+        known, verdicts = ([list[dict[str, Any]]() for _ in queries] for _ in range(2))
+        for key, lists_of_rows in ranked.items():
+            for row, hits in enumerate(lists_of_rows):
+                values = {"doc_ids": hits.doc_ids.to_pylist(), "scores": hits.scores}
+                known[row].append({"retriever": key, "text": queries[row]} | values)
         for number, gate in self._gates.items():
             for row, hits in enumerate(ranked.get(gate.retriever, ())):
                 verdict = decide(gate.settings.by, hits.scores[:1].tolist(), gate.settings.below)
                 verdicts[row].append({"reading": number} | verdict._asdict())
-        columns = [pa.array(verdicts, pa.list_(GATED)), _known_column(known)]
+        columns = [pa.array(verdicts, pa.list_(GATED)), pa.array(known, pa.list_(KNOWN))]
         table = with_appended(with_appended(table, "errors", searches.errors), "costs", searches.spent)
         return with_columns(table, self.ADDS, columns)
 
@@ -65,33 +64,16 @@ def _by_row(searched: Found) -> list[RankedList]:
     return [lists[number] for number in searched.list_index.tolist()]
 
 
-def _known_column(known: Sequence[Mapping[tuple[str, str], RankedList]]) -> pa.ListArray:
-    """Returns the column `known` of a block from the lists of each row."""
-    flat = [(key, text, found) for of_row in known for (key, text), found in of_row.items()]
-    lists = joined_lists([found for *_, found in flat])
-    hits = pa.StructArray.from_arrays([lists.doc_ids, pa.array(lists.scores)], fields=list(HIT))
-    values = [
-        pa.array([key for key, *_ in flat], pa.string()),
-        pa.array([text for _, text, _ in flat], pa.string()),
-        nested(lists.offsets, hits, HITS),
-    ]
-    offsets = offsets_of(np.array([len(of_row) for of_row in known]))
-    return nested(offsets, pa.StructArray.from_arrays(values, fields=list(KNOWN)), pa.list_(KNOWN))
-
-
 def known_lists(table: pa.Table) -> dict[str, dict[Wanted, RankedList]]:
     """Returns the lists that the gates have found for a block: key of the retriever -> what was searched -> its list."""
     known: dict[str, dict[Wanted, RankedList]] = {}
     if "known" not in table.column_names:
         return known
     flat = unnested(table, "known")[1]
-    hits = flat.field("hits")
-    ends = hits.offsets.to_pylist()
-    doc_ids, scores = (hits.values.field(name) for name in ("doc_id", "score"))
-    scores = scores.to_numpy(zero_copy_only=False)
     keys, texts = flat.field("retriever").to_pylist(), flat.field("text").to_pylist()
-    for key, text, (begin, end) in zip(keys, texts, pairwise(ends), strict=True):
-        known.setdefault(key, {})[SearchText(text)] = RankedList(doc_ids[begin:end], scores[begin:end])
+    for key, text, doc_ids, scores in zip(keys, texts, flat.field("doc_ids"), flat.field("scores"), strict=True):
+        hits = RankedList(doc_ids.values, scores.values.to_numpy(zero_copy_only=False))
+        known.setdefault(key, {})[SearchText(text)] = hits
     return known
 
 

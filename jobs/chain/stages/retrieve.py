@@ -27,7 +27,7 @@ from jobs.chain.stages.candidates import BlockCandidates, candidate_columns, uni
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.fuse import SearchLists, Texts, fusion_notes, text_similarity
 from jobs.chain.stages.gate import known_lists
-from jobs.chain.stages.stored_rows import with_needed, with_stored
+from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space
@@ -92,12 +92,11 @@ class Retrieve:
                 cosines = None if known is None else text_similarity([text.row for text in of_texts], rows, known)
                 pages = block.pages(search.retrievers, own)
                 lists.append(SearchLists(lists_of(own, search), rows, cosines, pages, work.keep_sources))
-            table = with_appended(with_appended(table, "errors", block.errors), "costs", block.spent)
-            table, candidates = self._fused(table, counts, lists, began)
+            table, candidates = self._fused(block.closed(table), counts, lists, began)
             best, nothing = pa.array(self._best(rows, lists), pa.list_(BEST)), pa.array([[]] * rows, pa.list_(FILE))
             table = with_counts(without_columns(table, self.DROPS), counts)
             table = with_columns(table, self.ADDS, [*candidates, best, nothing])
-            return with_stored(with_needed(table, block.needed), self._storage, stored)
+            return with_stored(table, self._storage, stored)
 
     def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""

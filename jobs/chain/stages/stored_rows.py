@@ -16,7 +16,7 @@ from cluster.storage import Storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.tables import ARM_STORED
-from jobs.tables import STORED, error_row, unnested, with_appended
+from jobs.tables import STORED, error_row, unnested, with_appended, with_first
 from retrievers.ranking import ranks
 
 Columns = dict[str, Any]
@@ -50,13 +50,7 @@ def stored_table(schema: pa.Schema, columns: Columns) -> pa.Table:
 def with_stored(table: pa.Table, storage: Storage, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Writes tables before the shard is committed, and returns the block with their files in its first row."""
     stored = {name: write_table(storage, name, shard_of(table), rows) for name, rows in tables.items() if rows.num_rows}
-    files = [{"table": name} | file._asdict() for name, file in stored.items()]
-    return with_appended(table, "stored", [files, *([[]] * (table.num_rows - 1))])
-
-
-def with_needed(table: pa.Table, needed: list[dict[str, Any]]) -> pa.Table:
-    """Returns a block with the searches that arms need in its first row, for `needed_counts`."""
-    return with_appended(table, "needed", [needed, *([[]] * (table.num_rows - 1))])
+    return with_first(table, "stored", [{"table": name} | file._asdict() for name, file in stored.items()])
 
 
 def with_no_hits(table: pa.Table, block: Candidates) -> pa.Table:

@@ -26,13 +26,13 @@ from jobs.chain.stages.llm.merge import merged
 from jobs.chain.stages.llm.rounds import ArmRounds, refine
 from jobs.chain.stages.llm.stage import LlmStage
 from jobs.chain.stages.score import Score
-from jobs.chain.stages.stored_rows import with_needed, with_stored
+from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.steps.contexts import token_counter
 from jobs.chain.tables import ARM_ROUND
 from jobs.chain.worker import WorkerJob
 from jobs.counts import ROUND_QUERIES
-from jobs.tables import ITERATE, with_appended
+from jobs.tables import ITERATE
 
 
 class Iterate(LlmStage):
@@ -123,8 +123,7 @@ class Iterate(LlmStage):
                 parts.append(merged(arm_rounds.rankings, table.num_rows, arm_rounds.answer, arm_rounds.rounds, texts_of))
                 if at == 0 and work.keep_lists:
                     stored["runs"] = stored_rows(ids, lists, arm_rounds.answer.retrieved)
-        table = with_appended(with_stored(table, self._storage, stored), "errors", searches.errors)
-        table = with_needed(with_appended(table, "costs", searches.spent), searches.needed)
+        table = searches.closed(with_stored(table, self._storage, stored))
         block.table = table  # so that an error below charges them
         others = {at: before.of_arm(at) for at in range(len(work.answers)) if at not in arms}
         scored = np.flatnonzero(~np.isnan(before.reranked).all(axis=0)) if len(work.rerankers) else np.zeros(0, dtype=np.int64)

@@ -11,12 +11,11 @@ from cluster.storage import open_storage
 from jobs.chain.arms.resources import OpenedBy
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Retrieval, RoutedSearch
-from jobs.chain.stages.stored_rows import with_needed, with_stored
+from jobs.chain.stages.stored_rows import with_stored
 from jobs.chain.stages.web.web_hits import with_web
 from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.worker import WorkerJob
 from jobs.job.steps import open_search_engine
-from jobs.tables import with_appended
 from retrievers.retriever import SearchText
 
 _CORRECTION = "the correction"  # in place of a strategy: the query to the web
@@ -61,8 +60,7 @@ class SearchWeb:
                     ]
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
-        table = with_stored(with_appended(table, "errors", searches.errors), self._storage, stored)
-        return with_needed(with_appended(table, "costs", searches.spent), searches.needed)
+        return searches.closed(with_stored(table, self._storage, stored))
 
     def _routed(self, number: int, corrections: Sequence[Sequence[Mapping[str, Any]]]) -> RoutedSearch:
         """Returns the searches of an arm, by its index, for the queries that are to be corrected."""
