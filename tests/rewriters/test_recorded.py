@@ -1,4 +1,4 @@
-"""The recorded engine: what its file may hold, and what it says of one that is no recording."""
+"""The recorded engine: the contract of engines, what its file may hold, and what it says of one that is no recording."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import RewriterError
+from dmqr.testing import EngineContract
 from rewriters.engines import Completion
 from rewriters.engines.recorded import RecordedEngine
+from rewriters.engines.settings import RecordedSettings
 from tests.support.rewriters.requests import ask, one
 
 Recorded = Callable[..., RecordedEngine]
@@ -35,6 +37,18 @@ def answer(engine: RecordedEngine, query: str, name: str = "dmqr") -> Completion
     return one(engine, ask(query, name=name))
 
 
+class TestRecorded(EngineContract):
+    @pytest.fixture(autouse=True)
+    def file(self, tmp_path: Path) -> None:
+        keyword = {"text": "tea, green", "usage": {"prompt_tokens": 90, "cached_tokens": 60, "completion_tokens": 4}}
+        record = {"query": self.answered, "completions": {"dmqr": "general: green tea", "keyword": keyword}}
+        self._path = tmp_path / "recorded.jsonl"
+        self._path.write_text(json.dumps(record) + "\n")
+
+    def settings(self) -> RecordedSettings:
+        return RecordedSettings(kind="recorded", path=str(self._path))
+
+
 def test_a_query_is_found_in_any_spelling(recorded: Recorded) -> None:
     engine = recorded({"query_id": 7, "query": "Ｇreen  TEA", "completions": {"dmqr": "x"}})
     assert answer(engine, " green\ttea ").text == "x"
@@ -47,13 +61,14 @@ def test_text_usage_reason_and_model_come_through_and_bare_text_has_stopped_by_i
     completion, bare = answer(engine, "tea"), answer(engine, "tea", "bare")
     assert (completion.text, completion.finish_reason, completion.model) == ("half", "length", "big-1")
     assert (completion.prompt_tokens, completion.cached_tokens, completion.completion_tokens) == (200, 180, 512)
-    assert (bare.finish_reason, bare.prompt_tokens, bare.completion_tokens) == ("stop", 0, 0)
+    assert (bare.finish_reason, bare.model, bare.prompt_tokens, bare.completion_tokens) == ("stop", "recorded", 0, 0)
+    assert (bare.error_reason, bare.error_message) == (None, None)
 
 
 @pytest.mark.parametrize(("query", "name"), [("coffee", "dmqr"), ("tea", "keyword")])
 def test_what_is_not_there_is_not_recorded_and_nothing_stands_in(recorded: Recorded, query: str, name: str) -> None:
-    completion = answer(recorded(TEA), query, name)
-    assert (completion.text, completion.error_reason) == (None, "not_recorded")
+    (_, completion), (_, known) = recorded(TEA).complete([ask(query, name=name), ask("tea")])
+    assert (completion.text, completion.error_reason, known.text) == (None, "not_recorded", "x")
     assert repr(name) in str(completion.error_message)
     assert repr(query) in str(completion.error_message)
 
@@ -121,3 +136,4 @@ def test_half_a_surrogate_pair_becomes_text_that_can_be_written(recorded: Record
 def test_its_identity_is_of_the_content_and_not_of_the_path(recorded: Recorded) -> None:
     first, same, other = recorded(TEA, file="a"), recorded(TEA, file="b"), recorded(TEA | {"note": "more"}, file="c")
     assert first.identity() == same.identity() != other.identity()
+    assert first.identity()["kind"] == first.kind == "recorded"
