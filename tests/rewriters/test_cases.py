@@ -17,6 +17,7 @@ from rewriters.adaptive import reason_in
 from rewriters.classifier import Rules, load_rules
 from rewriters.engines import Completion
 from rewriters.engines.anthropic import MessagesProtocol
+from rewriters.engines.openai.protocol import ChatProtocol
 from rewriters.gate import decide
 from rewriters.guards.guards import compared, near_duplicates
 from rewriters.guards.mask import Mask, has_check_digit, unmasked
@@ -36,6 +37,7 @@ from rewriters.selection import chosen
 from rewriters.settings import SelectClassified, SelectColumn
 from rewriters.steps.results import StepResult, read_step
 from rewriters.steps.step import LlmStep
+from tests.support.rewriters.fake_server import completion
 from tests.support.rewriters.messages_server import message
 from tests.support.rewriters.pools import FOUR, TRAINED, a_file, answered, cut, rewriter, said, texts_of
 
@@ -108,6 +110,11 @@ def typed_by_llm(answer: str | None) -> str | None:
     return choice.query_type
 
 
+def answer_of_openai(content: object, reason: object) -> list[str]:
+    found = ChatProtocol().completion(completion(content, finish_reason=reason))
+    return [found.text, found.finish_reason]
+
+
 def ended_at_anthropic(words: str) -> str:
     found = MessagesProtocol().completion(message("so", stop_reason=words, thought="hm"))
     assert found.text == "so"
@@ -145,6 +152,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "by_cell": by_cell,
     "chosen": lambda wanted: chosen(wanted, load_pool(POOL), "here"),
     "typed_by_llm": typed_by_llm,
+    "answer_of_openai": answer_of_openai,
     "ended_at_anthropic": ended_at_anthropic,
 }
 

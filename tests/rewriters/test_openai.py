@@ -61,21 +61,6 @@ def test_tokens_are_billed_by_the_tier_of_the_answer_else_by_that_of_args(
 
 
 @pytest.mark.parametrize(
-    ("content", "text", "reason"),
-    [
-        (None, "", "tool_calls"),
-        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab", None),
-        ([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "b"}], "b", "stop"),
-        ([{"type": "reasoning", "text": "hm"}, {"type": "output_text", "text": "b"}], "b", "stop"),
-    ],
-)
-def test_content_in_other_forms(server: FakeServer, opened: Opened, content: object, text: str, reason: object) -> None:
-    server.answer = lambda body: Reply(content=json.dumps(completion(content, {}, reason)).encode())
-    done = one(opened(server), "tea")
-    assert (done.text, done.finish_reason) == (text, "stop")
-
-
-@pytest.mark.parametrize(
     ("usage", "counts"),
     [
         (None, (2, 2, 0)),

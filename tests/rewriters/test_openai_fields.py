@@ -189,20 +189,6 @@ def test_what_is_left_out_is_gone_and_the_rest_is_there(names: set[str], omitted
     assert all(kept[name] == body[name] for name in kept.keys() & names - {"response_format"})
 
 
-ENDS = [
-    ("content_filter", "content_filter"), ("SAFETY", "content_filter"), ("refusal", "refusal"), ("length", "length"),
-    ("max_tokens", "length"), ("repetition", "length"), ("stop", "stop"), ("eos", "stop"), (None, "stop"), ([], "stop"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("said", "meant"), ENDS)
-def test_how_an_answer_ended_is_told_from_each_other(server: FakeServer, opened: Opened, said: object, meant: str) -> None:
-    choice = {"message": {"role": "assistant", "content": "To pick a lock, first"}, "finish_reason": said}
-    server.answer = lambda _: Reply(content=json.dumps({"choices": [choice]}).encode())
-    done = one(opened(server), views("tea"))
-    assert (done.text, done.finish_reason, done.attempts) == ("To pick a lock, first", meant, 1)
-
-
 @pytest.mark.parametrize("said", ["error", "abort", "insufficient_system_resource"])
 def test_an_answer_that_the_server_broke_off_is_asked_for_again(server: FakeServer, opened: Opened, said: str) -> None:
     error = {"code": 502, "message": "the provider went away"}
