@@ -133,7 +133,8 @@ def test_a_model_that_is_not_listed_gets_the_nearest_and_some_names() -> None:
 
 
 def test_a_busy_server_is_asked_again_before_it_is_refused() -> None:
-    with FakeServer(refusal(503, "loading"), answer=lambda _: refusal(503, "loading")) as server:
+    busy = Reply(503, b"loading", {"Retry-After": "0.05"})
+    with FakeServer(busy, answer=lambda _: busy) as server:
         said = refused(an_engine(server.address).check)
         assert (server.listings, len(server.bodies)) == (3, 3)
     assert "/v1/chat/completions is failing (HTTP 503: loading); try again when it works" in said
