@@ -33,8 +33,8 @@ from rewriters.reading.words.languages import folded, is_foreign, language_of, l
 from rewriters.reading.words.romanisation import is_romanised
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.selection import chosen
-from rewriters.settings import SelectClassified, SelectColumn
+from rewriters.selection import Choice, chosen
+from rewriters.settings import SelectAdaptive, SelectClassified, SelectColumn
 from rewriters.steps.results import StepResult, read_step
 from rewriters.steps.step import LlmStep
 from tests.support.rewriters.fake_server import completion
@@ -95,11 +95,35 @@ def trained(name: str, answer: str, is_cut: bool) -> list[str]:
 POOL: list[Entry] = [*FOUR, {"rag_fusion": {"n": 2}}, {"rag_fusion": {"n": 3, "temperature": 0.5}}]
 
 
-def by_cell(cell: str | None) -> list[str]:
+def choice_by_cell(cell: str | None) -> Choice:
     one = rewriter(POOL, select=SelectColumn(kind="column", column="methods"))
-    choice = one.choose(Query("id1", "tea", None, {} if cell is None else {"methods": cell}))
+    return one.choose(Query("id1", "tea", None, {} if cell is None else {"methods": cell}))
+
+
+def by_cell(cell: str | None) -> list[str]:
+    choice = choice_by_cell(cell)
     assert choice.note is None
     return list(choice.texts)
+
+
+def note_of_cell(cell: str) -> str:
+    choice = choice_by_cell(cell)
+    assert list(choice.texts) == [strategy.name for strategy in load_pool(POOL)]
+    note, _, end = str(choice.note).partition(" (known: general, ")
+    assert end.endswith("; add it; all strategies are taken")
+    return note
+
+
+def by_adaptive_answer(answer: str | None, end: str) -> list[Any]:
+    completion = Completion(answer, end, "m", error_reason=None if answer is not None else "timed_out", error_message="late")
+    made = answered(rewriter([*FOUR, "rag_fusion"], select=SelectAdaptive(kind="adaptive")), "how much caffeine", completion)
+    failed = {one.strategy: one.reason for one in made.failures}
+    texts: dict[str, list[str]] = {}
+    for rewrite in made.rewrites:
+        texts.setdefault(rewrite.strategy, []).append(rewrite.text)
+        assert (rewrite.position, rewrite.selected_reason) == (len(texts[rewrite.strategy]), made.choice.reason)
+    assert list(made.choice.texts) == [name for name in (*FOUR, "rag_fusion") if name in texts.keys() | failed.keys()]
+    return [texts, made.choice.reason, failed, sorted({rewrite.parsed_as for rewrite in made.rewrites})]
 
 
 def typed_by_llm(answer: str | None) -> str | None:
@@ -150,6 +174,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "phrases": by_own_rule,
     "reader_of_three": reader_of_three,
     "by_cell": by_cell,
+    "note_of_cell": note_of_cell,
+    "by_adaptive_answer": by_adaptive_answer,
     "chosen": lambda wanted: chosen(wanted, load_pool(POOL), "here"),
     "typed_by_llm": typed_by_llm,
     "answer_of_openai": answer_of_openai,

@@ -1,6 +1,5 @@
 """Selection of strategies: by chance, by a column, by type, and by the LLM that writes the rewrites."""
 
-import json
 import re
 from collections import Counter
 from typing import Any
@@ -10,18 +9,12 @@ import yaml
 
 from rewriters.adaptive import Demonstration, load_demonstrations
 from rewriters.classifier import Rules, load_rules
-from rewriters.engines import Completion
 from rewriters.pool import Entry, load_pool
 from rewriters.query import Query
-from rewriters.results import Rewritten
 from rewriters.rewriter import Rewriter
 from rewriters.settings import GuardSettings, SelectAdaptive, SelectClassified, SelectColumn, SelectRandom
 from rewriters.strategy import EXAMPLE_QUERY
-from tests.support.rewriters.pools import FOUR, answered, asked, cut, rewriter, said
-
-POOL: list[Entry] = [*FOUR, {"rag_fusion": {"n": 2}}, {"rag_fusion": {"n": 3, "temperature": 0.5}}]
-
-NAMES = [*FOUR, "rag_fusion(n=2)", "rag_fusion(n=3,temperature=0.5)"]
+from tests.support.rewriters.pools import FOUR, asked, rewriter, said
 
 
 def random_k(k: int = 2, seed: int = 0, pool: list[Entry] | None = None) -> Rewriter:
@@ -45,22 +38,6 @@ def test_k_strategies_are_drawn_roughly_evenly_in_the_order_of_the_pool(k: int) 
     assert all(list(one) == [name for name in FOUR if name in one] for one in found)
     counts = Counter(name for one in found for name in one)
     assert all(abs(counts[name] - 100 * k) < 45 for name in FOUR)  # five standard deviations
-
-
-def by_cell(cell: str | None) -> tuple[list[str], str | None]:
-    one = rewriter(POOL, select=SelectColumn(kind="column", column="methods"))
-    choice = one.choose(Query("id1", "tea", None, {} if cell is None else {"methods": cell}))
-    return list(choice.texts), choice.note
-
-
-@pytest.mark.parametrize("cell", ["generl", "keyword, generl", "rag_fusion", "-1", "2.5", "keyword keyword"])
-def test_a_cell_that_names_none_of_the_pool_takes_all_with_a_note(cell: str) -> None:
-    strategies, note = by_cell(cell)
-    assert strategies == NAMES
-    assert note is not None
-    assert note.startswith("column 'methods': '")
-    assert "is not among rewrite.strategies" in note
-    assert note.endswith("; add it; all strategies are taken")
 
 
 def test_the_column_is_read_from_the_log_and_the_reason_kept() -> None:
@@ -200,17 +177,6 @@ def adaptive(pool: list[Entry] = ADAPTIVE_POOL, demonstrations: tuple[Demonstrat
     return rewriter(pool, select=ADAPTIVE, demonstrations=demonstrations)
 
 
-def read(answer: str | Completion) -> Rewritten:
-    return answered(adaptive(), QUERY, answer)
-
-
-def texts(made: Rewritten) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for one in made.rewrites:
-        found.setdefault(one.strategy, []).append(one.text)
-    return found
-
-
 def test_the_prompt_has_names_definitions_and_guidelines_and_ends_with_the_query() -> None:
     _, (request,) = asked(adaptive(), QUERY)
     assert (request.name, request.recorded_as, request.schema) == ("dmqr_adaptive", "dmqr_adaptive", None)
@@ -265,59 +231,3 @@ def test_one_at_least_is_another_prompt() -> None:
     assert "none" not in at_least_one.prompt.partition("Query:")[0].replace("nothing", "")
     assert "population of tartu" not in at_least_one.prompt
     assert gate.identity() != paper.identity()
-
-
-def test_labelled_lines_are_the_choice_and_the_last_line_the_reason() -> None:
-    made = read("General Query Rewriting: tea\nPseudo-Answer Rewriting: It has 30 mg.\nreason: names and a number.")
-    assert texts(made) == {"general": ["tea"], "pseudo_answer": ["It has 30 mg."]}
-    assert made.failures == []
-    assert (list(made.choice.texts), made.choice.reason) == (["general", "pseudo_answer"], "names and a number.")
-    assert {one.selected_reason for one in made.rewrites} == {"names and a number."}
-
-
-def test_a_label_on_several_lines_gives_several_texts_up_to_n() -> None:
-    lines = [f"Query Variants: green tea {word}" for word in ("caffeine", "milligrams", "cup", "leaves", "kinds")]
-    made = read("\n".join([*lines, "Reason: several sides"]))
-    assert [(one.position, one.text) for one in made.rewrites] == [
-        (1, "green tea caffeine"), (2, "green tea milligrams"), (3, "green tea cup"), (4, "green tea leaves"),
-    ]  # fmt: skip
-    assert made.failures == []
-
-
-def test_json_is_read_too() -> None:
-    answer = {"keyword": "green tea, caffeine", "core_content": "caffeine green tea", "reason": "short and clear"}
-    for indent in (None, 1):
-        made = read(json.dumps(answer, indent=indent))
-        assert texts(made) == {"keyword": ["green tea, caffeine"], "core_content": ["caffeine green tea"]}
-        assert made.choice.reason == "short and clear"
-        assert {one.parsed_as for one in made.rewrites} == {"json"}
-
-
-@pytest.mark.parametrize("answer", ["reason: It is short and clear.", "None.\n\n**Reason:** It is short and clear."])
-def test_none_may_be_chosen(answer: str) -> None:
-    made = read(answer)
-    assert (made.rewrites, made.failures) == ([], [])
-    assert (dict(made.choice.texts), made.choice.reason) == ({}, "It is short and clear.")
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ("Let me think about that.", "unparsable"),
-        ("", "empty"),
-        (cut("Let me thi"), "truncated"),
-        (Completion(None, None, "m", error_reason="timed_out", error_message="no answer in 60 s"), "timed_out"),
-    ],
-)
-def test_where_nothing_can_be_read_every_strategy_fails_once(answer: str | Completion, reason: str) -> None:
-    made = read(answer)
-    assert made.rewrites == []
-    assert [(one.strategy, one.reason) for one in made.failures] == [(name, reason) for name in ADAPTIVE_POOL]
-    assert list(made.choice.texts) == ADAPTIVE_POOL
-
-
-def test_a_cut_answer_keeps_its_whole_lines() -> None:
-    made = read(cut("Keyword Rewriting: green tea, caffeine\nCore Content Extraction: caffeine gre"))
-    assert texts(made) == {"keyword": ["green tea, caffeine"]}
-    assert [(one.strategy, one.reason) for one in made.failures] == [("core_content", "truncated")]
-    assert list(made.choice.texts) == ["keyword", "core_content"]
