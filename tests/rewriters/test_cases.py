@@ -145,6 +145,13 @@ def ended_at_anthropic(words: str) -> str:
     return found.finish_reason
 
 
+def cores_longer_than_keywords(rows: list[tuple[str, str, str]]) -> int:
+    columns = [[row[place] for row in rows] for place in range(3)]
+    found = longer_cores(*columns)
+    assert longer_cores(*(column[::-1] for column in columns)) == found
+    return found
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_foreign": is_foreign,
     "is_romanised": lambda latin, native: (
@@ -155,6 +162,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "whole_sentences": whole_sentences,
     "strip_thinking": lambda text, query: " ".join(strip_thinking(text, query).split()),
     "length": length,
+    "cores_longer_than_keywords": cores_longer_than_keywords,
     "normalise": normalise,
     "lost": lambda query, text: sorted(f"{part.flag[5:]} {part.value}" for part in lost(text, parts(query))),
     "masked": masked,
@@ -270,26 +278,6 @@ def test_words_and_characters_add_up(words: list[str], characters: str) -> None:
 def test_a_word_has_a_letter_or_digit_and_lies_between_separators(text: str) -> None:
     parts = re.split(r"[\s,;،、，；]+", UNSPACED.sub(r" \g<0> ", text))
     assert length(text) == sum(any(map(str.isalnum, part)) for part in parts)
-
-
-ROWS = [
-    ("a", "keyword", "tea, caffeine"),
-    ("a", "core_content", "caffeine of green tea"),  # longer
-    ("b", "keyword", "tea, caffeine"),
-    ("b", "core_content", "tea caffeine"),  # as long
-    ("c", "core_content", "no keyword to compare with"),
-    ("d", "keyword", "nothing to compare with"),
-    ("e", "core_content", "東京の宿"),  # longer
-    ("e", "keyword", "東京、宿"),
-    ("f", "keyword", "tea"),
-    ("f", "pseudo_answer", "It has thirty milligrams."),
-]
-
-
-def test_queries_whose_core_is_longer_are_counted_in_any_order() -> None:
-    for rows in (ROWS, ROWS[::-1]):
-        assert longer_cores(*zip(*rows, strict=True)) == 2
-    assert longer_cores([], [], []) == 0
 
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None))  # lone surrogates included

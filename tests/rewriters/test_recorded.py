@@ -65,6 +65,14 @@ def test_text_usage_reason_and_model_come_through_and_bare_text_has_stopped_by_i
     assert (bare.error_reason, bare.error_message) == (None, None)
 
 
+def test_samples_are_a_list(recorded: Recorded) -> None:
+    samples = ["green tea", {"text": "black tea", "usage": {"completion_tokens": 4}}]
+    engine = recorded({"query": "tea", "completions": {"rewrite": samples}})
+    first, second, third = (one(engine, ask("tea", name="rewrite(n=3)", recorded_as="rewrite", sample=n)) for n in range(3))
+    assert [(each.text, each.completion_tokens) for each in (first, second)] == [("green tea", 0), ("black tea", 4)]
+    assert (third.text, third.error_reason, "sample 3" in str(third.error_message)) == (None, "not_recorded", True)
+
+
 @pytest.mark.parametrize(("query", "name"), [("coffee", "dmqr"), ("tea", "keyword")])
 def test_what_is_not_there_is_not_recorded_and_nothing_stands_in(recorded: Recorded, query: str, name: str) -> None:
     (_, completion), (_, known) = recorded(TEA).complete([ask(query, name=name), ask("tea")])

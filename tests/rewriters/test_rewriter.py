@@ -14,7 +14,7 @@ from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.results import RewriteResult
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectColumn, SelectRandom
+from rewriters.settings import GuardSettings, SelectAdaptive, SelectColumn, SelectRandom
 from tests.support.rewriters.pools import DECODING, FOUR, answered, asked, rewriter, said
 
 TEXTS = {
@@ -224,6 +224,11 @@ def test_whatever_decides_the_rewrites_changes_it() -> None:
         rewriter(FOUR, select=SelectRandom(kind="random_k")),
         rewriter(FOUR, select=SelectRandom(kind="random_k", seed=1)),
         rewriter(FOUR, select=SelectColumn(kind="column", column="a")),
+        rewriter(FOUR, retries=1),
+        rewriter(FOUR, retries=2),
+        rewriter(FOUR, guards=GuardSettings(preserve="drop")),
+        rewriter(FOUR, guards=GuardSettings(near_duplicates="drop")),
+        rewriter(FOUR, guards=GuardSettings(mask=["card"])),
         *(
             rewriter([*FOUR[1:], {"general": parameters}])
             for parameters in (
@@ -351,11 +356,6 @@ def test_each_sample_has_tries_of_its_own() -> None:
     assert [each.position for each in found.rewrites] == [1, 2, 3]
     assert "harbour" in found.rewrites[1].text
     assert len(one.requests(RENTAL)) == 1
-
-
-def test_tries_are_part_of_the_identity_only_where_there_are_some() -> None:
-    assert "retries" not in retrying(retries=0).identity()
-    assert retrying(retries=1).identity() != retrying(retries=2).identity()
 
 
 @given(st.lists(st.sampled_from([GOOD, HALF, REFUSED, "", "prose about cars"]), min_size=4, max_size=4), st.integers(0, 3))

@@ -81,20 +81,6 @@ def classified(by: str = "rules", rules: Rules = ENGLISH, pool: list[Entry] = TY
     return rewriter(pool, select=SelectClassified(kind="classified", by=by), rules=rules)  # type: ignore[arg-type]
 
 
-def test_the_type_s_strategies_rewrite_and_the_choice_says_why() -> None:
-    one = classified()
-    query = Query("id1", "how to tie a tie")
-    choice = one.choose(query)
-    assert (choice.query_type, list(choice.texts)) == ("how_to", ["multi_query", "step_back"])
-    assert choice.reason == "how_to: multi_query, step_back"
-    requests = one.requests(query, choice)
-    assert [request.name for request in requests] == ["multi_query", "step_back"]
-    answers = map(said, ("1. tie a necktie\n2. necktie knots", "kinds of knots"))
-    made = one.read(query, list(zip(requests, answers, strict=True)), choice)
-    assert {rewrite.selected_reason for rewrite in made.rewrites} == {"how_to: multi_query, step_back"}
-    assert made.failures == []
-
-
 GOOD: dict[str, Any] = {
     "rules": [{"type": "vergleich", "contains": ["oder", "Unterschied zwischen"]}, {"type": "kurz", "at_most_words": 2}],
     "otherwise": "frage",

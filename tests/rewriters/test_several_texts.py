@@ -9,7 +9,6 @@ import yaml
 
 from jobs.runs.sums import fallbacks, many_fallbacks
 from rewriters.engines import Completion
-from rewriters.engines.recorded import RecordedEngine
 from rewriters.pool import load
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -144,19 +143,3 @@ def test_a_query_that_needs_fewer_texts_asks_for_fewer() -> None:
     (name,) = (strategy.name for strategy in one.strategies)
     assert len(one.requests(Query("id1", TOWER), Choice({name: 2}))) == 2
     assert one.requests(Query("id1", TOWER), Choice({})) == []
-
-
-def test_a_recording_has_them_as_a_list(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    samples = ["height of the eiffel tower", {"text": "eiffel tower size", "usage": {"completion_tokens": 4}}]
-    path.write_text(json.dumps({"query": TOWER, "completions": {"rewrite": samples}}) + "\n")
-    engine = RecordedEngine(path)
-    one = three()
-    query, requests = asked(one, TOWER)
-    answers = list(engine.complete(requests))
-    engine.close()
-    assert [completion.completion_tokens for _, completion in answers] == [0, 4, 0]
-    assert answers[2][1].error_reason == "not_recorded"
-    assert "sample 3" in str(answers[2][1].error_message)
-    made = one.read(query, answers)
-    assert [one.text for one in made.rewrites] == ["height of the eiffel tower", "eiffel tower size"]
