@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from cluster.errors import RewriterError
-from rewriters.engines import Completion, Request, open_engine
+from rewriters.engines import Request, open_engine
 from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
+from tests.support.rewriters.requests import one
 from tests.support.rewriters.tiny_model import make_model
 
 if importlib.util.find_spec("vllm") is None:
@@ -202,11 +203,6 @@ def asked(max_tokens: int, thinking: bool, query: str = "q") -> Request:
     decoding = {"temperature": 1.0, "max_tokens": max_tokens, "seed": 3}
     decoding |= {"chat_template_kwargs": {} if thinking else {"enable_thinking": False}}
     return Request(query, query, "dmqr", f"Answer {query}.", "0", schema, decoding)
-
-
-def one(engine: VllmEngine, request: Request) -> Completion:
-    ((_, completion),) = engine.complete([request])
-    return completion
 
 
 @pytest.mark.slow

@@ -51,16 +51,6 @@ def completion(text: object = "fine", usage: object = None, finish_reason: objec
     } | more
 
 
-def text_completion(text: str, usage: object = None) -> Body:
-    """A good answer's JSON, of Completions."""
-    return {
-        "object": "text_completion",
-        "model": "what-the-server-calls-itself",
-        "choices": [{"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}],
-        "usage": usage,
-    }
-
-
 def after(seconds: float) -> str:
     """A point in time, as a header says it."""
     return formatdate(time.time() + seconds, usegmt=True)
@@ -204,7 +194,7 @@ class FakeServer:
             self.given += 1
             await asyncio.sleep(self.seconds)
             text = self.text(body) if self.text else f"answer to: {prompt}"
-            return web.json_response(self.good_text(text, prompt) if "prompt" in body else self.good(text, prompt))
+            return web.json_response(self.good(text, body))
         finally:
             self.in_flight -= 1
 
@@ -212,15 +202,14 @@ class FakeServer:
         """The prompt of a request."""
         return str(body["prompt"] if "prompt" in body else body["messages"][0]["content"])
 
-    def good(self, text: str, prompt: str) -> Body:
-        """A good answer."""
-        tokens = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens}
-        return completion(text, tokens if self.usage else None)
-
-    def good_text(self, text: str, prompt: str) -> Body:
-        """A good answer to a prompt that is no message."""
-        tokens = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens}
-        return text_completion(text, tokens if self.usage else None)
+    def good(self, text: str, body: Body) -> Body:
+        """A good answer; to a prompt that is no message its choice has a text in place of one."""
+        tokens = {"prompt_tokens": len(self.prompt(body).split()), "completion_tokens": self._completion_tokens}
+        answer = completion(text, tokens if self.usage else None)
+        if "prompt" in body:
+            del answer["choices"][0]["message"]
+            answer["choices"][0]["text"] = text
+        return answer
 
     def stranger(self, headers: Mapping[str, str], key: str) -> bool:
         """Returns True if a request does not have the key."""

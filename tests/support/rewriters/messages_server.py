@@ -34,13 +34,13 @@ class MessagesServer(FakeServer):
         content = body["messages"][0]["content"]
         return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
-    def good(self, text: str, prompt: str) -> Body:
+    def good(self, text: str, body: Body) -> Body:
         """A good answer, with what the cache did."""
-        content = self.bodies[-1]["messages"][0]["content"]
+        content = body["messages"][0]["content"]
         marked = "" if isinstance(content, str) else "".join(part["text"] for part in content if part.get("cache_control"))
         known, size = marked in self._cached, len(marked.split())
         self._cached.add(marked)
-        usage = {"input_tokens": len(prompt.split()) - size, "output_tokens": self._completion_tokens}
+        usage = {"input_tokens": len(self.prompt(body).split()) - size, "output_tokens": self._completion_tokens}
         cached = {"cache_read_input_tokens": size if known else 0, "cache_creation_input_tokens": 0 if known else size}
         return message(text, usage | cached)
 
