@@ -1,4 +1,4 @@
-"""From a YAML file to a config: every refusal is one line that names the key, what was found and what is allowed."""
+"""From a YAML file to a config: defaults, `--set`, dates and labels. Refused values are in tests/refusals.yaml."""
 
 from __future__ import annotations
 
@@ -16,24 +16,6 @@ from jobs.config.load import load_config
 
 Write = Callable[[Any], str]
 Values = dict[str, Any]
-
-
-def put(values: Values, dotted: str, value: object) -> None:
-    *parents, last = dotted.split(".")
-    for key in parents:
-        values = values.setdefault(key, {})
-    values[last] = value
-
-
-def refusal(write: Write, content: Any, *settings: str, date: str | None = None) -> str:
-    """The message without the file's name."""
-    path = write(content)
-    with pytest.raises(ConfigError) as refused:
-        load_config(path, list(settings), date)
-    text = str(refused.value)
-    assert "\n" not in text
-    return text.removeprefix(f"{path}: ")
-
 
 # ---------------------------------------------------------------- what is taken
 
@@ -69,12 +51,9 @@ def test_the_defaults_are_those_of_the_design(config_file: Write, values: Values
     assert {key: found.get(key, "absent") for key in wanted} == wanted
 
 
-@pytest.mark.parametrize("change", [("rewrite.strategies", []), ("rewrite.select", "never")])
-def test_an_engine_is_needed_only_where_something_is_rewritten(
-    config_file: Write, values: Values, change: tuple[str, object]
-) -> None:
-    del values["rewrite"]["engine"]
-    put(values, *change)
+@pytest.mark.parametrize("rewrite", [{"strategies": []}, {"select": "never"}])
+def test_an_engine_is_needed_only_where_something_is_rewritten(config_file: Write, values: Values, rewrite: Values) -> None:
+    values["rewrite"] = rewrite
     assert load_config(config_file(values)).rewrite.planned == []
 
 
@@ -88,14 +67,6 @@ def test_the_two_nights_differ_in_their_strategies_alone() -> None:
 
 
 # ---------------------------------------------------------------- the file
-
-
-@pytest.mark.parametrize(("key", "more"), [("fuse", "fuse: {k: 1}\nfuse: {k: 2}\n"), ("k", "fuse:\n  k: 1\n  k: 1\n")])
-def test_a_key_that_stands_twice_is_refused_with_its_place(config_file: Write, values: Values, key: str, more: str) -> None:
-    text = yaml.safe_dump(values, sort_keys=False) + more
-    message = refusal(config_file, text)
-    assert f"the key {key!r} appears twice" in message
-    assert f"line {len(text.splitlines())}" in message
 
 
 def test_a_merged_block_may_be_overridden(config_file: Write, values: Values) -> None:
@@ -143,8 +114,8 @@ def test_set(config_file: Write, values: Values, setting: str, found: Callable[[
 
 
 def test_the_date_is_filled_in_everywhere(config_file: Write, values: Values) -> None:
-    put(values, "log.path", ["a/date={date}/", "b/{date}.parquet"])
-    put(values, "output", "runs/{date}")
+    values["log"]["path"] = ["a/date={date}/", "b/{date}.parquet"]
+    values["output"] = "runs/{date}"
     config = load_config(config_file(values), ["rewrite.engine.path=rec-{date}.jsonl"], "2026-01-31")
     assert config.log.path == ["a/date=2026-01-31/", "b/2026-01-31.parquet"]
     assert config.output == "runs/2026-01-31"
@@ -164,7 +135,7 @@ def test_the_date_is_the_last_whole_day_unless_it_is_named(
             return there.astimezone(tz)
 
     monkeypatch.setattr(datetime, "datetime", Clock)
-    put(values, "output", "{date}")
+    values["output"] = "{date}"
     assert load_config(config_file(values)).output == "2026-02-27"
 
 
@@ -172,24 +143,22 @@ def test_the_date_is_the_last_whole_day_unless_it_is_named(
 
 
 def test_the_date_of_the_log_is_the_label_unless_there_is_one(config_file: Write, values: Values) -> None:
-    put(values, "log.path", ["logs/date={date}/", "more/"])
+    values["log"]["path"] = ["logs/date={date}/", "more/"]
     config = load_config(config_file(values), date="2026-01-31")
     assert (config.log.date, config.label, config.shown_label) == ("2026-01-31", None, "2026-01-31")
     config = load_config(config_file(values), date="2026-01-31", label="new-prompt")
     assert (config.log.date, config.shown_label) == ("2026-01-31", "new-prompt")
-    put(values, "label", "of-{date}")
+    values["label"] = "of-{date}"
     assert load_config(config_file(values), date="2026-01-31").shown_label == "of-2026-01-31"
 
 
 def test_a_date_elsewhere_is_not_the_date_of_the_log(config_file: Write, values: Values) -> None:
-    put(values, "output", "runs/{date}")
+    values["output"] = "runs/{date}"
     assert load_config(config_file(values), date="2026-01-31").shown_label is None
 
 
 def test_a_log_may_say_its_own_date(config_file: Write, values: Values) -> None:
     assert load_config(config_file(values), ["log.date=2026-01-31"]).shown_label == "2026-01-31"
-    words = "log.date: 'soon' is not a date; write it as 2026-01-31"
-    assert words in refusal(config_file, values, "log.date=soon")
 
 
 @pytest.mark.parametrize("label", ["a/b", "", "-a", "a b", "x" * 65])
@@ -200,12 +169,14 @@ def test_a_label_that_no_folder_can_have_is_refused(config_file: Write, values: 
 
 @pytest.mark.parametrize("date", ["2026-02-30", "yesterday", "31.01.2026", "20260131", "2026-W05-6"])
 def test_no_date(config_file: Write, values: Values, date: str) -> None:
-    assert refusal(config_file, values, date=date) == f"--date {date!r} is not a date; write it as 2026-01-31"
+    with pytest.raises(ConfigError) as refused:
+        load_config(config_file(values), date=date)
+    assert str(refused.value) == f"--date {date!r} is not a date; write it as 2026-01-31"
 
 
-@pytest.mark.parametrize("text", ["name: " + "[" * 3000 + "]" * 3000, "name: &a [*a]", "name: 'x"])
-def test_what_is_not_yaml_is_refused(config_file: Write, text: str) -> None:
-    assert "not YAML: " in refusal(config_file, text)
+def test_lists_in_lists_without_end_are_refused(config_file: Write) -> None:
+    with pytest.raises(ConfigError, match="not YAML: maximum recursion depth"):
+        load_config(config_file("name: " + "[" * 3000 + "]" * 3000))
 
 
 def test_a_path_that_is_right_from_the_folder_of_the_config_is_refused_with_that_folder(
