@@ -1,16 +1,11 @@
 """Notifications at the wire: each end, refusals, outages, services that fail or hang, and secrets in no log."""
 
-from __future__ import annotations
-
-import json
 import pickle
 import re
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,48 +24,26 @@ from jobs.config.load import load_config
 from jobs.config.settings import NotifySettings
 from jobs.terminal.state import State
 from tests.support.jobs.in_process_runs import QUERIES, prepared_job
+from tests.support.retrievers.wire import Body, Said, Wire
 
 
-class Webhook:
+class Webhook(Wire):
     """The server. `status`: of each answer; `seconds`: that it takes."""
 
     SECRET = "s3cr3tpath"
 
     def __init__(self, status: int = 200, seconds: float = 0.0) -> None:
+        super().__init__()
         self.status, self.seconds = status, seconds
         self.bodies: list[dict[str, Any]] = []
-        self._released = threading.Event()
 
-    def __enter__(self) -> Webhook:
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def do_POST(self) -> None:
-                hook.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                hook._released.wait(hook.seconds)
-                try:
-                    self.send_response(hook.status)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                except OSError:  # nobody waits any more
-                    pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._released.set()
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(self, method: str, path: str, body: Body, headers: Mapping[str, str]) -> Said:
+        self.bodies.append(body)
+        return Said(self.status, seconds=self.seconds)
 
     @property
     def url(self) -> str:
-        return f"json://user:{self.SECRET}@127.0.0.1:{self._server.server_address[1]}/{self.SECRET}"
+        return f"json://user:{self.SECRET}@127.0.0.1:{self._port}/{self.SECRET}"
 
     @property
     def titles(self) -> list[str]:
