@@ -29,9 +29,7 @@ MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5")
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 
 
-def made(
-    name: str, family: str = "arms", strategies: Sequence[str] = STRATEGIES, effect: float = 0.0, **more: Any
-) -> Row:  # fmt: skip
+def made(name: str, family: str = "arms", strategies: Sequence[str] = STRATEGIES, effect: float = 0.0, **more: Any) -> Row:
     """Returns an arm as run.json has it; `effect` is what it adds to the values of the original."""
     return described(name, family, strategies=list(strategies), effect=effect, **more)
 
@@ -47,96 +45,47 @@ ARMS = [
     made("full #2", "samples", effect=0.058),
     made("full #3", "samples", effect=0.061),
 ]
+FOUND: dict[str, list[int | None]] = {name: [900 - n, 120 - n, 96 - n, 60 - n, 27 - n] for n, name in enumerate(STRATEGIES)}
+FUNNEL = Funnel(300, 1500, 1200, FOUND)
+WORTH = [Worth(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n) for n, name in enumerate(STRATEGIES)]
+COSTS: list[ArmCost] = [
+    dict.fromkeys((*QUANTITIES, *(f"alone_{name}" for name in QUANTITIES)), 0)
+    | {
+        "arm": arm["name"], "seconds": 12.0 + n, "device_seconds": 7.0 + n, "requests": 300 * len(arm["strategies"]),
+        "searches": 600 + 20 * n, "pairs": 9000, "standalone_usd": 0.1 + 0.02 * n, "marginal_usd": 0.01, "gain_per_usd": None,
+    }
+    for n, arm in enumerate(ARMS)
+]  # fmt: skip
 
 
-def values_of(arms: Sequence[Row], keys: int, seed: int = 7) -> Floats:
-    """Returns invented values (arms, measures, keys): those of the original, moved on some keys by the arm's effect."""
-    random = np.random.default_rng(seed)
-    hard = random.beta(1.2, 1.0, keys)
-    hard[random.random(keys) < 0.2] = 0
-    values = np.empty((len(arms), len(MEASURES), keys))
-    shared = random.normal(0, 0.5, keys)  # queries that any rewrite helps
-    for place, arm in enumerate(arms):
-        moved = np.zeros(keys) if arm["name"] == "original" else (shared + random.normal(0, 1, keys)) * 0.12 + arm["effect"]
-        still = random.random(keys) < 0.35
-        values[place, 0] = np.round(np.clip(np.where(still, hard, hard + moved), 0, 1), 3)
-        values[place, 1] = np.round(np.clip(values[place, 0] * 1.1 + random.normal(0, 0.05, keys), 0, 1) * 6) / 6
-        values[place, 2] = np.round(np.clip(values[place, 0] * 0.5, 0, 1) * 5) / 5
-        values[place, 3] = values[place, 0] > 0.3
-    return values
-
-
-def comparison_of(arms: Sequence[Row], values: Floats, baseline: str = "original", **further: Any) -> Comparison:
+def comparison_of(arms: Sequence[Row], values: Floats, baseline: str = "original", **names: Any) -> Comparison:
     """Returns a comparison of these values."""
-    names = tuple(arm["name"] for arm in arms)
-    keys = values.shape[2]
-    random = np.random.default_rng(3)
-    given: dict[str, Any] = {"keys": tuple(f"k{n}" for n in range(keys)), "key": "query_id"}
-    given |= {name: further.pop(name) for name in ("keys", "query_ids", "queries", "key") if name in further}
     frame = frame_of(
-        values, arms=names, measures=MEASURES, counts=random.integers(1, 9, keys), condensed=np.clip(values * 1.05, 0, 1),
-        unjudged=np.linspace(0.1, 0.3, len(names)), **given,
+        values, arms=tuple(arm["name"] for arm in arms), measures=MEASURES, condensed=np.clip(values * 1.05, 0, 1),
+        counts=np.resize([1, 5, 8], values.shape[2]), unjudged=np.linspace(0.1, 0.3, len(arms)), **names,
     )  # fmt: skip
     families = {arm["name"]: arm["family"] for arm in arms}
     oracles = frozenset(arm["name"] for arm in arms if arm["members"])
     found = tuple(differences(frame, baseline, 0.01, families, oracles))
-    return Comparison(
-        frame, baseline, 0.01, {arm["name"]: arm for arm in arms}, found, **({"slices": (), "notes": ()} | further)
-    )
+    return Comparison(frame, baseline, 0.01, {arm["name"]: arm for arm in arms}, found, slices=(), notes=())
 
 
-def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> Funnel:
-    """Returns an invented funnel."""
-    rows: dict[str, list[int | None]] = {}
-    for n, name in enumerate(strategies):
-        alone = (120 - 25 * n) * scale
-        rows[name] = [900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23)]
-    return Funnel(300, 1500 * scale, 1200 * scale, rows)
+def compared(arms: list[Row] = ARMS, **names: Any) -> Comparison:
+    """Returns a comparison of invented values: those of the original, moved on each key by the arm's effect and by chance."""
+    random = np.random.default_rng(7)
+    original = random.random((len(MEASURES), KEYS))
+    moved = np.array([random.normal(arm["effect"], 0.1, original.shape) * (arm["effect"] != 0) for arm in arms])
+    moved[..., random.random(KEYS) < 0.3] = 0  # ties
+    return comparison_of(arms, np.clip(original + moved, 0, 1), **names)
 
 
-def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[Worth]:
-    """Returns invented worths."""
-    return [Worth(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n) for n, name in enumerate(strategies)]
-
-
-def costs_of(arms: Sequence[Row], comparison: Comparison | None = None, *, priced: bool = True) -> list[ArmCost]:
-    """Returns invented costs: by strategies and by what an arm changes."""
-    random = np.random.default_rng(5)
-    gains = {one.arm: one.difference for one in comparison.differences if one.measure == MEASURES[0]} if comparison else {}
-    found: list[ArmCost] = []
-    for arm in arms:
-        if arm["members"]:
-            continue
-        rewrites = 300 * len(arm["strategies"])
-        seconds = 12 + rewrites * 0.9 * random.uniform(0.9, 1.1)
-        usd = 0.004 + rewrites * 0.00035 * random.uniform(0.8, 1.4)
-        gain = gains[arm["name"]] / usd if arm["name"] in gains else None
-        found.append(
-            dict.fromkeys((*QUANTITIES, *(f"alone_{name}" for name in QUANTITIES)), 0)
-            | {
-                "arm": arm["name"], "seconds": seconds, "device_seconds": seconds * 0.6, "requests": rewrites,
-                "prompt_tokens": rewrites * 210, "completion_tokens": rewrites * 48, "searches": 600 + 2 * rewrites,
-                "pairs": 9000, "standalone_usd": usd if priced else None, "marginal_usd": usd * 0.1 if priced else None,
-                "gain_per_usd": gain if priced else None,
-            }
-        )  # fmt: skip
-    return found
-
-
-def compared(arms: list[Row] = ARMS, keys: int = KEYS, **further: Any) -> Comparison:
-    return comparison_of(arms, values_of(arms, keys), **further)
-
-
-def html(folder: Path, comparison: Comparison | None, arms: list[Row] = ARMS, **options: Any) -> str:
+def html(folder: Path, comparison: Comparison | None, **options: Any) -> str:
     counts = {"arm/full/requests/dmqr@m": 9600, "arm/full/searches/bm25@": 40000}
     costs = {"rewrite": {"dmqr@m": {"requests": 1100.0, "reused": 100.0}}, "retrieve": {"bm25@": {"searches": 5000.0}}}
     evaluate = {"qrels": "qrels.tsv", "measures": list(MEASURES)}
-    run = write_folder(folder, {}, queries=3, arms=arms, strategies=STRATEGIES, counts=counts, costs=costs, evaluate=evaluate)
-    funnel, needed = funnel_of() if comparison else None, costs_of(arms, comparison)
-    return ablation_report(
-        ComparedArms(run, None, saved(run), Comparisons([comparison] if comparison else []), funnel, worth_of(), needed),
-        **options,
-    )
+    run = write_folder(folder, {}, queries=3, arms=ARMS, strategies=STRATEGIES, counts=counts, costs=costs, evaluate=evaluate)
+    lists, funnel = Comparisons([comparison] if comparison else []), FUNNEL if comparison else None
+    return ablation_report(ComparedArms(run, None, saved(run), lists, funnel, WORTH, COSTS), **options)
 
 
 def signed(value: float) -> str:
@@ -191,9 +140,9 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
 def test_strategies_costs_and_queries_are_those_handed_in(tmp_path: Path) -> None:
     comparison = compared()
     page = Page(html(tmp_path, comparison))
-    name, counts = next(iter(funnel_of().strategies.items()))
+    name, counts = next(iter(FUNNEL.strategies.items()))
     assert page.row("strategies", name)[:5] == [str(n) for n in counts]
-    cost = next(of for of in costs_of(ARMS, comparison) if of["arm"] == "full")
+    cost = next(of for of in COSTS if of["arm"] == "full")
     assert page.row("cost", "full")[2:5] == [f"{cost[name]:,}" for name in ("requests", "searches", "pairs")]
     arm, base = (comparison.frame.arms.index(name) for name in (comparison.leader, "original"))
     moved = comparison.frame.values[arm, 0] - comparison.frame.values[base, 0]
@@ -227,7 +176,7 @@ def test_the_front_is_what_nothing_is_cheaper_and_better_than(points: list[tuple
 
 def test_nothing_that_somebody_wrote_is_on_a_page_without_texts(tmp_path: Path) -> None:
     queries = tuple(f"privateword {n}" for n in range(KEYS))
-    comparison = compared(keys=KEYS, queries=queries)
+    comparison = compared(queries=queries)
     comparison = replace(comparison, frame=replace(comparison.frame, keys=queries))
     assert "privateword" in html(tmp_path / "a", comparison)
     closed = html(tmp_path / "b", comparison, texts=False)
