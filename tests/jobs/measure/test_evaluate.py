@@ -1,113 +1,58 @@
 """Quality of a run, joined through query_map: what counts, what is left out and said, and what a person is shown."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from cluster.run.shards import File, Manifest, Plan, Shard, commit, manifests
-from cluster.storage import Storage
-from cluster.storage.files import FileStorage
+from cluster.run.shards import write_table
 from jobs.log.judgements import Judgements, Key
 from jobs.measure.evaluate import Evaluation, evaluate
 from jobs.measure.judged_rows import fuse_original
-from jobs.measure.measures import MEASURES
+from jobs.measure.measures import MEASURES, measured_lists
 from jobs.measure.notes import table_notes
 from jobs.runs.folder import RunFolder
-from jobs.runs.tally import kept
 from jobs.tables import STORED
 from retrievers.settings import FuseSettings
-from tests.support.jobs.measures_by_hand import by_hand
+from tests.support.jobs.run_folders import ask, list_row, ranked, write_folder
 
-CONFIG: dict[str, Any] = {
-    "name": "made",
-    "output": "none",
-    "log": {"path": "none", "query_column": "query"},
-    "rewrite": {"strategies": []},
-    "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "none"}}},
-}
+RETRIEVE: dict[str, Any] = {"retrievers": {"bm25": {"kind": "local", "index": "none"}}}
 MAP = [("l1", "q1"), ("l1-again", "q1"), ("l2", "q2"), ("rejected", None), ("other", "q3"), ("l4", "q4")]
 GRADES = {"l1": {"d1": 2, "d2": 1, "d3": 0}, "l2": {"d4": 1}}
-
-
-def put(storage: Storage, table: str, rows: list[dict[str, Any]], name: str, group: int | None = None) -> File:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, STORED[table]), sink, row_group_size=group)
-    key = f"{table}/{name}.parquet"
-    storage.put(key, sink.getvalue().to_pybytes())
-    return File(key, len(rows), sink.getvalue().size)
-
-
-def results(query_id: str, *doc_ids: str) -> list[dict[str, Any]]:
-    return [
-        {"query_id": query_id, "arm": "run", "rank": rank, "doc_id": doc_id, "score": 1.0, "fused_score": 1.0, "sources": []}
-        for rank, doc_id in enumerate(doc_ids, 1)
-    ]
-
-
-def runs(query_id: str, strategy: str, *doc_ids: str, retriever: str = "bm25") -> list[dict[str, Any]]:
-    kept = {"query_id": query_id, "strategy": strategy, "position": 1, "retriever": retriever}
-    return [kept | {"doc_id": doc_id, "rank": rank, "score": 9.0 - rank} for rank, doc_id in enumerate(doc_ids, 1)]
-
-
-OF_SHARD: dict[int, dict[str, list[dict[str, Any]]]] = {
-    0: {"results": results("q1", "d1", "d2")[::-1], "runs": runs("q1", "keyword", "d1") + runs("q1", "original", "x", "d2")},
-    1: {"results": results("q3", "d4")},
-    2: {},
+TABLES = {
+    "results": ranked("q1", ["d1", "d2"], arm="run")[::-1] + ranked("q3", ["d4"], arm="run"),
+    "runs": list_row("q1", "keyword", "bm25", ["d1"]) + list_row("q1", "original", "bm25", ["x", "d2"]),
 }
-
-
-def folder(storage: Storage, **config: dict[str, Any]) -> RunFolder:
-    """The run of `run`, as it lies there now."""
-    plan = Plan(
-        [],
-        {},
-        2,
-        {
-            "query_map": [File("query_map/a.parquet", len(MAP), 0)],
-            "queries": [File("queries/a.parquet", 3, 0), File("queries/b.parquet", 1, 0)],
-        },
-        [Shard(0, "queries/a.parquet", 0, 2), Shard(1, "queries/a.parquet", 1, 1), Shard(2, "queries/b.parquet", 0, 1)],
-    )
-    parts = CONFIG | {key: CONFIG.get(key, {}) | values for key, values in config.items()}
-    done = list(manifests(storage))
-    return RunFolder(storage, {"config": parts, "status": "working"}, plan, *kept(done), len(done) == 3)
+Run = Callable[..., RunFolder]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., RunFolder]:
-    """A run of q1 and q2 (shard 0), q3 (1) and q4 (2), of which the shards named are committed."""
-    storage = FileStorage(str(tmp_path / "run"))
-    put(storage, "query_map", [{"log_id": log_id, "query_id": query_id} for log_id, query_id in MAP], "a")
-    planned = [{"query_id": f"q{n}", "query": f"Query  {n}", "normalised": f"query {n}", "log_count": n} for n in range(1, 5)]
-    put(storage, "queries", planned[:3], "a", group=2)
-    put(storage, "queries", planned[3:], "b")
-    put(storage, "results", results("q2", "d4"), "orphan")  # of an attempt that did not commit
+def run(tmp_path: Path) -> Run:
+    """Makes a run of q1 to q4, of which those of these places are committed, or all."""
 
-    def committed(*shards: int, **config: dict[str, Any]) -> RunFolder:
-        there = {manifest.shard for manifest in manifests(storage)}
-        for shard in set(shards) - there:
-            files = {table: [put(storage, table, rows, f"{shard}")] for table, rows in OF_SHARD[shard].items()}
-            commit(storage, Manifest(shard, 1, files, {}, {}))
-        return folder(storage, **config)
+    def made(committed: Collection[int] | None = None, log_map: Any = MAP, **config: Any) -> RunFolder:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        queries = [ask(f"q{n}", f"Query  {n}", n, normalised=f"query {n}") for n in range(1, 5)]
+        sections = {"retrieve": RETRIEVE, "rerank": {}} | config
+        run = write_folder(
+            folder, TABLES, queries=queries, log_map=log_map, strategies=(), shard_size=1, committed=committed, **sections
+        )
+        write_table(run.storage, "results", 1, pa.Table.from_pylist(ranked("q2", ["d4"], arm="run"), STORED["results"]))
+        return run  # the last table is of an attempt that did not commit
 
-    return committed
-
-
-Run = Callable[..., RunFolder]
+    return made
 
 
 def judged(run: RunFolder, grades: dict[str, dict[str, int]] = GRADES, measures: list[str] | None = None) -> Evaluation:
     return evaluate(run, Judgements("", grades), measures)
 
 
-def means(*rows: list[float]) -> Any:
-    return pytest.approx(dict(zip(MEASURES, np.mean(rows, axis=0).tolist(), strict=True)))
+def means(*lists: tuple[dict[str, int], list[str]]) -> Any:
+    return pytest.approx(dict(zip(MEASURES, measured_lists(MEASURES, lists).mean(axis=0).tolist(), strict=True)))
 
 
 def results_of(found: Evaluation) -> dict[str, float]:
@@ -118,18 +63,15 @@ def originals_of(found: Evaluation) -> dict[str, float | None]:
     return {name: pair.a for name, pair in found.pairs.items()}
 
 
-NOTHING = [0.0] * len(MEASURES)
-
-
 # ---------------------------------------------------------------- what counts
 
 
 def test_results_and_the_original_alone_of_a_run(run: Run) -> None:
-    found = judged(run(0, 1, 2))
+    found = judged(run())
     frame = found.frame
     assert (frame.judged, frame.missing, frame.not_committed, len(frame.keys), frame.distinct) == (2, 0, 0, 2, 2)
-    assert results_of(found) == means(by_hand(GRADES["l1"], ["d1", "d2"]), NOTHING)  # l2 has no committed result
-    assert originals_of(found) == means(by_hand(GRADES["l1"], ["x", "d2"]), NOTHING)
+    assert results_of(found) == means((GRADES["l1"], ["d1", "d2"]), (GRADES["l2"], []))  # l2 has no committed result
+    assert originals_of(found) == means((GRADES["l1"], ["x", "d2"]), (GRADES["l2"], []))
     assert found.frame.failed[0] == 1
     assert found.frame.unjudged.tolist() == [0, 0.5]
     assert found.pairs["RR@10"].difference == pytest.approx((1 - 1 / 2) / 2)
@@ -161,21 +103,21 @@ ROWS = {"l1": {"d1": 1}, "l2": {"d4": 1}, "other": {"d4": 1}, "l4": {"d1": 1}}
 
 
 @pytest.mark.parametrize(
-    ("shards", "grades", "counts", "mean"),
+    ("committed", "grades", "counts", "mean"),
     [
-        ((0, 1, 2), ROWS | {"gone": {"d1": 1}}, (1, 0, 0, 4, 4, 2), 1 / 2),
-        ((1,), ROWS, (0, 3, 0, 1, 1, 0), 1),  # q3 alone
-        ((0, 1), ROWS, (0, 1, 0, 3, 3, 1), 2 / 3),
-        ((0, 1, 2), {"l1": {"d1": 1}, "l1-again": {"d2": 1}}, (0, 0, 0, 2, 1, 0), 3 / 4),  # two log rows of one query
-        ((0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}}, (0, 0, 1, 2, 2, 0), 1 / 2),  # a rejected row counts zero
-        ((0, 1, 2), {"gone": {"d1": 1}}, (1, 0, 0, 0, 0, 0), np.nan),  # a mean over nothing is not 0
-        ((), GRADES, (0, 2, 0, 0, 0, 0), np.nan),
+        (None, ROWS | {"gone": {"d1": 1}}, (1, 0, 0, 4, 4, 2), 1 / 2),
+        ([2], ROWS, (0, 3, 0, 1, 1, 0), 1),  # q3 alone
+        ([0, 1, 2], ROWS, (0, 1, 0, 3, 3, 1), 2 / 3),
+        (None, {"l1": {"d1": 1}, "l1-again": {"d2": 1}}, (0, 0, 0, 2, 1, 0), 3 / 4),  # two log rows of one query
+        (None, {"l1": {"d1": 1}, "rejected": {"d1": 1}}, (0, 0, 1, 2, 2, 0), 1 / 2),  # a rejected row counts zero
+        (None, {"gone": {"d1": 1}}, (1, 0, 0, 0, 0, 0), np.nan),  # a mean over nothing is not 0
+        ([], GRADES, (0, 2, 0, 0, 0, 0), np.nan),
     ],
 )
 def test_what_does_not_count_is_counted(
-    run: Run, shards: tuple[int, ...], grades: dict[str, dict[str, int]], counts: tuple[int, ...], mean: float
+    run: Run, committed: list[int] | None, grades: dict[str, dict[str, int]], counts: tuple[int, ...], mean: float
 ) -> None:
-    found = judged(run(*shards), grades)
+    found = judged(run(committed), grades)
     frame = found.frame
     left_out = frame.missing, frame.not_committed, frame.rejected
     assert (*left_out, len(frame.keys), frame.distinct, frame.failed[0]) == counts
@@ -187,28 +129,25 @@ def test_what_does_not_count_is_counted(
 
 
 def test_an_id_that_was_also_rejected_once_counts_with_its_query(run: Run) -> None:
-    made = run(0, 1, 2)
-    rows = [("l1", None), ("l1", "q1"), ("l1", None)]
-    put(made.storage, "query_map", [{"log_id": log_id, "query_id": query_id} for log_id, query_id in rows], "a")
-    found = judged(made, {"l1": {"d1": 1}})
+    found = judged(run(log_map=[("l1", None), ("l1", "q1"), ("l1", None)]), {"l1": {"d1": 1}})
     assert (found.frame.rejected, found.pairs["RR@10"].b) == (0, 1)
 
 
 def test_without_kept_runs_the_original_is_not_measured(run: Run) -> None:
-    found = judged(run(0, 1, 2, retrieve=CONFIG["retrieve"] | {"keep_runs": False}))
+    found = judged(run(retrieve=RETRIEVE | {"keep_runs": False}))
     assert {(pair.a, pair.difference, pair.interval) for pair in found.pairs.values()} == {(None, None, None)}
-    assert results_of(found) == results_of(judged(run(0, 1, 2)))
+    assert results_of(found) == results_of(judged(run()))
 
 
 def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Run) -> None:
-    (name, block), *others = CONFIG["retrieve"]["retrievers"].items()
-    joined = CONFIG["retrieve"] | {"retrievers": {name: block | {"together": True}} | dict(others)}
+    (name, block), *others = RETRIEVE["retrievers"].items()
+    joined = RETRIEVE | {"retrievers": {name: block | {"together": True}} | dict(others)}
     rewriting = {"engine": {"kind": "recorded", "path": "r"}, "strategies": ["keyword"]}
-    found = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting))
+    found = judged(run(retrieve=joined, rewrite=rewriting))
     assert {(pair.a, pair.difference, pair.interval) for pair in found.pairs.values()} == {(None, None, None)}
     said = " ".join(found.notes)
     assert f"original alone: not measured, since {name} searched it as one with its rewrites" in said
-    alone = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting | {"strategies": []}))
+    alone = judged(run(retrieve=joined, rewrite=rewriting | {"strategies": []}))
     assert alone.has_original
 
 
@@ -221,7 +160,7 @@ def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Ru
     ],
 )
 def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any], kept: int, reranked: bool) -> None:
-    found = judged(run(0, 1, 2, **config), {"l1": {"d2": 1}}, ["R@1", "R@10"])
+    found = judged(run(**config), {"l1": {"d2": 1}}, ["R@1", "R@10"])
     assert (found.config.results, found.reranked) == (kept, reranked)
     assert originals_of(found) == ({"R@1": 0} if kept == 1 else {"R@1": 0, "R@10": 1})  # d2 is the original's second
     assert results_of(found) == originals_of(found)
@@ -232,22 +171,22 @@ def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any
 
 @pytest.mark.parametrize(("key", "names"), [("query_id", ("q1", "q2")), ("query", ("query 1", "query 2"))])
 def test_judgements_may_name_queries(run: Run, key: Key, names: tuple[str, str]) -> None:
-    assert evaluate(run(0), Judgements("", {names[0][:-1] + "4": {"d1": 1}}, key)).frame.not_committed == 1
-    by_row = judged(run(0, 1, 2))
-    found = evaluate(run(0, 1, 2), Judgements("", dict(zip(names, GRADES.values(), strict=True)), key))
+    assert evaluate(run([0, 1]), Judgements("", {names[0][:-1] + "4": {"d1": 1}}, key)).frame.not_committed == 1
+    by_row = judged(run())
+    found = evaluate(run(), Judgements("", dict(zip(names, GRADES.values(), strict=True)), key))
     assert found.pairs == by_row.pairs
     frame = found.frame
     assert (len(frame.keys), frame.distinct, frame.failed[0]) == (2, 2, 1)
     assert found.notes[0] == "judged: 2 distinct queries"
     gone = {names[0]: {"d1": 1}, "gone": {"d1": 1}}
-    assert evaluate(run(0, 1, 2), Judgements("", gone, key)).frame.missing == 1
+    assert evaluate(run(), Judgements("", gone, key)).frame.missing == 1
 
 
 # ---------------------------------------------------------------- what is shown
 
 
 def test_values_are_json_and_say_the_same(run: Run) -> None:
-    found = judged(run(0, 1, 2, evaluate={"margin": 0.9}), GRADES | {"other": {"d4": 1}, "l4": {"d1": 1}, "gone": {"d1": 1}})
+    found = judged(run(evaluate={"margin": 0.9}), GRADES | {"other": {"d4": 1}, "l4": {"d1": 1}, "gone": {"d1": 1}})
     values = json.loads(json.dumps(found.values(), allow_nan=False))
     pair = found.pairs["P@5"]
     assert values["measures"]["P@5"] == {
@@ -258,6 +197,6 @@ def test_values_are_json_and_say_the_same(run: Run) -> None:
     assert values["notes"] == found.notes
     assert any("equivalent (=) within 0.9" in note for note in table_notes(found.pairs, found.config.evaluate.margin))
     assert (values["warning"], values["key"]) == (None, "log_id")
-    nothing = json.loads(json.dumps(judged(run(), {"gone": {"d1": 1}}).values(), allow_nan=False))
+    nothing = json.loads(json.dumps(judged(run([]), {"gone": {"d1": 1}}).values(), allow_nan=False))
     assert nothing["measures"]["P@5"] == dict.fromkeys(values["measures"]["P@5"])
     assert nothing["notes"] == [f"warning: {nothing['warning']}"]

@@ -77,7 +77,7 @@ def test_with_a_reranker_the_scored_pairs_of_a_plain_run_are_the_candidates(tmp_
 
 
 def test_queries_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
-    run = write_folder(tmp_path, LISTS, queries=2, shard_size=1, committed=1, arms=ARMS)
+    run = write_folder(tmp_path, LISTS, queries=2, shard_size=1, committed=[0], arms=ARMS)
     result = funnel(run, JUDGEMENTS)
     assert result is not None
     assert (result.judged_queries, result.relevant, result.found) == (1, 6, 5)

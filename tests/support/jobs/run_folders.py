@@ -1,7 +1,7 @@
 """Folders of runs and ablations, by their stages or by their tables, made without Ray; and a report's page read back."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -362,7 +362,7 @@ def write_folder(
     log_map: Sequence[tuple[str, str | None]] | None = None,
     strategies: Sequence[str] = ("general", "keyword"),
     shard_size: int = 2,
-    committed: int | None = None,
+    committed: Collection[int] | None = None,
     arms: Sequence[Row] | None = None,
     counts: Mapping[str, int] | None = None,
     costs: Totals | None = None,
@@ -377,7 +377,7 @@ def write_folder(
         log_map: log_id and query_id; None: the rows L0, L1, ... with one query each.
         strategies: The pool.
         shard_size: Queries per shard.
-        committed: Number of shards with a manifest; None: all.
+        committed: Numbers of the shards with a manifest; None: all, and the run is finished.
         arms: Of an ablation; None: a plain run.
         counts: More counts, of the first shard's manifest.
         costs: Of the first shard.
@@ -398,7 +398,8 @@ def write_folder(
     query_map = pa.Table.from_pylist([{"log_id": log_id, "query_id": key} for log_id, key in log], STORED["query_map"])
     _plan(storage, queries, shard_size, {"log_rows": len(log), "rejected": 0}, {"query_map": query_map})
     shards = [ids[begin : begin + shard_size] for begin in range(0, len(ids), shard_size)]
-    for number, members in enumerate(shards[:committed]):
+    for number in range(len(shards)) if committed is None else committed:
+        members = shards[number]
         files = {
             name: [write_table(storage, name, number, mine)]
             for name, rows in tables.items()
@@ -426,20 +427,24 @@ def _table(name: str, rows: list[Row], *, ablation: bool) -> pa.Table:
 def _plan(
     storage: Storage, queries: Sequence[Row], shard_size: int, counts: Mapping[str, int], more: Mapping[str, pa.Table]
 ) -> Plan:  # fmt: skip
-    """Puts the plan of these queries, with further tables in a row group each."""
+    """Puts the plan of these queries, two shards in a file, with further tables in a row group each."""
     schema = pa.schema([*STORED["queries"], *(one for one in OPTIONAL_QUERIES if any(one.name in row for row in queries))])
-    files = {"queries": [_put(storage, "queries", pa.Table.from_pylist(list(queries), schema), shard_size)]}
-    files |= {name: [_put(storage, name, table, 1000)] for name, table in more.items()}
-    begins = range(0, len(queries), shard_size)
-    shards = [Shard(n, files["queries"][0].key, n, len(queries[begin : begin + shard_size])) for n, begin in enumerate(begins)]
+    rows = pa.Table.from_pylist(list(queries), schema)
+    pairs = [
+        _put(storage, "queries", rows[begin:][: 2 * shard_size], shard_size, begin)
+        for begin in range(0, len(queries), 2 * shard_size)
+    ]
+    files = {"queries": pairs} | {name: [_put(storage, name, table, 1000)] for name, table in more.items()}
+    sizes = [min(shard_size, len(queries) - begin) for begin in range(0, len(queries), shard_size)]
+    shards = [Shard(n, pairs[n // 2].key, n % 2, size) for n, size in enumerate(sizes)]
     inputs = [{"path": "log.parquet", "size": 9, "mtime_ns": 1}]
     return put_plan(storage, Plan(inputs, {"queries": len(queries), **counts}, shard_size, files, shards))
 
 
-def _put(storage: Storage, table: str, rows: pa.Table, group: int) -> File:
+def _put(storage: Storage, table: str, rows: pa.Table, group: int, first: int = 0) -> File:
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, row_group_size=group)
-    key = f"{table}/plan.parquet"
+    key = f"{table}/{first:06d}.parquet"
     storage.put(key, sink.getvalue().to_pybytes())
     return File(key, rows.num_rows, sink.getvalue().size)
 
