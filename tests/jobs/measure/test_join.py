@@ -4,6 +4,7 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,25 +64,6 @@ def write_ablation(place: Path, name: str) -> Path:
 
 
 SETS = ("birds", "tools")
-FROZEN = {
-    ("full", "nDCG@10"): (0.3437759931, -0.0081258213, -0.0485520588, 0.0323004161, 0.6883039, 0.982164275),
-    ("full", "P@5"): (0.2328828828, 0.0301801801, -0.0065767110, 0.0669370714, 0.105612106, 0.316836317),
-    ("original", "nDCG@10"): (0.3519018144, 0.0000000000, 0.0000000000, 0.0000000000, 1, None),
-    ("original", "P@5"): (0.2027027027, 0.0000000000, 0.0000000000, 0.0000000000, 1, None),
-    ("general", "nDCG@10"): (0.3341652103, -0.0177366041, -0.0691416626, 0.0336684543, 0.491082138, 0.982164275),
-    ("general", "P@5"): (0.2655405405, 0.0628378378, 0.0235926716, 0.1020830039, 0.00227708003, 0.00910832013),
-    ("keyword", "nDCG@10"): (0.1047830279, -0.2471187865, -0.3087817047, -0.1854558684, 4.70065425e-10, 2.82039255e-09),
-    ("keyword", "P@5"): (0.0865990990, -0.1161036036, -0.1602170951, -0.0719901120, 2.76571057e-06, 1.65942634e-05),
-    ("without general", "nDCG@10"): (0.2809639881, -0.0709378263, -0.1136969986, -0.0281786540, 0.00155305102, 0.0077652551),
-    ("without general", "P@5"): (0.1781531531, -0.0245495495, -0.0588368822, 0.0097377831, 0.157208183, 0.316836317),
-    ("without keyword", "nDCG@10"): (0.3843429378, 0.0324411233, -0.0029601425, 0.0678423893, 0.0715966525, 0.214789958),
-    ("without keyword", "P@5"): (0.2765765765, 0.0738738738, 0.0393418499, 0.1084058977, 7.73484029e-05, 0.0003867420),
-    ("by rank", "nDCG@10"): (0.2834358244, -0.0684659900, -0.1283366926, -0.0085952874, 0.0258932966, 0.103573187),
-    ("by rank", "P@5"): (0.2097972972, 0.0070945945, -0.0355497046, 0.0497388938, 0.74016516, 0.74016516),
-    ("depth=8", "nDCG@10"): (0.3066593345, -0.0452424799, -0.0797141632, -0.0107707967, 0.0111237638, 0.0111237638),
-    ("depth=8", "P@5"): (0.2480855855, 0.0453828828, 0.0052529958, 0.0855127699, 0.0273658187, 0.0273658187),
-}
-"""Arm and measure -> mean over sets, difference, interval, p, and p by Holm or q."""
 
 
 @pytest.fixture(scope="module")
@@ -110,29 +92,29 @@ def refusal(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return capfd.readouterr().err
 
 
+def check_frozen(kind: str, rows: dict[str, dict[str, Any]], names: tuple[str, ...], close: float) -> None:
+    frozen = json.loads((Path(__file__).parent / "frozen.json").read_text())[kind]
+    assert rows.keys() == frozen.keys()
+    for key, row in rows.items():
+        figures = [None if one is None else pytest.approx(one, rel=close, abs=1e-9) for one in frozen[key]]
+        assert [row[name] for name in names] == figures, key
+
+
 def test_figures_are_those_of_a_table_over_sets(folders: list[str]) -> None:
-    rows = {(row["arm"], row["measure"]): row for row in dmqr.evaluate(*folders).table.to_pylist() if row["set"] is None}
-    assert rows.keys() == FROZEN.keys()
-    for key, frozen in FROZEN.items():
-        row = rows[key]
-        corrected = row["q"] if row["p_holm"] is None else row["p_holm"]
-        figures = [row[name] for name in ("mean", "difference", "low", "high", "p")] + [corrected]
-        assert figures == [value if value is None else pytest.approx(value, rel=1e-6, abs=1e-9) for value in frozen]
+    rows = {f"{row['arm']}/{row['measure']}": row for row in dmqr.evaluate(*folders).table.to_pylist() if row["set"] is None}
+    check_frozen("joined", rows, ("mean", "difference", "low", "high", "p", "p_holm", "q"), 1e-6)
 
 
 def test_figures_of_each_ablation_are_frozen(folders: list[str]) -> None:
     """As they were before tests, corrections and comparisons became one module each."""
-    frozen = json.loads((Path(__file__).parent / "frozen.json").read_text())["arms"]
     names = ("mean", "weighted_mean", "condensed_mean", "difference", "low", "high", "weighted_difference", "weighted_low")
     names += ("weighted_high", "weighted_p", "effect", "p", "p_holm", "q", "p_equivalent", "detectable")
-    found = {
-        f"{name}/{row['arm']}/{row['measure']}": [row[of] for of in names]
+    rows = {
+        f"{name}/{row['arm']}/{row['measure']}": row
         for name, folder in zip(SETS, folders, strict=True)
         for row in dmqr.evaluate(folder).table.to_pylist()
     }
-    assert found.keys() == frozen.keys()
-    for key, figures in found.items():
-        assert figures == [None if one is None else pytest.approx(one, rel=1e-9, abs=1e-9) for one in frozen[key]], key
+    check_frozen("arms", rows, names, 1e-9)
 
 
 def test_rows_of_sets_are_those_of_the_ablations_and_the_test_is_welchs(folders: list[str]) -> None:
