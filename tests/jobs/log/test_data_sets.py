@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import DmqrError, LogError
@@ -24,6 +23,7 @@ from jobs.log.settings import LogSettings
 from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import COLUMNS, corpus_files, corpus_schema
 from tests.support.jobs.field_sets import QRELS, QUERIES, registered, write_beir
+from tests.support.jobs.logs import deduped
 
 COLUMNS_OF_SETS = LogColumns("text", "query_id")
 
@@ -35,11 +35,7 @@ def files_of(path: str | list[str]) -> list[LogFile]:
 def read(path: str | list[str], out: Path) -> tuple[LogSummary, dict[str, str]]:
     """The counts of a log, and id -> query of its rows."""
     settings = LogSettings.model_validate({"path": path})
-    columns = LogColumns(settings.query_column, settings.id_column)
-    summary = dedup(log_files(settings), columns, open_storage(str(out)), 10)
-    tables = {
-        name: [row for one in of for row in pq.read_table(out / one.key).to_pylist()] for name, of in summary.tables.items()
-    }
+    summary, tables = deduped(log_files(settings), out, LogColumns(settings.query_column, settings.id_column))
     texts = {row["query_id"]: row["query"] for row in tables["queries"]}
     return summary, {row["log_id"]: texts[row["query_id"]] for row in tables["query_map"]}
 

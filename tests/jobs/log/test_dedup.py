@@ -4,7 +4,6 @@ import datetime
 import os
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import duckdb
@@ -13,46 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import LogError
-from cluster.storage import open_storage
 from cluster.storage.s3_duckdb import no_room
-from jobs.log.check import LogColumns, check_log
-from jobs.log.dedup import LogSummary, dedup
-from jobs.log.files import find_log_files
+from jobs.log.check import LogColumns
 from jobs.log.rows import contexts, values
 from jobs.tables import STORED
-
-COLUMNS = LogColumns("query")
-
-
-def write(path: Path, columns: dict[str, Any], **options: object) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path, **options)
-    return path
-
-
-def left(folder: Path) -> list[str]:
-    """Every file there."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def run(
-    log: Path, out: Path, columns: LogColumns = COLUMNS, shard_size: int = 1000
-) -> tuple[LogSummary, dict[str, list[dict[str, Any]]]]:
-    files = find_log_files(str(log))
-    check_log(files, columns)
-    summary = dedup(files, columns, open_storage(str(out)), shard_size)
-    return summary, {
-        table: [row for file in files for row in pq.read_table(out / file.key).to_pylist(maps_as_pydicts="strict")]
-        for table, files in summary.tables.items()
-    }
-
+from tests.support.jobs.logs import deduped, refused, write_log
 
 # ---------------------------------------------------------------- files
 
 
 def test_columns_and_compression_are_exact(tmp_path: Path) -> None:
-    log = write(tmp_path / "log.parquet", {"query": ["a", "B", "b ", "A", None]})
-    summary, tables = run(log, tmp_path / "out")
+    log = write_log(tmp_path / "log.parquet", {"query": ["a", "B", "b ", "A", None]})
+    summary, tables = deduped(log, tmp_path / "out")
     assert {table: [file.rows for file in files] for table, files in summary.tables.items()} == {
         "queries": [2], "query_map": [5], "errors": [1]
     }  # fmt: skip
@@ -72,8 +43,8 @@ def test_columns_and_compression_are_exact(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
-    log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(650)]})
-    summary, tables = run(log, tmp_path / "out", shard_size=5)
+    log = write_log(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(650)]})
+    summary, tables = deduped(log, tmp_path / "out", shard_size=5)
     assert [file.rows for file in summary.tables["queries"]] == [320, 320, 10]
     assert [s.rows for s in summary.shards] == [5] * 130
     assert [s.number for s in summary.shards] == list(range(130))
@@ -83,7 +54,7 @@ def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
         assert group.num_rows == shard.rows
         seen += group["query_id"].to_pylist()
     assert seen == sorted(seen) == [row["query_id"] for row in tables["queries"]]
-    last, _ = run(log, tmp_path / "out", shard_size=649)
+    last, _ = deduped(log, tmp_path / "out", shard_size=649)
     assert [s.rows for s in last.shards] == [649, 1]
 
 
@@ -91,9 +62,10 @@ def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
 def test_a_row_group_of_query_map_is_small(tmp_path: Path) -> None:
     """A scanning thread holds one whole: with a piece in each, the check of the ids ran out of memory at 3 million rows."""
     rows = 150_000
-    log = write(tmp_path / "log.parquet", {"query": [f"q{i}" for i in range(rows)], "id": [f"{i:050d}" for i in range(rows)]})
-    files = find_log_files(str(log))
-    summary = dedup(files, LogColumns("query", "id"), open_storage(str(tmp_path / "out")), 1000)
+    log = write_log(
+        tmp_path / "log.parquet", {"query": [f"q{i}" for i in range(rows)], "id": [f"{i:050d}" for i in range(rows)]}
+    )
+    summary, _ = deduped(log, tmp_path / "out", LogColumns("query", "id"), 1000)
     (file,) = summary.tables["query_map"]
     metadata = pq.read_metadata(tmp_path / "out" / file.key)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -105,12 +77,12 @@ def test_a_row_group_of_query_map_is_small(tmp_path: Path) -> None:
 
 
 def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(20_000)]})
+    log = write_log(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(20_000)]})
     monkeypatch.setattr("jobs.log.parts.MEMORY", "1MB")
     with pytest.raises(
         LogError, match=r"needs more memory than its 1MB .*; lower log\.max_chars, or leave out log\.id_column$"
     ):
-        run(log, tmp_path / "out")
+        deduped(log, tmp_path / "out")
     full = duckdb.OutOfMemoryException(
         "failed to offload a block. This limit was set by the 'max_temp_directory_size' setting."
     )
@@ -122,7 +94,7 @@ def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatc
 
 def test_rejected_rows_say_why_and_show_their_beginning(tmp_path: Path) -> None:
     rows = [None, "", " \u3000", "ok", "z" * 2001, "é" * 2000]
-    _, tables = run(write(tmp_path / "log.parquet", {"query": rows}), tmp_path / "out")
+    _, tables = deduped(write_log(tmp_path / "log.parquet", {"query": rows}), tmp_path / "out")
     assert [(r["log_id"][-1], r["reason"], r["message"], r["raw"]) for r in tables["errors"]] == [
         ("0", "empty", "the query is null", None),
         ("1", "empty", "the query is empty", ""),
@@ -135,8 +107,8 @@ def test_rejected_rows_say_why_and_show_their_beginning(tmp_path: Path) -> None:
 def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path) -> None:
     raw = [b"fine", b"caf\xe9 menu", b"\xed\xa0\x80", b"also \xf0\x9f\x98\x80", None]
     for name, options in (("plain", {"use_dictionary": False}), ("dictionary", {})):
-        log = write(tmp_path / f"{name}.parquet", {"query": pa.array(raw, pa.binary()).view(pa.string())}, **options)
-        summary, tables = run(log, tmp_path / name)
+        log = write_log(tmp_path / f"{name}.parquet", {"query": pa.array(raw, pa.binary()).view(pa.string())}, **options)
+        summary, tables = deduped(log, tmp_path / name)
         assert summary.rejected == {"empty": 1, "not_utf8": 2}
         assert [(r["reason"], r["message"], r["raw"]) for r in tables["errors"]] == [
             ("not_utf8", "the query is not UTF-8 (byte 3)", "caf\ufffd menu"),
@@ -148,33 +120,30 @@ def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path) -> None:
 
 def test_an_id_may_repeat_with_its_query_but_not_with_another(tmp_path: Path) -> None:
     repeated = {"query": ["Rome", "rome ", None, "x"], "id": ["a", "a", "a", "b"]}
-    _, tables = run(write(tmp_path / "fine.parquet", repeated), tmp_path / "out", LogColumns("query", "id"))
+    _, tables = deduped(write_log(tmp_path / "fine.parquet", repeated), tmp_path / "out", LogColumns("query", "id"))
     assert [row["log_id"] for row in tables["query_map"]] == ["a", "a", "a", "b"]
-    log = write(tmp_path / "log.parquet", {"query": ["rome", "milan", "turin", "x", "y"], "id": [7, 7, 7, 8, 8]})
-    with pytest.raises(LogError) as error:
-        run(log, tmp_path / "none", LogColumns("query", "id"))
-    assert str(error.value) == (
+    log = write_log(tmp_path / "log.parquet", {"query": ["rome", "milan", "turin", "x", "y"], "id": [7, 7, 7, 8, 8]})
+    assert str(refused(log, LogColumns("query", "id"))) == (
         "column 'id' (log.id_column) is not unique: id '7' stands for 3 different queries;"
         " name a unique column, or none (id_column: null) to have rows named by file and row"
     )
-    assert left(tmp_path / "none") == []
 
 
 def test_hive_partitions_order_rows_name_them_and_are_columns(tmp_path: Path) -> None:
     for day, rows in (("2020-01-02", ["b", "c"]), ("2020-01-01", ["a"]), ("__HIVE_DEFAULT_PARTITION__", ["d"])):
-        write(tmp_path / "log" / f"date={day}" / "lang=en%2Fus" / "part-0.parquet", {"query": rows})
+        write_log(tmp_path / "log" / f"date={day}" / "lang=en%2Fus" / "part-0.parquet", {"query": rows})
     (tmp_path / "log" / "_SUCCESS").write_text("")
-    write(tmp_path / "log" / "_old" / "part-0.parquet", {"query": ["never"]})
-    _, tables = run(tmp_path / "log", tmp_path / "out")
+    write_log(tmp_path / "log" / "_old" / "part-0.parquet", {"query": ["never"]})
+    _, tables = deduped(str(tmp_path / "log"), tmp_path / "out")
     assert [row["log_id"] for row in tables["query_map"]] == [
         "date=2020-01-01/lang=en%2Fus/part-0.parquet#0",
         "date=2020-01-02/lang=en%2Fus/part-0.parquet#0",
         "date=2020-01-02/lang=en%2Fus/part-0.parquet#1",
         "date=__HIVE_DEFAULT_PARTITION__/lang=en%2Fus/part-0.parquet#0",
     ]
-    _, tables = run(tmp_path / "log", tmp_path / "out", LogColumns("lang"))
+    _, tables = deduped(str(tmp_path / "log"), tmp_path / "out", LogColumns("lang"))
     assert [(q["query"], q["log_count"]) for q in tables["queries"]] == [("en/us", 4)]
-    summary, _ = run(tmp_path / "log", tmp_path / "out", LogColumns("date"))
+    summary, _ = deduped(str(tmp_path / "log"), tmp_path / "out", LogColumns("date"))
     assert (summary.queries, summary.rejected) == (2, {"empty": 1})
 
 
@@ -195,7 +164,7 @@ def test_lists_of_text_are_joined(kind: pa.DataType) -> None:
 def test_a_row_with_a_context_that_is_not_utf8_is_rejected(tmp_path: Path) -> None:
     raw = pa.array([b"fine", b"caf\xe9", None, b"caf\xe9" + b"x" * 9000], pa.binary()).view(pa.string())
     rows = {"query": ["a", "b", "c", None], "turns": raw}
-    summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", AFTER)
+    summary, found = deduped(write_log(tmp_path / "log.parquet", rows), tmp_path / "out", AFTER)
     assert summary.rejected == {"empty": 1, "not_utf8": 1}
     assert [(row["log_id"], row["message"], row["raw"]) for row in found["errors"]] == [
         ("log.parquet#1", "the context is not UTF-8 (byte 3)", "caf\ufffd"), ("log.parquet#3", "the query is null", None)
@@ -219,8 +188,8 @@ def test_values_of_every_kind_become_text(tmp_path: Path) -> None:
         "big": (pa.array([2**64 - 1], pa.uint64()), str(2**64 - 1)),
         "time": (pa.array([when]), "2020-01-31 12:30:00.000000"), "price": (pa.array([Decimal("12.50")]), "12.50"),
     }  # fmt: skip
-    log = write(tmp_path / "log.parquet", {"query": ["q"]} | {name: column for name, (column, _) in kinds.items()})
-    _, found = run(log, tmp_path / "out", LogColumns("query", values=tuple(kinds)))
+    log = write_log(tmp_path / "log.parquet", {"query": ["q"]} | {name: column for name, (column, _) in kinds.items()})
+    _, found = deduped(log, tmp_path / "out", LogColumns("query", values=tuple(kinds)))
     assert found["queries"][0]["values"] == {name: text for name, (_, text) in kinds.items()}
 
 
@@ -235,7 +204,7 @@ def test_a_classifier_tells_the_type_of_the_shown_query(tmp_path: Path, monkeypa
     monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 2)
     rows = {"query": ["sea", "why is the sea salt", "Sea", "tides", "SEA  "], "market": ["de"] * 5}
     columns = LogColumns("query", values=("market",), classify=by_length)
-    summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", columns)
+    summary, found = deduped(write_log(tmp_path / "log.parquet", rows), tmp_path / "out", columns)
     assert {row["query"]: row["query_type"] for row in found["queries"]} == {
         "why is the sea salt": "long", "SEA  ": "short", "tides": "short"
     }  # fmt: skip

@@ -17,7 +17,6 @@ from cluster.errors import LogError, RetrieverError
 from cluster.storage import open_storage
 from jobs.index.sources import passages
 from jobs.log.check import LogColumns, check_log, has_values
-from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
 from jobs.log.judgements import read_answers, read_qrels
 from jobs.log.rows import read_rows
@@ -27,6 +26,7 @@ from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.settings import CorpusSettings
 from rewriters.engines.recorded import RecordedEngine
 from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.logs import QUERY, Tables, refused, tables_of
 
 Row = tuple[str | None, ...]
 
@@ -57,7 +57,7 @@ def write_form(path: Path, names: Sequence[str], rows: Sequence[Row]) -> str:
     return str(path)
 
 
-QUERY = LogColumns("query")
+ALL_COLUMNS = LogColumns("query", "id", context_column="turns", values=("market",))
 COLUMNS = LogColumns("query", "id", "n", context_column="turns", values=("market",))
 NAMES = ("id", "query", "n", "turns", "market")
 ROWS: list[Row] = [
@@ -65,18 +65,6 @@ ROWS: list[Row] = [
 ]  # fmt: skip
 DOCUMENTS: list[Row] = [("007", "Tides", "The moon pulls the sea."), ("7", None, 'A "bright" lamp,'), ("d 1", "Bread", "Rye")]
 ENDINGS = [ending for endings in FORMS.values() for ending in endings]
-
-
-ALL_COLUMNS = LogColumns("query", "id", context_column="turns", values=("market",))
-
-
-def tables(path: str, out: Path, columns: LogColumns = COLUMNS) -> dict[str, list[dict[str, Any]]]:
-    """The rows of queries, query_map and errors that dedup makes of a log."""
-    summary = dedup(find_log_files(path), columns, open_storage(str(out)), 100)
-    return {
-        name: [row for file in files for row in pq.read_table(out / file.key).to_pylist()]
-        for name, files in summary.tables.items()
-    }
 
 
 def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> tuple[int, str]:
@@ -87,34 +75,23 @@ def content(path: str, folder: Path, columns: CorpusSettings | None = None) -> t
     return content_of(files, corpus_schema(files, columns), lambda what, done, total: None, columns)
 
 
-def refusal(path: str | list[str], out: Path, columns: LogColumns = QUERY) -> LogError:
-    """Returns the refusal of a log, before any work or by dedup itself, which leaves nothing behind."""
-    with pytest.raises(LogError) as error:
-        dedup(find_log_files(path), columns, open_storage(str(out)), 10)
-    assert [path for path in out.rglob("*") if path.is_file()] == []
-    assert "\n" not in str(error.value)
-    return error.value
-
-
 # ---------------------------------------------------------------- any form
 
 
 @pytest.fixture(scope="module")
-def of_parquet(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[dict[str, Any]]], tuple[int, str]]:
+def of_parquet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, tuple[int, str]]:
     """The tables of a log and the rows of a corpus in Parquet."""
     folder = tmp_path_factory.mktemp("parquet")
-    log = tables(write_form(folder / "log.parquet", NAMES, ROWS), folder / "tables", ALL_COLUMNS)
+    log = tables_of(write_form(folder / "log.parquet", NAMES, ROWS), ALL_COLUMNS)
     corpus = write_form(folder / "c.parquet", ("doc_id", "title", "text"), DOCUMENTS)
     return log, content(corpus, folder / "made")
 
 
 @pytest.mark.parametrize("ending", [*ENDINGS, ".CSV"])
-def test_every_input_is_read_in_every_form(
-    ending: str, tmp_path: Path, of_parquet: tuple[dict[str, list[dict[str, Any]]], tuple[int, str]]
-) -> None:
+def test_every_input_is_read_in_every_form(ending: str, tmp_path: Path, of_parquet: tuple[Tables, tuple[int, str]]) -> None:
     expected, documents = of_parquet
     write_form(tmp_path / "log" / f"a{ending}", NAMES, ROWS)
-    assert tables(str(tmp_path / "log"), tmp_path / "of-folder", ALL_COLUMNS) == expected
+    assert tables_of(str(tmp_path / "log"), ALL_COLUMNS) == expected
     assert [row["log_id"] for row in expected["query_map"]] == ["007", "008", "9"]
     rows: list[Row] = [("l1", "d1", "2"), ("l1", "d2", "0.0"), ("tea", "d1", "-1")]
     for names in (("log_id", "doc_id", "grade"), ("query-id", "corpus-id", "score")):
@@ -155,10 +132,9 @@ def test_the_same_rows_give_the_same_tables(rows: list[Row], tmp_path_factory: p
     rows = [(f"{place}{row[0] or ''}", *row[1:]) for place, row in enumerate(rows)]  # unique ids
     rows.append(("last", "why is the sky blue", None, None, "de"))  # a log needs one query
     place = tmp_path_factory.mktemp("forms")
-    columns = LogColumns("query", "id", context_column="turns", values=("market",))
     corpus = CorpusSettings(id_column="id", text_column="query")
     paths = [write_form(place / f"log.{form}", NAMES, rows) for form in ("parquet", "jsonl", "csv")]
-    found = [tables(path, place / f"of-{number}", columns) for number, path in enumerate(paths)]
+    found = [tables_of(path, ALL_COLUMNS) for path in paths]
     assert found == [found[0]] * 3
     assert len({content(path, place / "made", corpus) for path in paths}) == 1
 
@@ -168,20 +144,17 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read_alone(name: str, tmp_pat
     for other in ("log1", "log2", "a"):
         write_form(tmp_path / f"{other}{Path(name).suffix}", NAMES, [("x", "another log", "1", None, None)])
     path = write_form(tmp_path / name, NAMES, ROWS)
-    assert [row["log_id"] for row in tables(path, tmp_path / "out", LogColumns("query", "id"))["query_map"]] == [
-        "007",
-        "008",
-        "9",
-    ]
+    found = tables_of(path, LogColumns("query", "id"))["query_map"]
+    assert [row["log_id"] for row in found] == ["007", "008", "9"]
 
 
 @pytest.mark.parametrize(("delimiter", "newline", "start"), [(";", "\n", ""), ("\t", "\n", ""), (",", "\r\n", "\ufeff")])
 def test_forms_of_csv(delimiter: str, newline: str, start: str, tmp_path: Path) -> None:
     data = as_form("log.csv", NAMES, ROWS, delimiter=delimiter, newline=newline)
-    expected = tables(write_form(tmp_path / "plain.csv", NAMES, ROWS), tmp_path / "expected")
+    expected = tables_of(write_form(tmp_path / "plain.csv", NAMES, ROWS), COLUMNS)
     for name in ("log.csv", *(("quoted.tsv",) if delimiter == "\t" else ())):
         (tmp_path / name).write_bytes(start.encode() + data)
-        assert tables(str(tmp_path / name), tmp_path / f"of-{name}") == expected
+        assert tables_of(str(tmp_path / name), COLUMNS) == expected
 
 
 UNQUOTED = ['"fixed loop knot', "how to join two ropes", 'onions "', '"sheet bend"', '"fixed loop" knot', 'water on the road"']
@@ -193,7 +166,7 @@ def test_a_tsv_without_quotes_has_a_record_in_each_line(further: bytes, ending: 
     rows = [(str(place), query) for place, query in enumerate(UNQUOTED)]
     data = as_form("log.tsv", ("id", "query"), rows, newline=ending)
     (tmp_path / "log.tsv").write_bytes(data + further + ending.encode() * bool(further))
-    found = tables(str(tmp_path / "log.tsv"), tmp_path / "out", LogColumns("query", "id"))
+    found = tables_of(str(tmp_path / "log.tsv"), LogColumns("query", "id"))
     assert sorted(row["query"] for row in found["queries"]) == sorted(UNQUOTED)
     assert len(found["query_map"]) == len(UNQUOTED) + bool(further)
 
@@ -210,7 +183,7 @@ def test_columns_of_json_that_are_no_text(tmp_path: Path) -> None:
         path = tmp_path / f"log-{wrapped}" / "country=is" / "a.json"
         path.parent.mkdir(parents=True)
         path.write_text("\n\n".join(f'{{"_source": {line}}}' if wrapped else line for line in lines))
-        found = tables(str(path.parents[1]), tmp_path / f"of-{wrapped}", columns)
+        found = tables_of(str(path.parents[1]), columns)
         assert [row["log_id"] for row in found["query_map"]] == ["18446744073709551615", "007", "7"]
         assert {row["query"]: (row["log_count"], row["context"], dict(row["values"])) for row in found["queries"]} == {
             "query 0": (3, "a\nb", {"market": "de", "sizes": "41; 42.5", "flag": "true", "country": "is"}),
@@ -223,7 +196,7 @@ def test_rows_are_named_by_file_and_row_and_partitions_are_columns(tmp_path: Pat
     for name, text in (("day=01/x.csv", "query\ntea\n\nmilk\n"), ("day=02/x.csv", "query\ntea\n")):
         (tmp_path / "log" / name).parent.mkdir(parents=True)
         (tmp_path / "log" / name).write_text(text)
-    found = tables(str(tmp_path / "log"), tmp_path / "out", LogColumns("query", values=("day",)))
+    found = tables_of(str(tmp_path / "log"), LogColumns("query", values=("day",)))
     assert [row["log_id"] for row in found["query_map"]] == [
         f"day=0{day}/x.csv#{row}" for day, row in ((1, 0), (1, 1), (1, 2), (2, 0))
     ]
@@ -232,13 +205,13 @@ def test_rows_are_named_by_file_and_row_and_partitions_are_columns(tmp_path: Pat
     (file, _) = find_log_files(str(tmp_path / "log"))
     assert [has_values(file, name) for name in ("day", "query", "x")] == [True, True, False]
     (tmp_path / "b.jsonl").write_text('\n{"query": "x", "id": null}\n{"query": "y", "id": 7}\n\n')
-    found = tables(str(tmp_path / "b.jsonl"), tmp_path / "of-json", LogColumns("query", "id"))
+    found = tables_of(str(tmp_path / "b.jsonl"), LogColumns("query", "id"))
     assert [row["log_id"] for row in found["query_map"]] == ["b.jsonl#0", "7"]
 
 
 @pytest.mark.parametrize("empty", ["id", "query", "n", "turns", "market", "none of its rows"])
 def test_a_column_of_nulls_in_one_shard_has_no_type(empty: str, tmp_path: Path) -> None:
-    columns, tables_of = LogColumns("query", "id", context_column="turns", values=("market",)), []
+    found = []
     for kind in (pa.null(), pa.string()):
         folder = tmp_path / str(kind)
         write_form(folder / "part-0.parquet", NAMES, ROWS)
@@ -247,9 +220,9 @@ def test_a_column_of_nulls_in_one_shard_has_no_type(empty: str, tmp_path: Path) 
             to = pa.list_(kind) if name in ("turns", "market") else kind
             second = second.set_column(second.column_names.index(name), name, pa.nulls(len(second), to))
         pq.write_table(second if empty in NAMES else second.slice(0, 0), folder / "part-1.parquet")
-        tables_of.append(tables(str(folder), tmp_path / f"of-{kind}", columns))
-    assert tables_of[0] == tables_of[1]
-    assert len(tables_of[0]["query_map"]) == len(ROWS) + (empty in NAMES)
+        found.append(tables_of(str(folder), ALL_COLUMNS))
+    assert found[0] == found[1]
+    assert len(found[0]["query_map"]) == len(ROWS) + (empty in NAMES)
 
 
 # ---------------------------------------------------------------- text that is not UTF-8
@@ -263,7 +236,7 @@ def test_csv_that_is_not_utf8_rejects_its_rows_alone(rows: int, tmp_path: Path) 
     (tmp_path / "log.csv").write_bytes(
         b"\n".join([b"id,query", *lines, b"a,caf\xe9", b'b,"two\nlines"', b"c,", b"d,tea"]) + b"\n"
     )
-    found = tables(str(tmp_path / "log.csv"), tmp_path / "out", LogColumns("query", "id"))
+    found = tables_of(str(tmp_path / "log.csv"), LogColumns("query", "id"))
     assert [row["log_id"] for row in found["query_map"]] == [*map(str, range(rows)), "a", "b", "c", "d"]
     assert [(row["log_id"], row["reason"]) for row in found["errors"]] == [("a", "not_utf8"), ("c", "empty")]
     assert {"two\nlines", "tea"} <= {row["query"] for row in found["queries"]}
@@ -281,7 +254,7 @@ def test_json_that_is_not_utf8_rejects_its_rows_alone(tmp_path: Path, before: in
         lines.replace(b"%", b"\\ud83d").replace(b"@", b"\xe9").replace(b'"id": "q1"', b'"id": "x", "id": "q1"')
     )  # the last holds
     (tmp_path / "a.ndjson.gz").write_bytes(gzip.compress(lines))
-    found = tables(str(tmp_path / "a.ndjson.gz"), tmp_path / "out", LogColumns("query", "id", values=("all", "size", "tags")))
+    found = tables_of(str(tmp_path / "a.ndjson.gz"), LogColumns("query", "id", values=("all", "size", "tags")))
     assert sorted((row["reason"], row["message"], row["raw"], row["log_id"]) for row in found["errors"]) == [
         ("not_utf8", "the query is not UTF-8 (byte 3)", "caf\ufffd", f"q{before + 1}"),
         ("not_utf8", "the query is not UTF-8 (byte 4)", "cut \ufffd\ufffd\ufffd", f"q{before}"),
@@ -335,7 +308,7 @@ def test_a_table_that_is_wrong_is_refused_with_its_line(
         read_first_column(str(path))
     assert fault.value.at == ("" if line is None else f", line {line:,}")
     assert words in fault.value.message
-    error = refusal(str(path), tmp_path / "out")
+    error = refused(str(path))
     assert str(error).startswith(f"log file {path}{fault.value.at}: {fault.value.message}")
     assert error.code == "log-files"
     assert "\n" not in str(error)
@@ -358,7 +331,7 @@ def test_a_line_of_a_log_that_is_no_record_is_rejected_alone(
     name: str, text: str, row: int, line: int, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(text.encode("latin-1"))
-    found = tables(str(tmp_path / name), tmp_path / "out", QUERY)
+    found = tables_of(str(tmp_path / name))
     assert [(one["log_id"], one["message"]) for one in found["errors"] if one["reason"] == "malformed"] == [
         (f"{name}#{row}", f"line {line:,}: {words}")
     ]
@@ -418,13 +391,13 @@ def test_values_that_cannot_be_are_refused_with_their_row(
     name: str, text: str, columns: LogColumns, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)
-    assert words in str(refusal(str(tmp_path / name), tmp_path / "out", columns))
+    assert words in str(refused(str(tmp_path / name), columns))
 
 
 def test_a_log_that_breaks_off_when_it_is_read_is_refused(tmp_path: Path) -> None:
     data = as_form("b.json.gz", ("query",), [(f"query {n}",) for n in range(30_000)])
     (tmp_path / "b.json.gz").write_bytes(data[:-40])
-    assert str(refusal(str(tmp_path / "b.json.gz"), tmp_path / "out")).startswith(f"log file {tmp_path}/b.json.gz: ")
+    assert str(refused(str(tmp_path / "b.json.gz"))).startswith(f"log file {tmp_path}/b.json.gz: ")
 
 
 def test_of_a_folder_parquet_counts_and_two_other_forms_are_refused(tmp_path: Path) -> None:
@@ -432,7 +405,7 @@ def test_of_a_folder_parquet_counts_and_two_other_forms_are_refused(tmp_path: Pa
     for name in ("a.csv", "a.jsonl", ".hidden.parquet", "_b/x.jsonl"):
         write_form(tmp_path / "in" / name, names, [("1", "x", name)])
     words = "holds lines of JSON and CSV, which may be the same rows (a.csv, a.jsonl); name the files, or a folder of one form"
-    assert str(refusal(str(tmp_path / "in"), tmp_path / "out")) == f"log.path {tmp_path}/in: {words}"
+    assert str(refused(str(tmp_path / "in"))) == f"log.path {tmp_path}/in: {words}"
     with pytest.raises(RetrieverError, match=rf"^corpus {tmp_path}/in: holds lines of JSON and CSV"):
         content(str(tmp_path / "in"), tmp_path / "made")
     (tmp_path / "in" / "notes.txt").write_text("The moon pulls the sea.")
@@ -474,7 +447,7 @@ def test_text_on_s3(s3: S3Server, tmp_path: Path) -> None:
     for name, rows in (("a/0.csv.gz", ROWS), ("a/1.csv", [("x", "coffee", None, None, None)])):
         there.put(name, Path(write_form(tmp_path / "here" / name, NAMES, rows)).read_bytes())
         there.put(f"c/{name}", Path(write_form(tmp_path / "c" / name, names, [(name, "x")])).read_bytes())
-    assert tables(there.url("a"), tmp_path / "a") == tables(str(tmp_path / "here" / "a"), tmp_path / "b")
+    assert tables_of(there.url("a"), COLUMNS) == tables_of(str(tmp_path / "here" / "a"), COLUMNS)
     assert content(there.url("c"), tmp_path / "made") == content(str(tmp_path / "c"), tmp_path / "made")
     files = find_log_files(there.url("a"))
     groups = check_log(files, COLUMNS)

@@ -22,6 +22,7 @@ from jobs.log.rows import read_rows
 from retrievers.corpora.files import Source, corpus_schema
 from tests.support.cluster.s3_proxy import Fault, proxied
 from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.logs import rows_of
 
 COLUMNS = LogColumns("query", "id")
 
@@ -130,13 +131,9 @@ def test_tables_on_s3_are_those_of_a_folder(
     found = []
     for log, storage in ((str(here), open_storage(str(tmp_path / "out"))), (there.root, open_storage(s3.fresh("out")))):
         summary = dedup(find_log_files(log), columns, storage, 100)
-        tables = {
-            name: [pq.read_table(storage.open(file.key)).to_pylist() for file in files]
-            for name, files in summary.tables.items()
-        }
         named = [file for files in summary.tables.values() for file in files]
         assert [(entry.key, entry.size) for entry in storage.list()] == sorted((file.key, file.size) for file in named)
-        found.append((tables, [shard[2:] for shard in summary.shards], summary.rows, summary.queries))
+        found.append((rows_of(summary, storage), [shard[2:] for shard in summary.shards], summary.rows, summary.queries))
     assert found[0] == found[1]
     assert found[0][2:] == (60_000, 1400)
 

@@ -20,9 +20,10 @@ from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
-from jobs.log.dedup import LogSummary, dedup
+from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
 from jobs.run.planning.draft import draft_plan, store_plan
+from tests.support.jobs.logs import rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -60,13 +61,6 @@ def log(tmp_path: Path) -> str:
     return str(tmp_path / "log")
 
 
-def tables(folder: Path, summary: LogSummary) -> dict[str, list[dict[str, Any]]]:
-    return {
-        table: [row for file in files for row in pq.read_table(folder / file.key).to_pylist()]
-        for table, files in summary.tables.items()
-    }
-
-
 @pytest.mark.usefixtures("two_nodes", "log")
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 @pytest.mark.parametrize(
@@ -87,11 +81,12 @@ def test_the_tables_are_those_of_one_process(
     found = []
     for local, out in ((True, tmp_path / "here"), (False, tmp_path / "there")):
         # the path is relative: workers have another current folder
-        summary = dedup(find_log_files("log"), columns, open_storage(str(out)), 10, local=local)
+        storage = open_storage(str(out))
+        summary = dedup(find_log_files("log"), columns, storage, 10, local=local)
         assert {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} == {
             file.key for files in summary.tables.values() for file in files
         }
-        found.append((tables(out, summary), [shard[2:] for shard in summary.shards], summary.rejected, summary.rows))
+        found.append((rows_of(summary, storage), [shard[2:] for shard in summary.shards], summary.rejected, summary.rows))
     assert found[0] == found[1]
     assert found[0][2:] == ({"empty": 6}, 6 * 401)
     assert distinct is None or len(found[0][0]["queries"]) == distinct

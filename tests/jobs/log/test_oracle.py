@@ -11,15 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.errors import LogError
-from cluster.storage import open_storage
 from jobs.log import dedup as dedup_module
 from jobs.log import parts as task_module
 from jobs.log import rows as rows_module
 from jobs.log.check import LogColumns
-from jobs.log.dedup import dedup
-from jobs.log.files import find_log_files
 from rewriters.normalise import normalise, query_id
+from tests.support.jobs.logs import deduped, refused
 
 VARIANTS = [
     *("Jaguar", "jaguar", " JAGUAR\t", "ｊａｇｕａｒ", "jaguar speed", "jaguar \n speed", "JAGUAR  SPEED", "jaguar\u00a0speed"),
@@ -146,17 +143,10 @@ def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
             root.mkdir(exist_ok=True)
             options = {"row_group_size": log["row_group_size"], "use_dictionary": log["use_dictionary"]}
             pq.write_table(pa.table(table), path, **options)
-        files = find_log_files(str(root))
         if not queries:
-            with pytest.raises(LogError):
-                dedup(files, columns, open_storage(str(out)), log["shard_size"])
-            assert [path for path in out.rglob("*") if path.is_file()] == []
+            refused(str(root), columns)
             return
-        summary = dedup(files, columns, open_storage(str(out)), log["shard_size"])
-        found = {
-            table: [row for file in files for row in pq.read_table(out / file.key).to_pylist(maps_as_pydicts="strict")]
-            for table, files in summary.tables.items()
-        }
+        summary, found = deduped(str(root), out, columns, log["shard_size"])
         sizes = {
             (file.key, group): pq.ParquetFile(out / file.key).metadata.row_group(group).num_rows
             for file in summary.tables["queries"]

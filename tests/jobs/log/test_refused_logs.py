@@ -4,7 +4,6 @@ import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,38 +15,17 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
 from jobs.log.judgements import Key, read_answers, read_qrels
-
-COLUMNS = LogColumns("query")
+from tests.support.jobs.logs import QUERY, refused, write_log
 
 ROWS = {"query": ["a", "b"], "row": [1, 2], "user": ["u", "v"]}
 
 
-def write(path: Path, columns: dict[str, Any], **options: object) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path, **options)
-    return str(path)
-
-
-def refusal(path: str | list[str], columns: LogColumns = COLUMNS) -> str:
-    """The one line with which a log is refused before any work."""
-    with pytest.raises(LogError) as error:
-        check_log(find_log_files(path), columns)
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-def failure(path: str, out: Path, columns: LogColumns = COLUMNS) -> str:
-    """The one line with which dedup itself stops; it leaves nothing behind."""
-    files = find_log_files(path)
-    with pytest.raises(LogError) as error:
-        dedup(files, columns, open_storage(str(out)), 10)
-    assert [path for path in out.rglob("*") if path.is_file()] == []
-    assert "\n" not in str(error.value)
-    return str(error.value)
+def refusal(log: str | list[str], columns: LogColumns = QUERY) -> str:
+    return str(refused(log, columns))
 
 
 def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
-    log = write(tmp_path / "logs" / "log.parquet", ROWS)
+    log = write_log(tmp_path / "logs" / "log.parquet", ROWS)
     typo = f"{tmp_path}/logs/lgo.parquet"
     assert refusal(typo) == f"log.path {typo}: no such file or folder; did you mean 'log.parquet'? (known: log.parquet)"
     assert refusal(f"{tmp_path}/nowhere/at/all") == (
@@ -70,9 +48,9 @@ def test_folders_without_a_log_say_what_is_in_them(tmp_path: Path) -> None:
 
 def test_files_are_found_at_any_depth_once_and_in_order(tmp_path: Path) -> None:
     for name in ("b/x.parquet", "a/2.parquet", "a/10.parquet", "a/.skip.parquet", "_skip/x.parquet", "B.parquet"):
-        write(tmp_path / "log" / name, ROWS)
+        write_log(tmp_path / "log" / name, ROWS)
     (tmp_path / "log" / "b" / "up").symlink_to(tmp_path / "log")  # a loop
-    write(tmp_path / "other" / "far.parquet", ROWS)
+    write_log(tmp_path / "other" / "far.parquet", ROWS)
     (tmp_path / "log" / "link").symlink_to(tmp_path / "other")
     found = find_log_files(str(tmp_path / "log"))
     assert [file.name for file in found] == ["B.parquet", "a/10.parquet", "a/2.parquet", "b/x.parquet", "link/far.parquet"]
@@ -85,7 +63,7 @@ def test_names_do_not_depend_on_where_the_log_lies(tmp_path: Path) -> None:
     names = []
     for place in ("here", "there/deeper"):
         for part in ("a/x.parquet", "b/x.parquet"):
-            write(tmp_path / place / part, {"query": [part]})
+            write_log(tmp_path / place / part, {"query": [part]})
         names.append([f.name for f in find_log_files([f"{tmp_path}/{place}/b/x.parquet", f"{tmp_path}/{place}/a"])])
     assert names == [["a/x.parquet", "b/x.parquet"]] * 2
     assert [f.name for f in find_log_files(f"{tmp_path}/here/a/x.parquet")] == ["x.parquet"]
@@ -114,13 +92,13 @@ def test_names_do_not_depend_on_where_the_log_lies(tmp_path: Path) -> None:
 )
 def test_columns_of_the_wrong_type(tmp_path: Path, columns: LogColumns, said: str) -> None:
     more = {"share": [0.5, 0.5], "blob": [b"x", b"y"], "pair": [{"a": 1}] * 2, "sizes": [[1]] * 2}
-    log = write(tmp_path / "lang=en" / "log.parquet", ROWS | more)
+    log = write_log(tmp_path / "lang=en" / "log.parquet", ROWS | more)
     assert said in refusal(log, columns)
 
 
 def test_files_that_are_no_parquet(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
-    write(path, {"query": [f"query {i}" for i in range(999)]})
+    write_log(path, {"query": [f"query {i}" for i in range(999)]})
     for data in (path.read_bytes()[:2000], b"PK\x03\x04 and more"):  # cut off; a workbook
         path.write_bytes(data)
         assert refusal(str(path)).startswith(f"log file {path}: cannot be read as Parquet: Parquet magic bytes not found")
@@ -130,17 +108,17 @@ def test_files_that_are_no_parquet(tmp_path: Path) -> None:
 
 def test_a_log_without_rows(tmp_path: Path) -> None:
     none = {"query": pa.array([], pa.string())}
-    log, remedy = write(tmp_path / "1.parquet", none), "name another log.path, or set log.allow_empty"
-    assert refusal(log) == failure(log, tmp_path / "out") == f"the log is empty: no rows in {log}; {remedy}"
-    write(tmp_path / "2.parquet", none)
+    log, remedy = write_log(tmp_path / "1.parquet", none), "name another log.path, or set log.allow_empty"
+    assert refusal(log) == f"the log is empty: no rows in {log}; {remedy}"
+    write_log(tmp_path / "2.parquet", none)
     assert refusal(str(tmp_path)) == f"the log is empty: no rows in {log} and 1 more; {remedy}"
-    write(tmp_path / "3.parquet", ROWS)
-    assert [(group.number, group.rows) for group in check_log(find_log_files(str(tmp_path)), COLUMNS)] == [(0, 2)]
+    write_log(tmp_path / "3.parquet", ROWS)
+    assert [(group.number, group.rows) for group in check_log(find_log_files(str(tmp_path)), QUERY)] == [(0, 2)]
 
 
 def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
-    log = write(tmp_path / "log.parquet", {"query": ["", None, "  ", "z" * 50]})
-    assert failure(log, tmp_path / "out", LogColumns("query", max_chars=40)) == (
+    log = write_log(tmp_path / "log.parquet", {"query": ["", None, "  ", "z" * 50]})
+    assert refusal(log, LogColumns("query", max_chars=40)) == (
         f"the log has no usable query: all 4 rows of {log} were rejected (column "
         "'query': 3 null or only white space, 1 over 40 characters); use UTF-8, another column or a larger log.max_chars"
     )
@@ -148,26 +126,24 @@ def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
 
 def test_a_damaged_page(tmp_path: Path) -> None:
     rows = {"query": [f"query number {i * 7919 % 100000}" for i in range(30000)]}
-    log = Path(write(tmp_path / "log.parquet", rows, use_dictionary=False, compression="zstd", row_group_size=10000))
+    log = Path(write_log(tmp_path / "log.parquet", rows, use_dictionary=False, compression="zstd", row_group_size=10000))
     data = bytearray(log.read_bytes())
     middle = pq.read_metadata(log).row_group(2).column(0)
     start = middle.data_page_offset + middle.total_compressed_size // 2
     data[start : start + 400] = b"\xff" * 400
     log.write_bytes(data)
-    assert failure(str(log), tmp_path / "out").startswith(f"log file {log}: damaged at or after row ")
+    assert refusal(str(log)).startswith(f"log file {log}: damaged at or after row ")
 
 
 def test_bad_counts(tmp_path: Path) -> None:
-    log = write(tmp_path / "log.parquet", {"query": ["a", "b", "c"], "n": [1, 2, -3]})
-    assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (
+    log = write_log(tmp_path / "log.parquet", {"query": ["a", "b", "c"], "n": [1, 2, -3]})
+    assert refusal(log, LogColumns("query", None, "n")) == (
         f"log file {log}, row 2: column 'n' (log.count_column) is -3, wanted 0 or more; correct it"
     )
-    log = write(tmp_path / "big.parquet", {"query": ["a", "b"], "n": pa.array([1, 2**63], pa.uint64())})
-    assert failure(log, tmp_path / "out", LogColumns("query", None, "n")).startswith(
-        f"log file {log}, row 1: column 'n' (log.count_column): "
-    )
-    log = write(tmp_path / "sum.parquet", {"query": ["a", "a "], "n": [2**62, 2**62]})
-    assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (
+    log = write_log(tmp_path / "big.parquet", {"query": ["a", "b"], "n": pa.array([1, 2**63], pa.uint64())})
+    assert refusal(log, LogColumns("query", None, "n")).startswith(f"log file {log}, row 1: column 'n' (log.count_column): ")
+    log = write_log(tmp_path / "sum.parquet", {"query": ["a", "a "], "n": [2**62, 2**62]})
+    assert refusal(log, LogColumns("query", None, "n")) == (
         f"log file {log}: column 'n' (log.count_column) adds up to more than 9,223,372,036,854,775,807; correct it"
     )
 
