@@ -21,7 +21,6 @@ from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder, open_run
-from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs import whole_runs
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.jobs.run_folders import Query, RunMaker, query_id
@@ -45,11 +44,13 @@ LISTS = [["d1", "d2"], ["d3", "d1"], ["d2", "d4"]]
 
 
 @pytest.fixture
-def night(tmp_path: Path, values: Row, bm25: Row, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch) -> Night:
+def night(small_job: Callable[..., str]) -> Night:
     """Runs a night over these queries, or (query, earlier turns), asked so often; returns its folder."""
-    monkeypatch.chdir(tmp_path)
 
     def run(asked: list[Any], counts: list[int] | None = None) -> Path:
+        log = {"context_column": "turns", "count_column": None if counts is None else "n"}
+        strategies = ["keyword", {"general": {"weight": 0.5}}]
+        path = small_job(log=log, rewrite={"strategies": strategies}, cluster={"shard_size": 2})
         pairs = [(one, None) if isinstance(one, str) else one for one in asked]
         columns = {"query": [query for query, _ in pairs], "turns": pa.array([turns for _, turns in pairs], pa.string())}
         pq.write_table(pa.table(columns | ({} if counts is None else {"n": counts})), "log.parquet")
@@ -58,12 +59,7 @@ def night(tmp_path: Path, values: Row, bm25: Row, config_file: Callable[[Any], s
             for one in dict.fromkeys(columns["query"])
         ]
         Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in answers))
-        values["rewrite"] |= {"strategies": ["keyword", {"general": {"weight": 0.5}}]}
-        values["retrieve"] = {"retrievers": {"bm25": bm25}}
-        values["log"] |= {"context_column": "turns", "count_column": None if counts is None else "n"}
-        values.update({"rerank": {"kind": "none"}, "limits": {"error_rate": 1}})
-        values["cluster"] = {"address": "none", "shard_size": 2}
-        return run_in_process(prepared_job(config_file(values)))
+        return run_in_process(prepared_job(path))
 
     return run
 
@@ -151,39 +147,26 @@ def test_weights_are_those_of_the_fusion(tmp_path: Path) -> None:
             assert one["weight"] == max(retrievers), (weights, one)
 
 
-def promoted_versions(first: RunFolder, second: RunFolder, to: str) -> None:
+@pytest.mark.parametrize("kind", ["folder", "S3"])
+def test_versions(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    first, second = run_of(tmp_path / "first", run_id="one"), run_of(tmp_path / "second", run_id="two")
+    to = str(tmp_path / "to") if kind == "folder" else request.getfixturevalue("s3").fresh()
     storage = open_storage(to)
 
     def pointer() -> Row:
         found: Row = json.loads(storage.get("current.json") or b"{}")
         return {name: found.get(name) for name in ("version", "before")}
 
-    ids = [one.record["run_id"] for one in (first, second)]
     assert exported(first.storage.root, to)["current"] is None
     assert pointer() == {"version": None, "before": None}
     done = exported(first.storage.root, to, promote=True, **OPEN)
-    assert (done["existed"], done["current"], pointer()) == (True, ids[0], {"version": ids[0], "before": None})
+    assert (done["existed"], done["current"], pointer()) == (True, "one", {"version": "one", "before": None})
     done = exported(second.storage.root, to, promote=True, **OPEN)
-    assert (done["existed"], done["before"], pointer()) == (False, ids[0], {"version": ids[1], "before": ids[0]})
-    assert exported(second.storage.root, to, promote=True, **OPEN)["before"] == ids[0]  # once more: nothing
+    assert (done["existed"], done["before"], pointer()) == (False, "one", {"version": "two", "before": "one"})
+    assert exported(second.storage.root, to, promote=True, **OPEN)["before"] == "one"  # once more: nothing
     exported(first.storage.root, to, promote=True, **OPEN)  # back
-    assert pointer() == {"version": ids[0], "before": ids[1]}
-    assert {entry.key.split("/")[0] for entry in storage.list()} == {*ids, "current.json"}
-
-
-def two_nights(place: Path) -> tuple[RunFolder, RunFolder]:
-    return run_of(place / "first", run_id="one"), run_of(place / "second", run_id="two")
-
-
-def test_versions_in_a_folder(tmp_path: Path) -> None:
-    promoted_versions(*two_nights(tmp_path), str(tmp_path / "to"))
-
-
-def test_versions_on_s3(tmp_path: Path, s3: S3Server) -> None:
-    first, second = two_nights(tmp_path)
-    to = s3.fresh()
-    promoted_versions(first, second, to)
-    storage = open_storage(to)
+    assert pointer() == {"version": "one", "before": "two"}
+    assert {entry.key.split("/")[0] for entry in storage.list()} == {"one", "two", "current.json"}
     with storage.open(json.loads(storage.get("current.json") or b"")["file"]) as file:
         assert {row["query_id"] for row in pq.read_table(file).to_pylist()} == {query_id(n) for n in range(3)}
 

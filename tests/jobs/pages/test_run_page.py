@@ -21,12 +21,6 @@ from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import masked, shown
 from tests.support.jobs.run_folders import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, frame_of, page, query_id, stored
 
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    return RunMaker(tmp_path)
-
-
 # ---------------------------------------------------------------- figures
 
 

@@ -1,7 +1,6 @@
 """The sample queries of a page: which, in which order, and what of them is shown."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,7 @@ from jobs.pages.samples import SAMPLES, Sample, samples
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import database
 from jobs.tables import NOTES
-from tests.support.jobs.run_folders import QUERIES, Make, Query, Row, RunMaker, page, query_id, stored
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    return RunMaker(tmp_path)
+from tests.support.jobs.run_folders import QUERIES, Make, Query, Row, page, query_id, stored
 
 
 def found_in(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[Sample]:

@@ -35,11 +35,6 @@ from tests.support.jobs.whole_runs import ROOT, rows
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    return RunMaker(tmp_path)
-
-
 def printed_lines(run: RunFolder, measured: MeasuredRun = UNMEASURED) -> list[str]:
     return [" ".join(line.split()) for line in printed(closing_table(run, None, measured), 120).splitlines()]
 
