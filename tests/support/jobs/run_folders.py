@@ -46,8 +46,7 @@ Row = dict[str, Any]
 class Query:
     """A query as the test wants it: texts by strategy, failures by strategy, hits by (strategy, retriever).
 
-    `selected`: query type, strategies and reason, in runs that select. `guards`: strategy -> flags of its texts. `left_out`:
-    strategy -> the guard that left its texts out.
+    `selected`: query type, strategies and reason, in runs that select.
     """
 
     name: str
@@ -56,10 +55,7 @@ class Query:
     hits: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     asked: int = 1
     parsed_as: str = "json"
-    finish_reason: str = "stop"
     selected: tuple[str | None, list[str], str | None] | None = None
-    guards: dict[str, list[str]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def positions(self) -> list[tuple[str, int, str]]:
@@ -112,7 +108,6 @@ class RunMaker:
         calls: str = "joint",
         rejected: list[Row] | None = None,
         select: str = "all",
-        recorded: Sequence[Row] = (),
         **settings: Any,
     ) -> RunFolder:
         values = {
@@ -144,7 +139,7 @@ class RunMaker:
                 block = with_appended(with_empty_columns(block, Score.ADDS), "scores", [*map(_scores, candidates)])
             worker(block)
             self._completions(shard.number, [row["query_id"] for row in mine], queries)
-        self._record(config, "finished" if finished else "running", recorded)
+        self._record(config, "finished" if finished else "running")
         if finished:
             self.storage.put(SUCCESS, b"{}")
         return open_run(self.storage.root)
@@ -158,7 +153,7 @@ class RunMaker:
                 "weight": 1.0,
                 "position_weight": 1.0,
                 "parsed_as": query.parsed_as,
-                "guards": query.guards.get(strategy, []),
+                "guards": [],
                 "search_as": "passage" if strategy == "pseudo_answer" else "query",
             }
             for strategy, position, text in query.positions
@@ -166,10 +161,6 @@ class RunMaker:
         errors = [
             {"stage": "rewrite", "component": strategy, "reason": "truncated", "message": said, "raw": raw, "attempts": 1}
             for strategy, (said, raw) in query.failed.items()
-        ]
-        errors += [
-            {"stage": "rewrite", "component": strategy, "reason": guard, "message": "", "raw": "", "attempts": 1}
-            for strategy, guard in query.left_out.items()
         ]
         common = "dmqr_adaptive" if config.rewrite.select.kind == "adaptive" else "dmqr"
         names = list(query.texts) if config.rewrite.calls == "separate" else [common] if query.texts else []
@@ -212,7 +203,7 @@ class RunMaker:
         rows = [
             {
                 "query_id": query_id(n), "request": "dmqr", "prompt": f"prompt {query.name}", "text": f"answer to {query.name}",
-                "finish_reason": query.finish_reason, "model": "writer", "prompt_tokens": 100, "completion_tokens": 7,
+                "finish_reason": "stop", "model": "writer", "prompt_tokens": 100, "completion_tokens": 7,
                 "start": 1,
             }
             for n, query in enumerate(queries)
@@ -229,12 +220,12 @@ class RunMaker:
         counts |= {"log_rows": sum(query.asked for query in queries) + len(rejected), "rejected": len(rejected)}
         return _plan(self.storage, rows, size, counts, {"errors": pa.Table.from_pylist(rejected, STORED["errors"])})
 
-    def _record(self, config: Config, status: str, strategies: Sequence[Row]) -> None:
+    def _record(self, config: Config, status: str) -> None:
         record = {
             "run_id": "small-0123456789ab", "status": status, "config": config.model_dump(), "config_file": "small.yaml",
             "versions": {"python": "3.11", "vllm": None}, "indexes": {"bm25": {}}, "starts": [START | {"status": status}],
             "redundancy": {"asked": "cosine", "used": "overlap"}, "node_time": None,
-        } | ({"identity": {"rewrite": {"rewriter": {"strategies": list(strategies)}}}} if strategies else {})  # fmt: skip
+        }  # fmt: skip
         self.storage.put("run.json", json.dumps(record).encode())
 
 

@@ -21,15 +21,7 @@ CHAT = (
 SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 
 
-def make_model(
-    folder: Path,
-    seed: int = 0,
-    hidden: int = 128,
-    layers: int = 2,
-    vocabulary: int = 1536,
-    quotes: bool = False,
-    ends_thoughts: bool = False,
-) -> Path:
+def make_model(folder: Path, *, quotes: bool = False, ends_thoughts: bool = False) -> Path:
     """A Llama with a byte-level BPE, in `folder`.
 
     With `quotes` a quotation mark has, at temperature 1, about one chance in fifteen after any token; with `ends_thoughts`
@@ -39,13 +31,13 @@ def make_model(
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder.mkdir(parents=True, exist_ok=True)
-    size = _tokenizer(folder, vocabulary)
+    size = _tokenizer(folder)
     config = LlamaConfig(
-        vocab_size=size, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+        vocab_size=size, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=4096, bos_token_id=None, eos_token_id=0,
         pad_token_id=1, tie_word_embeddings=False, dtype="float32",
     )  # fmt: skip
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = LlamaForCausalLM(config).float()
     with torch.no_grad():
         model.lm_head.weight.mul_(8)  # logits far apart: which token is likeliest does not hang on the last bit
@@ -78,15 +70,15 @@ def _vocabulary(folder: Path) -> dict[str, int]:
     return found
 
 
-def make_lora(folder: Path, model: Path, seed: int = 1, rank: int = 4) -> Path:
-    """A LoRA adapter of `model` (rank `rank`, on the query and value projections), in `folder`."""
+def make_lora(folder: Path, model: Path) -> Path:
+    """A LoRA adapter of `model` (rank 4, on the query and value projections), in `folder`."""
     import torch
     from safetensors.torch import save_file
 
     config = json.loads((model / "config.json").read_text())
     hidden, heads, kv = config["hidden_size"], config["num_attention_heads"], config["num_key_value_heads"]
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
+    generator = torch.Generator().manual_seed(1)
+    rank, tensors = 4, {}
     for layer in range(config["num_hidden_layers"]):
         for name, out in (("q_proj", hidden), ("v_proj", hidden // heads * kv)):
             key = f"base_model.model.model.layers.{layer}.self_attn.{name}"
@@ -102,7 +94,7 @@ def make_lora(folder: Path, model: Path, seed: int = 1, rank: int = 4) -> Path:
     return folder
 
 
-def _tokenizer(folder: Path, vocabulary: int) -> int:
+def _tokenizer(folder: Path) -> int:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -110,9 +102,7 @@ def _tokenizer(folder: Path, vocabulary: int) -> int:
     tokenizer.decoder = decoders.ByteLevel()
     text = [inspect.getsource(module) for module in (argparse, difflib, textwrap)]  # English that no change of ours changes
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        text, trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, initial_alphabet=alphabet)
-    )
+    tokenizer.train_from_iterator(text, trainers.BpeTrainer(vocab_size=1536, special_tokens=SPECIAL, initial_alphabet=alphabet))
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "pad_token": "<|pad|>",
