@@ -1,16 +1,13 @@
 """The frame of query x arm x measure and what is exported of it, against ir_measures."""
 
 import csv
-import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from random import Random
 
 import ir_measures
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -18,7 +15,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.config.load import load_config
+from jobs.config.settings import EvaluateSettings
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure import judged_rows
 from jobs.measure.comparison import compare
@@ -27,9 +24,7 @@ from jobs.measure.exports import LONG, run_tags, write_tables, write_trec
 from jobs.measure.frame import measure
 from jobs.measure.measures import MEASURES
 from jobs.pages.ablation import PER_QUERY, compared, write_pages
-from jobs.run.ablation import prepare_ablation
-from jobs.runs.folder import RunFolder, open_run
-from tests.support.jobs.in_process_runs import run_in_process
+from jobs.runs.folder import RunFolder
 from tests.support.jobs.run_folders import Query, RunMaker, ablation, arm, ask, query_id
 
 QUERIES = [
@@ -108,86 +103,35 @@ def test_any_arm_has_a_file_of_its_own(arms: list[str]) -> None:
     assert run_tags(["full", "Full", "fuse.k=10"])["fuse.k=10"] == "fuse.k=10"
 
 
-ASKED = {
-    "bread": "why does bread rise",
-    "again": "Why does bread  rise",  # the same query for dedup, and another topic
-    "lamp": "lamp of a lighthouse",
-    "tides": "moon and tides",
-    "moon": "new moon and full moon",
-    "yeast": "yeast",
-    "none": "zzz",  # no document has it, nor do its rewrites
-    "alone": "rye in a linen bag",  # has no recorded answer
-    "long": "x" * 50,  # the log rejects it
-}
-
-GRADES = {
-    "bread": {"d03": 3, "d05": 1, "d04": 0},
-    "again": {"d05": 2},
-    "lamp": {"d01": 2, "d02": 2, "d08": 0},
-    "tides": {"d06": 3, "d07": 1},
-    "moon": {"d07": 1, "d06": 1},
-    "yeast": {"d05": 2, "d03": 2},
-    "none": {"d08": 1},
-    "alone": {"d04": 1, "d08": 1},
-    "long": {"d01": 1},
-    "elsewhere": {"d01": 1},  # not in the log
-}
-
-MEASURED = ["nDCG@10", "R@10", "P@5", "Success@1", "RR@10", "AP", "Rprec", "Judged@5"]
-
-ABLATE = {
-    "subsets": "all",
-    "arms": {"best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}},
-    "grid": {"fuse.method": ["rrf", "minmax", "weighted"], "fuse.depth": [1, 30]},
-}
-
-
-def test_values_of_an_ablation_are_those_of_ir_measures_on_the_exported_files(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"id": list(ASKED), "query": list(ASKED.values())}), "log.parquet")
-    lines = []
-    for key, query in ASKED.items():
-        if key not in ("again", "alone"):
-            texts = {"general": f"{query} sea", "keyword": query.split()[-1], "pseudo_answer": f"bread and the moon, {query}"}
-            told = texts if key != "none" else dict.fromkeys(texts, "zzzz")
-            lines.append(json.dumps({"query": query, "completions": {"dmqr": json.dumps(told)}}))
-    Path("recorded.jsonl").write_text("\n".join(lines))
-    judged = [f"{key}\t{doc}\t{grade}\n" for key, of in GRADES.items() for doc, grade in of.items()]
-    Path("qrels.tsv").write_text("".join(judged))
-    values["log"] |= {"id_column": "id", "max_chars": 40}
-    values["rewrite"]["strategies"] = ["general", "keyword", "pseudo_answer"]
-    values["retrieve"]["retrievers"] = {"bm25": bm25}
-    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none"}, "ablate": ABLATE}
-    values["evaluate"] = {"qrels": "qrels.tsv", "measures": MEASURED}
-    path = config_file(values)
-    ablation = prepare_ablation(load_config(path), path)
-    prepared = ablation.prepared
-    run_in_process(ablation)
-    done = compared(open_run(prepared.storage.root), read_qrels(prepared.config.evaluate.qrels), prepared.config.evaluate, None)
+def test_values_of_an_ablation_are_those_of_ir_measures_on_the_exported_files(tmp_path: Path) -> None:
+    """Of drawn lists; a query has two topics, a topic was rejected, one has no list, and one is not in the log."""
+    drawn, documents, names = Random(5), [f"d{n}" for n in range(14)], [f"q{n}" for n in range(12)]
+    log = [*zip(names, names, strict=True), ("again", "q1"), ("rejected", None)]
+    members = ["full", "original", "general"]
+    lists = {one: {name: drawn.sample(documents, drawn.randint(0, 14)) for name in names[1:]} for one in members}
+    arms = [*map(arm, members), arm("best", "arms", k=1, members=members[1:])]
+    graded = [name for name, _ in log]
+    grades = {name: {doc: drawn.randint(0, 3) for doc in drawn.sample(documents, 5)} | {"d0": 1} for name in graded}
+    measures = ["nDCG@10", "R@10", "P@5", "Success@1", "RR@10", "AP", "Rprec", "Judged@5"]
+    run = ablation(tmp_path / "made", arms, lists, [ask(name, f"query {name}") for name in names], log)
+    done = compared(run, Judgements("", grades | {"elsewhere": {"d1": 1}}), EvaluateSettings(measures=measures), None)
     write_pages(done, texts=False)
-    comparison = done.comparison
-    assert comparison is not None
-    paths = write_trec(str(tmp_path / "exported"), done.folder, comparison.frame)
-    arms = [arm["name"] for arm in done.folder.record["ablation"]["arms"]]
-    assert list(paths) == [arm for arm in arms if not arm.endswith("depth=1")]  # their lists end above ten documents
-    counted = ASKED.keys()
-    qrels = [ir_measures.Qrel(key, doc, grade) for key in counted for doc, grade in GRADES[key].items()]
-    measures = [ir_measures.parse_measure(name) for name in MEASURED]
+    assert done.comparison is not None
+    paths = write_trec(str(tmp_path / "exported"), run, done.comparison.frame)
+    qrels = [ir_measures.Qrel(name, doc, grade) for name, of in grades.items() for doc, grade in of.items()]
+    parsed = [ir_measures.parse_measure(name) for name in measures]
     wanted = {
-        (arm, one.query_id, str(one.measure)): one.value
-        for arm, path in paths.items()
-        for one in ir_measures.iter_calc(measures, qrels, list(ir_measures.read_trec_run(path)))
+        (name, one.query_id, str(one.measure)): one.value
+        for name, path in paths.items()
+        for one in ir_measures.iter_calc(parsed, qrels, list(ir_measures.read_trec_run(path)))
     }
-    rows = pq.read_table(Path(done.folder.storage.root) / PER_QUERY).to_pylist()
+    rows = pq.read_table(Path(run.storage.root) / PER_QUERY).to_pylist()
     found = {(row["arm"], row["key"], row["measure"]): row["value"] for row in rows}
-    assert len(found) == len(rows) == len(paths) * len(counted) * len(MEASURED)
+    assert len(found) == len(rows) == len(arms) * len(graded) * len(measures)
     assert found.keys() == wanted.keys()
     assert {place: value for place, value in found.items() if value != pytest.approx(wanted[place], rel=0, abs=1e-12)} == {}
-    assert {value for (_, key, _), value in found.items() if key in ("none", "long")} == {0}
-    assert len({tuple(sorted(v for (a, _, _), v in found.items() if a == arm)) for arm in paths}) > 3  # arms differ
+    assert {value for (_, key, _), value in found.items() if key in ("q0", "rejected")} == {0}
+    assert len({tuple(value for (of, *_), value in found.items() if of == one["name"]) for one in arms}) == 4  # arms differ
 
 
 FRAME_QUERIES = [ask(f"q{n}", f"query number{n}", log_count=n + 1) for n in range(5)]
