@@ -1,4 +1,4 @@
-"""From a YAML file to a config: defaults, `--set`, dates and labels. Refused values are in tests/refusals.yaml."""
+"""From a YAML file to a config: `--set`, dates, labels. Refused values: tests/refusals.yaml; defaults: docs/config.md."""
 
 from __future__ import annotations
 
@@ -20,35 +20,6 @@ Values = dict[str, Any]
 # ---------------------------------------------------------------- what is taken
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-# DESIGN, "The config": its values are the defaults except what is required, `store`, and cluster.
-DEFAULTS = """
-log: {id_column: null, count_column: null, context_column: null, max_chars: 2000}
-rewrite:
-  decoding: {temperature: 0.0, top_p: 1.0, max_tokens: 512, seed: 0, chat_template_kwargs: {enable_thinking: false}}
-  strategies: [general, keyword, pseudo_answer, core_content]
-  select: {kind: all}
-  language: null
-  calls: joint
-  joint_prompt: null
-retrieve: {depth: 100, keep_runs: true, routes: {}}
-fuse: {method: minmax, k: 60, depth: 30, keep: 50, weights: {}, redundancy: cosine}
-rerank: {kind: cross_encoder, model: BAAI/bge-reranker-v2-m3, keep: 10, combine: blend, max_length: 512}
-limits: {error_rate: 0.01, max_cost_usd: null, stall_minutes: 15}
-evaluate: {qrels: null}
-cluster: {address: null, shard_size: 1000}
-"""
-
-
-def leaves(values: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(values, dict) or not values:
-        return {prefix: values}
-    return {key: leaf for name, value in values.items() for key, leaf in leaves(value, f"{prefix}.{name}").items()}
-
-
-def test_the_defaults_are_those_of_the_design(config_file: Write, values: Values) -> None:
-    found = leaves(load_config(config_file(values)).model_dump())
-    wanted = leaves(yaml.safe_load(DEFAULTS))
-    assert {key: found.get(key, "absent") for key in wanted} == wanted
 
 
 @pytest.mark.parametrize("rewrite", [{"strategies": []}, {"select": "never"}])
