@@ -152,18 +152,13 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall(answer: str, gold: str)
 SOME_UNKNOWN = {QUERIES[1]: {"d01": 1, "D02": 1}, QUERIES[2]: {"d06": 2, "msmarco-7": 0}}
 
 
-@pytest.fixture
-def path(bm25_job: str) -> str:
-    return bm25_job
-
-
 def notes(folder: Path, grades: dict[str, dict[str, int]]) -> list[str]:
     found = evaluate(open_run(str(folder)), Judgements("qrels.tsv", grades, "query"))
     return [note for note in found.notes if "judged documents" in note]
 
 
-def test_they_are_counted_and_said(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = run_in_process(prepared_job(path))
+def test_they_are_counted_and_said(bm25_job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run_in_process(prepared_job(bm25_job))
     (said,) = notes(folder, SOME_UNKNOWN)
     assert said.startswith("warning: 2 of 4 judged documents are not in the index (")
     assert "such as 'D02': they cannot be found" in said

@@ -42,7 +42,9 @@ def of(result: Funnel | None) -> dict[str, list[int | None]]:
     return result.strategies
 
 
-def test_an_ablation_by_hand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("portion", [1, measured.PORTION])
+def test_an_ablation_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portion: int) -> None:
+    monkeypatch.setattr(measured, "PORTION", portion)
     result = funnel(write_folder(tmp_path, LISTS, queries=2, shard_size=1, arms=ARMS, rerank=RERANK), JUDGEMENTS, top=2)
     assert result is not None
     assert (result.judged_queries, result.relevant, result.found) == (2, 7, 6)
@@ -87,13 +89,6 @@ def test_a_run_without_lists_has_neither(tmp_path: Path) -> None:
     retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "x"}}, "keep_runs": False}
     run = write_folder(tmp_path, {}, queries=1, retrieve=retrieve)
     assert (funnel(run, JUDGEMENTS), worth(run)) == (None, [])
-
-
-def test_it_does_not_depend_on_how_much_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_folder(tmp_path, LISTS, queries=2, shard_size=1, arms=ARMS)
-    whole = funnel(run, JUDGEMENTS)
-    monkeypatch.setattr(measured, "PORTION", 1)
-    assert funnel(run, JUDGEMENTS) == whole
 
 
 # ---------------------------------------------------------------- against plain loops
