@@ -2,7 +2,6 @@
 
 import csv
 import re
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -65,18 +64,6 @@ def test_every_judged_query_with_its_measures(run: RunFolder, tmp_path: Path, ca
     printed = capsys.readouterr().out
     assert "judged: 3 distinct queries" in printed
     assert f"not kept: `dmqr report {run.storage.root} --qrels FILE` writes it to the page" in printed
-
-
-def test_a_topic_is_the_judged_log_row(run: RunFolder, tmp_path: Path) -> None:
-    """Two rows of one query are two topics with the same list; a rejected row has none."""
-    queries = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
-    ids = (query_id(0), query_id(0), None)
-    write_trec(
-        str(tmp_path / "a.run"), run, replace(measure(run, queries), key="log_id", keys=("l1", "l2", "l3"), query_ids=ids)
-    )
-    lines = [line.split() for line in (tmp_path / "a.run").read_text().splitlines()]
-    assert [line[0] for line in lines] == ["l1"] * 3 + ["l2"] * 3
-    assert [line[2] for line in lines[:3]] == [line[2] for line in lines[3:]]
 
 
 def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -> None:
@@ -218,10 +205,3 @@ def test_a_run_is_no_ablation(tmp_path: Path) -> None:
     del run.record["ablation"]
     with pytest.raises(ConfigError, match="is a run, which has no arms; give an ablation's folder"):
         compare(run, Judgements("", FRAME_GRADES), run.config.evaluate)
-
-
-def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
-    run = ablation(tmp_path, ARMS, LISTS, FRAME_QUERIES)
-    run.storage.delete(run.manifests[0].files["results"][0].key)
-    with pytest.raises(ConfigError, match="the run's tables cannot be read"):
-        measure(run, Judgements("", FRAME_GRADES), MEASURES)
