@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from jobs.job.steps import VARIABLES
 from jobs.log.judgements import JudgedBy
 from jobs.measure.diff import changed_queries
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
-from jobs.measure.diff.diff import Change, Cost, changes, diff
+from jobs.measure.diff.diff import Change, Cost, changes, diff, diff_values
 from jobs.measure.diff.quality import judge_of_both
 from jobs.measure.judge import judge_asked
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.sums import Selected, selected_by_type
 from jobs.runs.tables import database
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
@@ -253,6 +255,54 @@ def test_what_is_not_committed_is_not_compared(side: Side, size: int) -> None:
     nothing = side("c", queries, commit=0, finished=False)
     assert (moves(a, nothing, 10).both, moves(a, nothing, 10).overlap) == (Share(0, 0), None)
     assert "queries in both" in shown(a, nothing)
+
+
+# ---------------------------------------------------------------- several texts of a strategy, and selected strategies
+
+FUSION = "rag_fusion(n=3)"
+POOL = ("keyword", FUSION, "hyde")
+HITS = {("original", "bm25"): ["d01"]}
+CHOSEN = [
+    Query(
+        "alpha",
+        {"keyword": "alphakey", FUSION: ["alphaone", "alphatwo", "alphathree"]},
+        hits=HITS | {(FUSION, "bm25"): ["d02"]},
+        selected=("simple", ["keyword", FUSION], "why alphareason"),
+    ),
+    Query("bravo", {FUSION: ["bravoone"]}, {"hyde": ("cut", "raw")}, HITS, selected=("simple", [FUSION, "hyde"], "because")),
+    Query("charlie", hits=HITS, selected=("keywords", [], "clear enough")),
+]
+
+
+def test_types_and_strategies_of_any_name_are_told_apart() -> None:
+    counts = {"selections/a/b/2": 3, "selections/a/0": 1, "selected/a/b/x": 3, "selected/a/x": 0}
+    found = selected_by_type(counts, ["x"])
+    assert list(found) == ["a/b", "a"]
+    assert found["a/b"] == Selected(Counter(x=3), Counter({2: 3}))
+    assert (found["a/b"] + found["a"]).numbers == Counter({2: 3, 0: 1})
+
+
+def test_what_only_one_run_selected_is_shown_as_such(side: Side) -> None:
+    every = [Query(one.name, dict.fromkeys(POOL, "text"), hits=HITS) for one in CHOSEN]
+    pair = side("a", every, POOL), side("b", CHOSEN, POOL, select="adaptive")
+    found = moves(*pair, 10)
+    by = {one.strategy: one for one in found.strategies}
+    assert {name: (by[name].selected_a, by[name].selected_b) for name in POOL} == {
+        "keyword": (Share(2, 2), Share(0, 0)), FUSION: (Share(1, 1), Share(0, 0)), "hyde": (Share(2, 2), Share(0, 0)),
+    }  # fmt: skip
+    bravo = next(one for one in found.listed if one.query == "bravo")
+    assert bravo.selected == {"keyword": "A"}  # hyde was selected in both, and failed in B
+    alpha = next(one for one in found.listed if one.query == "alpha")
+    assert list(alpha.rewrites) == ["keyword", f"{FUSION} 1", f"{FUSION} 2", f"{FUSION} 3", "hyde"]
+    assert alpha.rewrites[f"{FUSION} 2"] == (None, "alphatwo")
+    text = " ".join(shown(*pair).split())
+    assert "keyword 3 100.0 % 3 100.0 % selected in A only 2 66.7 %" in text
+    assert "selected in A only: keyword, rag_fusion(n=3), hyde" in text
+    assert "rewrites of a query, on average: A 3.00, B 1.67" in text
+    assert diff_values(diff(*pair, None, None, 10))["rewrites"]["per_query"] == {"a": 3.0, "b": pytest.approx(5 / 3)}
+    same = moves(pair[1], pair[1], 10)
+    assert all((one.moved, one.selected_a, one.selected_b) == (Share(0, 0),) * 3 for one in same.strategies)
+    assert same.listed == []
 
 
 # ---------------------------------------------------------------- costs, and what is shown
