@@ -29,10 +29,10 @@ def alpha(run: RunFolder) -> Sample:
 
 
 def test_samples_are_those_that_failed_gained_lost_and_were_asked_most(make: Make) -> None:
-    queries = [Query(f"query {n}", {"general": "g"}, asked=9 if n == 17 else 1) for n in range(100)]
+    queries = [Query(f"query {n}", {"general": "g"}, asked=9 if n == 17 else 1) for n in range(40)]
     queries[8] = Query("failing", {}, {"general": ("cut off", "raw")})
     run = make(queries, ("general",), shard_size=4)
-    values: dict[str, tuple[float, float | None]] = {query_id(n): (0.5, 0.5) for n in range(100)}
+    values: dict[str, tuple[float, float | None]] = {query_id(n): (0.5, 0.5) for n in range(40)}
     values |= {query_id(3): (0.9, 0.1), query_id(25): (0.1, 0.9)}
     measured = MeasuredRun()
     measured.__dict__["by_query"] = values
