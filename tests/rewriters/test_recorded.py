@@ -1,9 +1,12 @@
 """The recorded engine: the contract of engines, what its file may hold, and what it says of one that is no recording."""
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from cluster.errors import RewriterError
@@ -134,6 +137,15 @@ def test_a_file_without_a_record_is_refused(recorded: Recorded, lines: list[str]
 
 def test_a_byte_order_mark_and_windows_line_ends_do_not_count(recorded: Recorded) -> None:
     assert answer(recorded("\ufeff" + json.dumps(TEA) + "\r\n\r"), "tea").text == "x"
+
+
+@pytest.mark.parametrize("packed", ["gz", "zst"])
+def test_a_recording_may_be_packed(tmp_path: Path, packed: str) -> None:
+    data = json.dumps(TEA).encode()
+    path = tmp_path / f"recorded.jsonl.{packed}"
+    path.write_bytes(gzip.compress(data) if packed == "gz" else pa.compress(data, "zstd", asbytes=True))
+    with closing(RecordedEngine(path)) as engine:
+        assert answer(engine, "tea").text == "x"
 
 
 def test_half_a_surrogate_pair_becomes_text_that_can_be_written(recorded: Recorded) -> None:

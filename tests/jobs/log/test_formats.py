@@ -24,7 +24,6 @@ from jobs.log.table_file import FORMS, TableFault, open_table
 from retrievers.corpora.corpus import content_of
 from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.settings import CorpusSettings
-from rewriters.engines.recorded import RecordedEngine
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.logs import QUERY, Tables, refused, tables_of
 
@@ -101,20 +100,6 @@ def test_every_input_is_read_in_every_form(ending: str, tmp_path: Path, of_parqu
     assert read_answers(answers, "log_id") == {"l1": ['the "North"', "a, b"]}
     corpus = write_form(tmp_path / f"c{ending}", ("doc_id", "title", "text"), DOCUMENTS)
     assert content(corpus, tmp_path / "made") == documents
-
-
-@pytest.mark.parametrize("ending", FORMS["json"])
-def test_recordings_may_be_packed(ending: str, tmp_path: Path) -> None:
-    path = tmp_path / f"recorded{ending}"
-    path.write_bytes(as_form(path.name, ("query", "note"), [("tea", None)]))
-    with pytest.raises(Exception, match="line 1: needs the key completions"):
-        RecordedEngine(path)
-    data = b'{"query": "tea", "completions": {"dmqr": "x"}}\n'
-    path.write_bytes(gzip.compress(data) if ending.endswith("gz") else pa.compress(data, "zstd", asbytes=True)
-                     if ending.endswith("zst") else data)  # fmt: skip
-    engine = RecordedEngine(path)
-    assert list(engine.queries()) == ["tea"]
-    engine.close()
 
 
 TEXT = st.one_of(
