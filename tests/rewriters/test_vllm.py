@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from cluster.errors import RewriterError
-from rewriters.engines import Request, open_engine
-from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
+from rewriters.engines import Request
+from rewriters.engines.settings import LocatedVllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -242,35 +242,12 @@ def test_a_worker_that_is_killed_leaves_no_engine_behind(model: Path, tmp_path: 
 # ---------------------------------------------------------------- without an engine
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"args": {"max_modle_len": 3}},
-            r"args.max_modle_len: vLLM has no such engine argument; did you mean 'max_model_len'\?",
-        ),
-        ({"args": {"revision": "x"}}, "args.revision is set by the engine itself"),
-    ],
-)
-def test_wrong_settings_are_refused_before_anything_is_loaded(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(RewriterError, match=message):
-        open_engine(VllmSettings(**({"kind": "vllm", "model": "tiny"} | settings))).check()
-
-
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
     broken = VllmEngine(LocatedVllmSettings(kind="vllm", model="broken", weights=str(tmp_path), args=ARGS))
     with pytest.raises(RewriterError, match=r"engine 'vllm': .* cannot be loaded"):
         broken.start()
     assert not cores()
-
-
-def test_the_identity_has_what_decides_the_text_only() -> None:
-    args = {"gpu_memory_utilization": 0.5, "tensor_parallel_size": 2, "quantization": "fp8"}
-    identity = VllmEngine(
-        LocatedVllmSettings(kind="vllm", model="m", weights="/somewhere", commit="c0ffee", args=args)
-    ).identity()
-    assert identity == {"kind": "vllm", "model": "m", "args": {"quantization": "fp8"}, "version": engine_file.VLLM_VERSION}
 
 
 def test_a_grammar_counts_no_characters(engine: VllmEngine) -> None:

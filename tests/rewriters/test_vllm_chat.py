@@ -161,10 +161,20 @@ def test_a_parser_separates_the_answer(folder: Path, parser: str, prompt: str, a
 def test_a_parser_that_does_not_fit_is_refused(folder: Path) -> None:
     with pytest.raises(RewriterError, match=r"reasoning_parser 'minimax_m3': .*; name another, or none"):
         Chat(tokenizer_of(folder), "m", "minimax_m3")
-    with pytest.raises(RewriterError, match=r"no reasoning_parser 'deepseek_r2'; did you mean 'deepseek_r1'\?"):
-        open_engine(VllmSettings(kind="vllm", model="m", reasoning_parser="deepseek_r2")).check()
-    with pytest.raises(RewriterError, match=r"args.reasoning_parser is set by the engine itself"):
-        VllmEngine(VllmSettings(kind="vllm", model="m", args={"reasoning_parser": "qwen3"}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reasoning_parser": "deepseek_r2"}, r"no reasoning_parser 'deepseek_r2'; did you mean 'deepseek_r1'\?"),
+        ({"args": {"reasoning_parser": "qwen3"}}, r"args.reasoning_parser is set by the engine itself"),
+        ({"args": {"revision": "x"}}, r"args.revision is set by the engine itself"),
+        ({"args": {"max_modle_len": 3}}, r"args.max_modle_len: .* no such engine argument; did you mean 'max_model_len'\?"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_loaded(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RewriterError, match=message):
+        open_engine(VllmSettings(kind="vllm", model="m", **settings)).check()
 
 
 def test_a_parser_is_guessed_only_where_the_type_is_certain(tmp_path: Path) -> None:
@@ -174,13 +184,13 @@ def test_a_parser_is_guessed_only_where_the_type_is_certain(tmp_path: Path) -> N
     assert guessed_parser(str(tmp_path / "nothing"), None) is None
 
 
-def test_the_identity_has_the_parser_and_a_version() -> None:
-    plain = VllmEngine(VllmSettings(kind="vllm", model="m")).identity()
-    assert plain["version"] == 2
-    assert "reasoning_parser" not in plain
-    assert VllmEngine(VllmSettings(kind="vllm", model="m", reasoning_parser="qwen3")).identity() == plain | {
-        "reasoning_parser": "qwen3"
-    }
+def test_the_identity_has_what_decides_the_text_only() -> None:
+    args = {"gpu_memory_utilization": 0.5, "tensor_parallel_size": 2, "quantization": "fp8"}
+    settings = LocatedVllmSettings(kind="vllm", model="m", weights="/somewhere", commit="c0ffee", args=args)
+    plain = {"kind": "vllm", "model": "m", "args": {"quantization": "fp8"}, "version": 2}
+    assert VllmEngine(settings).identity() == plain
+    parsing = settings.model_copy(update={"reasoning_parser": "qwen3"})
+    assert VllmEngine(parsing).identity() == plain | {"reasoning_parser": "qwen3"}
 
 
 @pytest.fixture(scope="module")
