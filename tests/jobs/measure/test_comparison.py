@@ -17,7 +17,6 @@ from jobs.log.judgements import Judgements
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.costs import ArmCost, arm_costs
 from jobs.pages.comparison import BEST, SECOND, comparison_table, comparison_values, marks
-from jobs.runs.folder import RunFolder
 from tests.support.jobs.run_folders import Row, ablation, arm, ask, write_folder
 from tests.support.jobs.terminals import lines
 
@@ -42,20 +41,20 @@ def lists(names: list[str], seed: int = 0) -> dict[str, dict[str, list[str]]]:
     }
 
 
-def made(folder: Path, arms: list[Row] = ARMS, **settings: Any) -> RunFolder:
-    return ablation(
-        folder, arms, lists([one["name"] for one in arms if not one["members"]]), QUERIES, shard_size=20, **settings
-    )
-
-
 Compare = Callable[..., Comparison]
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Compare:
-    def done(arms: list[Row] = ARMS, grades: dict[str, dict[str, int]] = GRADES, **settings: Any) -> Comparison:
-        config = settings.pop("config", {})
-        run = made(tmp_path_factory.mktemp("made"), arms, **config)
+    def done(
+        arms: list[Row] = ARMS,
+        grades: dict[str, dict[str, int]] = GRADES,
+        queries: list[Row] = QUERIES,
+        found: dict[str, dict[str, list[str]]] | None = None,
+        **settings: Any,
+    ) -> Comparison:
+        found = lists([one["name"] for one in arms if not one["members"]]) | (found or {})
+        run = ablation(tmp_path_factory.mktemp("made"), arms, found, queries, shard_size=20)
         return compare(run, Judgements("", grades), EvaluateSettings(**settings))
 
     return done
@@ -109,10 +108,8 @@ def test_oracles_are_bounds_and_outside_the_families(compared: Compare) -> None:
     assert any("bounds of what choosing can bring" in note for note in found.notes)
 
 
-def test_near_duplicate_queries_are_one_cluster(tmp_path: Path) -> None:
-    queries = [row | {"query": f"lamp tower{n // 2}"} for n, row in enumerate(QUERIES)]
-    run = ablation(tmp_path, ARMS, lists([one["name"] for one in ARMS]), queries, shard_size=20)
-    found = compare(run, Judgements("", GRADES), EvaluateSettings(measures=["P@5"]))
+def test_near_duplicate_queries_are_one_cluster(compared: Compare) -> None:
+    found = compared(queries=[row | {"query": f"lamp tower{n // 2}"} for n, row in enumerate(QUERIES)], measures=["P@5"])
     assert found.frame.drawn == KEYS / 2
     values = found.frame.values[:, 0]
     pairs = (values[0] - values[1]).reshape(-1, 2).mean(axis=1)  # clusters of one size: the t-test of their means
@@ -183,18 +180,14 @@ def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: C
     assert compared(arms, baseline="k=60").baseline == "full"
 
 
-def test_an_arm_of_the_grid_whose_queries_all_gain_alike_has_no_test(tmp_path: Path) -> None:
+def test_an_arm_of_the_grid_whose_queries_all_gain_alike_has_no_test(compared: Compare) -> None:
     grid = [arm(f"k={n}", "grid") for n in range(3)]
-    found = lists([one["name"] for one in [*ARMS, *grid] if not one["members"]])
-    found["original"] = {row["query_id"]: ["d9", "d2"] for row in QUERIES}
-    found["k=0"] = {row["query_id"]: ["d0", "d2"] for row in QUERIES}
-    run = ablation(tmp_path, [*ARMS, *grid], found, QUERIES, shard_size=20)
-    compared = compare(run, Judgements("", GRADES), EvaluateSettings(measures=["Success@1"]))
-    alike, other = (compared.by_arm[name, "Success@1"] for name in ("k=0", "k=1"))
-    assert (alike.difference, alike.q) == (1.0, None)
-    assert other.q == pytest.approx(
-        stats.false_discovery_control([compared.by_arm[f"k={n}", "Success@1"].p for n in (1, 2)])[0]
-    )
+    alike = {"original": ["d9", "d2"], "k=0": ["d0", "d2"]}
+    found = {name: {row["query_id"]: docs for row in QUERIES} for name, docs in alike.items()}
+    by_arm = compared([*ARMS, *grid], found=found, measures=["Success@1"]).by_arm
+    first, second, third = (by_arm[one["name"], "Success@1"] for one in grid)
+    assert (first.difference, first.q) == (1.0, None)
+    assert second.q == pytest.approx(stats.false_discovery_control([second.p, third.p])[0])
 
 
 PRICES = Prices(

@@ -19,8 +19,8 @@ from jobs.pages.ablation import ComparedArms, ablation_report, closing_page, clo
 from jobs.pages.comparison import MeasuredRun
 from jobs.pages.summary import closing_table
 from jobs.run.ablation import prepare_ablation
-from jobs.runs.folder import RunFolder, open_run
-from tests.support.jobs.in_process_runs import QUERIES, job_in_process, run_in_process
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, run_in_process
 from tests.support.jobs.run_folders import Query, RunMaker, query_id
 from tests.support.jobs.terminals import printed
 from tests.support.jobs.whole_runs import rows
@@ -54,11 +54,9 @@ def done(
 
     def made(*settings: str) -> ComparedArms:
         given = [f"rerank={{kind: bi_encoder, keep: {RESULTS}}}", *settings]
-        ablation = prepare_ablation(load_config(path, given), path)
-        prepared = ablation.prepared
-        run_in_process(ablation)
-        by = prepared.config.evaluate
-        return compared(open_run(prepared.storage.root), read_qrels(by.qrels, key=by.key), by, None)
+        folder = finished(prepare_ablation(load_config(path, given), path))
+        by = folder.config.evaluate
+        return compared(folder, read_qrels("qrels.tsv", key=by.key), by, None)
 
     return made
 
