@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from dmqr.arguments import VERB_NAMES, documented, function_of
-from tests.support.jobs.tables_page import BLOCKS, cells, example
 from tests.support.jobs.whole_runs import PATIENCE, ROOT, rows
 
 ON_A_CLUSTER = ("submit", "logs", "stop")  # tests/jobs/submit/test_on_a_cluster.py types them
@@ -94,10 +93,21 @@ def test_try_finds_what_the_run_has_found(done: Done, folder: Path) -> None:
     assert sorted(written) == sorted(rewrite["text"] for rewrite in trial["rewrites"])
 
 
+def cells(text: str) -> list[list[str]]:
+    """The words of each line, without the lines of boxes."""
+    return [found for line in text.splitlines() if (found := re.sub("[│┌┐└┘├┤─┬┴┼]", " ", line).split())]
+
+
 @pytest.mark.slow
 def test_the_tables_page_shows_what_its_examples_print(done: Done, folder: Path) -> None:
-    printed = cells(example(folder))
-    shown = [line for kind, text in BLOCKS if kind == "text" for line in cells(text) if "..." not in line]
+    """The examples before the recipes, all of them together, in a folder with configs/ and runs/."""
+    page = (ROOT / "docs/results-and-tables.md").read_text(encoding="utf-8").partition("\n## Recipes\n")[0]
+    blocks = re.findall(r"^```(python|text)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-c", "\n".join(text for kind, text in blocks if kind == "python")]
+    example = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert example.returncode == 0, example.stderr
+    printed = cells(example.stdout)
+    shown = [line for kind, text in blocks if kind == "text" for line in cells(text) if "..." not in line]
     timed = {"retrieve", "rewrite", "fuse", "write"}
     missing = [line for line in shown if line not in printed and not (line[0] in timed and len(line) == 6)]
     assert missing == []

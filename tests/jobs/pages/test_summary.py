@@ -24,7 +24,6 @@ from rewriters.guards import preserve
 from rewriters.guards.guards import NEAR_DUPLICATE, REPAIRED
 from rewriters.reasons import CUT, FLAGS, MASKED, OTHER_SCRIPT
 from tests.support.jobs.run_folders import Make, Page, Query, RunMaker, frame_of
-from tests.support.jobs.tables_page import PAGE
 from tests.support.jobs.terminals import lines, printed
 from tests.support.jobs.whole_runs import ROOT
 
@@ -153,7 +152,8 @@ def test_an_axis_holds_its_values_in_order(values: list[float], falling: bool, z
 
 
 def test_the_pages_name_every_flag_of_a_text() -> None:
-    (row,) = re.findall(r"^\| `guards` \|.*$", PAGE, re.MULTILINE)
+    page = (ROOT / "docs/results-and-tables.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `guards` \|.*$", page, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", row)) == {"guards", *FLAGS}
     strategies = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
     table = strategies[strategies.index("| guard | in `rewrites.guards` |") :].partition("\n\n")[0]
