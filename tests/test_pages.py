@@ -121,19 +121,22 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def walker(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> Iterator[Walker]:
+def walker(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: FakeServer, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Walker]:
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    yield Walker(server.address, monkeypatch)
+    yield Walker(server.address, monkeypatch, capfd)
     forget("shares", "echo", "overlap")
 
 
 class Walker:
-    """Does what blocks show, in the current folder."""
+    """Does what blocks show, in the current folder; keeps what blocks of Python print, which is nothing on standard error."""
 
-    def __init__(self, server: str, patch: pytest.MonkeyPatch) -> None:
-        self._server, self._patch = server, patch
+    def __init__(self, server: str, patch: pytest.MonkeyPatch, output: pytest.CaptureFixture[str]) -> None:
+        self._server, self._patch, self._output = server, patch, output
+        self.printed = ""
         self._names: dict[str, Any] = {"__name__": "__main__"}
 
     def block(self, block: Block) -> None:
@@ -147,7 +150,11 @@ class Walker:
             for line in block.text.splitlines():
                 self.command(line)
         elif block.language == "python":
+            self._output.readouterr()
             exec(compile(block.text, "block", "exec"), self._names)
+            printed = self._output.readouterr()
+            assert printed.err == ""
+            self.printed += printed.out
         elif block.language == "sql":
             with duckdb.connect() as connection:
                 assert connection.execute(block.text).fetchone() not in (None, (0,))  # rows, or how many were written
@@ -202,6 +209,12 @@ def test_the_blocks_of_a_page(page: str, walker: Walker, tmp_path: Path) -> None
         (run,) = Path("runs").glob("mine-*")
         assert (run / "_SUCCESS.json").exists()
         assert len(rows(run, "rewrites")) == 12  # of three distinct queries
+    if page == "docs/python.md":
+        assert re.search(r"runs/quickstart-[0-9a-f]{12} finished\n", walker.printed)
+        assert "did you mean 'method'? (known: " in walker.printed
+        strategies = re.findall(r"^(\w+) 1\.0 \S", walker.printed, re.MULTILINE)
+        assert strategies == ["general", "keyword", "pseudo_answer", "core_content"]
+        assert "\nevaluating and writing the report 1.0\n" in walker.printed  # of the run that was finished before
 
 
 @pytest.mark.parametrize("pattern", NOT_RUN)
@@ -231,12 +244,6 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_generated_pages_are_fresh() -> None:
-    command = [sys.executable, "docs/generate.py", "--check"]
-    check = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert (check.returncode, check.stderr) == (0, "")
-
-
 def test_every_key_has_a_meaning() -> None:
     assert not [row for row in MARKDOWN["docs/config.md"].splitlines() if re.fullmatch(r"- `.*\): *", row)]
 
@@ -257,6 +264,17 @@ def test_every_link_leads_somewhere(page: str) -> None:
         target = (ROOT / page).parent.joinpath(path).resolve() if path else ROOT / page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_every_picture_is_shown_made_by_the_script_and_small() -> None:
+    shown = {page: re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text) for page, text in MARKDOWN.items()}
+    there = set((ROOT / "docs/images").iterdir())
+    assert there == {(ROOT / page).parent.joinpath(path).resolve() for page, paths in shown.items() for path in paths}
+    script = (ROOT / "docs/pictures.py").read_text(encoding="utf-8")
+    assert {path.name for path in there} == set(re.findall(r'IMAGES / "([^"]+)"', script))
+    assert {path.name: path.stat().st_size for path in there if path.stat().st_size >= 150_000} == {}
+    first_screen = "\n".join(PAGES["README.md"].splitlines()[:12])
+    assert re.findall(r"\]\(docs/images/([^)]+)\)", first_screen) == ["terminal.svg", "report.png"]
 
 
 def test_the_readme_has_the_verbs_in_the_groups_of_the_command_line() -> None:

@@ -1,4 +1,4 @@
-"""Every example of --help, of docs/python.md and of the notebook works as it is written."""
+"""Every example of --help and of the notebook works as it is written."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -131,39 +130,7 @@ def test_completion_in_a_real_shell(folder: Path) -> None:
     assert sorted(found.stdout.split()) == ["run", "runs"]
 
 
-QUICKSTART = "configs/quickstart.yaml"
-
-
-def by_words_alone(folder: Path) -> None:
-    """Writes the sample with a quickstart that searches by BM25 alone."""
-    shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("__pycache__"))
-    values = yaml.safe_load((folder / QUICKSTART).read_text())
-    del values["retrieve"]["retrievers"]["dense"]
-    (folder / QUICKSTART).write_text(yaml.safe_dump(values))
-
-
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_the_examples_of_the_page(tmp_path: Path) -> None:
-    """In a process of its own, which prints what the examples print and nothing else."""
-    by_words_alone(tmp_path)
-    blocks = re.findall(r"^```python\n(?!# \S+\.py\n)(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)  # no files of plug-ins
-    assert len(blocks) >= 7
-    told = 'import sys; print("---", file=sys.stderr)\n'
-    (tmp_path / "page.py").write_text("\n".join(told + block for block in blocks))
-    done = subprocess.run(
-        [sys.executable, "page.py"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stderr == "---\n" * len(blocks)
-    assert re.search(r"runs/quickstart-[0-9a-f]{12} finished\n", done.stdout)
-    assert "did you mean 'method'? (known: " in done.stdout
-    strategies = re.findall(r"^(\w+) 1\.0 \S", done.stdout, re.MULTILINE)
-    assert strategies == ["general", "keyword", "pseudo_answer", "core_content"]
-    assert "\nevaluating and writing the report 1.0\n" in done.stdout  # of the run that was finished before
 
 
 def test_every_function_and_class_is_on_the_page() -> None:
@@ -173,13 +140,11 @@ def test_every_function_and_class_is_on_the_page() -> None:
     assert missing <= {"MeasuredQuality"}
 
 
-def notebook() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
-    return found
+NOTEBOOK = (ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8")
 
 
 def test_the_notebook_holds_no_output() -> None:
-    cells = [cell for cell in notebook()["cells"] if cell["cell_type"] == "code"]
+    cells = [cell for cell in json.loads(NOTEBOOK)["cells"] if cell["cell_type"] == "code"]
     assert len(cells) > 5
     assert [cell for cell in cells if cell["outputs"] or cell["execution_count"] is not None] == []
 
@@ -190,9 +155,13 @@ def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    by_words_alone(tmp_path)
+    shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("__pycache__"))
+    quickstart = tmp_path / "configs" / "quickstart.yaml"
+    values = yaml.safe_load(quickstart.read_text())
+    del values["retrieve"]["retrievers"]["dense"]  # searches by BM25 alone
+    quickstart.write_text(yaml.safe_dump(values))
     (tmp_path / "docs").mkdir()
-    opened = nbformat.reads(json.dumps(notebook()), as_version=4)
+    opened = nbformat.reads(NOTEBOOK, as_version=4)
     opened.cells.append(nbformat.v4.new_code_cell("import json; print(run.folder); print(json.dumps(quality.values))"))
     client = nbclient.NotebookClient(
         opened, timeout=PATIENCE, kernel_name="python3", resources={"metadata": {"path": str(tmp_path / "docs")}}
