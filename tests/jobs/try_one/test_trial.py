@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -262,17 +261,6 @@ def test_at_a_terminal_it_asks_until_the_end_of_input(
     assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "sea"]
     assert "Type a query; Ctrl-D ends." in printed.err
     assert printed.err.count("query> ") == 5
-
-
-@pytest.mark.slow
-def test_no_ray_is_loaded(job: Callable[..., str]) -> None:
-    code = (
-        "import sys\nfrom jobs.__main__ import main\n"
-        f"main(['try', {job()!r}, {QUERY!r}])\n"
-        "print([name for name in ('ray', 'torch', 'ir_measures') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=400, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_joint_prompt_of_one_s_own_reaches_the_worker(job: Callable[..., str], values: Values, tmp_path: Path) -> None:
