@@ -1,12 +1,10 @@
 """Errors that only a worker, a cluster, vLLM, Elasticsearch or S3 meets, by code: each by the function that raises it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -14,10 +12,9 @@ import pyarrow as pa
 
 from cluster.isolation import Isolation
 from cluster.prices import Prices
+from cluster.run.lease import Lease
 from cluster.run.meter import run_block
 from cluster.run.session import Session
-from cluster.run.settings import ClusterSettings
-from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage
 from cluster.storage.files import FileStorage
 from jobs.chain.stages.write import Write
@@ -28,10 +25,11 @@ from jobs.job.pools import check_shares
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.runs.tally import Tally
+from jobs.terminal.live_display import LiveDisplay
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.retriever import retriever_identity
-from rewriters.rewriter import Rewriting
 from tests.support.errors.small_job import Patch, failing
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.retrievers.blocks import typed
 
 AGAIN = "dmqr run job.yaml"
@@ -116,53 +114,15 @@ CLUSTER = [
 # ---------------------------------------------------------------- a run that ends early
 
 
-class FakeRunner:
-    """A runner whose workers commit nothing, and then end."""
-
-    def __init__(self, *_: object) -> None: ...
-
-    def run(self, places: Iterator[pa.Table]) -> Iterator[dict[str, Any]]:
-        yield from ({} for _ in places)
-
-    @property
-    def tracker(self) -> FakeRunner:
-        return self
-
-    def seconds_since_heartbeat(self) -> float:
-        return 1e9
-
-    def progress(self) -> Snapshot:
-        return NOTHING
-
-    def __getattr__(self, name: str) -> Callable[..., float]:
-        return lambda *_: 1e9
+def a_lost_lease(patch: Patch) -> None:
+    """A driver that has stored nothing for long finds that at its first commit."""
+    patch.setattr(Lease, "lost", lambda _: True)
+    run_in_process(prepared_job("job.yaml"))
 
 
-def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
-    """The driver's loop over workers that commit nothing."""
-
-    from jobs.run import run
-    from jobs.run.driver_costs import DriverCosts
-    from jobs.terminal.live_display import LiveDisplay
-    from jobs.terminal.state import OutageLog
-
-    patch.setattr(run, "RayRunner", FakeRunner)
-    config = anything(limits=LimitSettings(), cluster=ClusterSettings(metrics=False), rewrite=anything(planned=[]))
-    prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
-    job = anything(
-        prepared=prepared,
-        stages=lambda *_: [],
-        open_store=lambda: None,
-        most_requests=0,
-        stall_minutes=LimitSettings().stall_minutes,
-    )
-    plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
-    lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
-    session, record, display = anything(pools={}), anything(before=[], driver_costs=DriverCosts()), LiveDisplay(sys.stderr)
-    signals = Signals(display, AGAIN)
-    signals.received = received
-    outages = OutageLog(display.state)
-    run.Driver(job, session, lease, record, plan, Tally(), display, signals, outages, AGAIN).work()
+def a_signal(_: Patch) -> None:
+    with Signals(LiveDisplay(sys.stderr), AGAIN):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:
@@ -180,7 +140,7 @@ def a_limit(**limits: float) -> Callable[[Patch], object]:
 
 
 def a_stall(_: Patch) -> None:
-    stall = Stall(FakeRunner(), 1e-9, AGAIN)
+    stall = Stall(anything(seconds_since_heartbeat=lambda: 1e9), 1e-9, AGAIN)
     while True:
         stall.check()
 
@@ -189,8 +149,8 @@ RUNNING = [
     Call("stopped-errors", "queries have errors (", a_limit(), 1),
     Call("stopped-cost", "are spent, limits.max_cost_usd", a_limit(error_rate=1, max_cost_usd=1), 1),
     Call("stopped-stall", "(limits.stall_minutes)", a_stall, 1),
-    Call("run-held", "taken this run over", lambda patch: drive(patch, lost=True), 1),
-    Call("interrupted", "resume with: dmqr run", lambda patch: drive(patch, received=signal.SIGTERM), 143),
+    Call("run-held", "taken this run over", a_lost_lease, 1),
+    Call("interrupted", "resume with: dmqr run", a_signal, 143),
 ]
 
 
