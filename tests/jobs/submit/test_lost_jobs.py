@@ -15,11 +15,6 @@ from jobs.submit.follow import follow
 from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, once_followed, submitted
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
-
-
 @pytest.fixture
 def job(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,6 @@ import yaml
 
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
-from jobs.submit import follow as following
 from tests.support.cluster.certificates import own_certificate
 from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, once_followed, submitted
 
@@ -23,8 +22,7 @@ TABLE = f"queries  2\nreport   {RUN}/report.html\n{RUN}\n"
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
+def _addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # what is given counts, not what Ray would prefer
 
