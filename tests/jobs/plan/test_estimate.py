@@ -333,8 +333,8 @@ def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypa
         assert (some["kinds"][kind]["about"], whole["kinds"][kind]["about"]) == (kind != "requests", False)
     assert some["kinds"]["pairs"]["why"] == {"another reranker": 6}
     rows, all_rows = (list(map(str, plan_table(seen).columns[1].cells)) for seen in (of_some, of_whole))
-    assert "of 6 that were looked up: another reranker 6" in rows
-    assert "another reranker 12" in all_rows
+    assert "of 6 that were looked up: another reranker (6)" in rows
+    assert "why: another reranker (12)" in all_rows
     assert any(f", about {some['kinds']['searches']['reused']} from the store" in words for words in rows)
     assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
 
