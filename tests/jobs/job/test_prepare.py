@@ -221,36 +221,20 @@ APART = {
     },
 }  # fmt: skip
 
-APART["AnthropicSettings"] = APART["OpenaiSettings"]
+APART["AnthropicSettings"] = APART["WebSettings"] = APART["OpenaiSettings"]
 
-SERVER = {
-    "base_url",
-    "api_key_env",
-    "max_in_flight",
-    "batch",
-    "timeout_seconds",
-    "patience_minutes",
-}
+APART["OpenaiEncoderSettings"] = APART["OpenaiSettings"] | {"batch"}
 
-APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER | {"store"}}
+APART["RerankSettings"] = APART["OpenaiEncoderSettings"] | {"store"}
 
-APART["WebSettings"] = SERVER - {"batch"}
+STEPS = "Answer Iterate LabelGrade Question Grade Strips WebSearch Relevance Accuracy Criteria"
 
 # What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
 RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},
     "SelectAdaptive": {"demonstrations"},
     "SelectClassified": {"rules"},
-    "AnswerSettings": {"prompt", "variables"},
-    "IterateSettings": {"prompt", "variables"},
-    "LabelGradeSettings": {"prompt", "variables"},
-    "QuestionSettings": {"prompt", "variables"},
-    "GradeSettings": {"prompt", "variables"},
-    "StripsSettings": {"prompt", "variables"},
-    "WebSearchSettings": {"prompt", "variables"},
-    "RelevanceSettings": {"prompt", "variables", "relevant"},  # the last is of measures
-    "AccuracySettings": {"prompt", "variables"},
-    "CriteriaSettings": {"prompt", "variables"},
+    **{f"{step}Settings": {"prompt", "variables"} for step in STEPS.split()},
     "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},
     "RecordedSettings": {"path"},
     "EncoderSettings": {"model"},
@@ -259,6 +243,7 @@ RESOLVED = {
     "TrecSettings": {"path"},
     "ElasticSettings": {"index", "filter", "shards"},
 }
+RESOLVED["RelevanceSettings"] |= {"relevant"}  # of measures
 
 
 def config_models(part: type[BaseModel]) -> dict[str, type[BaseModel]]:

@@ -39,12 +39,27 @@ def prepared(
 ) -> Prepared:
     """A job for a server that nobody asks."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
     values["rewrite"]["engine"] = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
     values["retrieve"]["retrievers"] = {"bm25": bm25}
     values["rerank"] = {"kind": "none"}
     path = config_file(values)
     return replace(prepare(load_config(path), path), prices=Prices(cpu_worker_hour=3.6, tokens={"tiny": {"prompt": 2.0}}))
+
+
+def planned(job: Prepared) -> dict[str, Any]:
+    return plan(job, LiveDisplay(io.StringIO()))
+
+
+def cells(plan: dict[str, Any]) -> dict[str, str]:
+    """The rows of the table of a plan."""
+    return dict(zip(*(list(map(str, column.cells)) for column in plan_table(plan).columns), strict=True))
+
+
+def of_config(prepared: Prepared, config: Config) -> Prepared:
+    """The job with another config, whose strategies are read."""
+    return replace(prepared, config=config, engine=config.rewrite.engine, rewriting=read_rewriting(config))
 
 
 def manifest(shard: int, queries: int, **sums: float) -> Manifest:
@@ -105,7 +120,6 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
         "cluster": {"address": "local", "retrieve": {"workers": 3}},
     }
     config = Config.model_validate(prepared.config.model_dump() | changed)
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     pools = local_pools(requested_pools(config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
     prepared = replace(prepared, config=prepared.config.model_copy(update={"cluster": config.cluster}))
@@ -120,18 +134,15 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
 def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     monkeypatch.setattr("jobs.plan.plan.bytes_to_fetch", lambda name: 2_270_000_000)
     rerank = prepared.config.rerank.model_copy(update={"kind": "cross_encoder", "model": "somebody/reranker"})
     config = prepared.config.model_copy(update={"rerank": rerank})
-    planned = plan(replace(prepared, config=config), LiveDisplay(io.StringIO()))
-    assert planned["downloads"] == {"somebody/reranker": 2_270_000_000}
-    table = plan_table(planned)
-    cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
-    assert cells["reranker"] == (
+    found = planned(replace(prepared, config=config))
+    assert found["downloads"] == {"somebody/reranker": 2_270_000_000}
+    assert cells(found)["reranker"] == (
         "somebody/reranker, 2.3 GB from its hub, on every machine that reranks; --set rerank.kind=none does without one"
     )
-    assert plan(prepared, LiveDisplay(io.StringIO()))["downloads"] == {}
+    assert planned(prepared)["downloads"] == {}
 
 
 POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
@@ -146,34 +157,27 @@ POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
         ({"kind": "column", "column": "x"}, 3),
     ],
 )
-def test_what_a_query_needs_at_most_is_said_whatever_is_selected(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, select: Any, requests: int
-) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+def test_what_a_query_needs_at_most_is_said_whatever_is_selected(prepared: Prepared, select: Any, requests: int) -> None:
     rewrite = prepared.config.rewrite.model_dump() | {"strategies": POOL, "select": select}
     config = Config.model_validate(prepared.config.model_dump() | {"rewrite": rewrite})
-    planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
-    kinds = planned["missing"]["kinds"]
+    kinds = planned(of_config(prepared, config))["missing"]["kinds"]
     assert kinds["requests"]["number"]["high"] == 2 * requests
     assert kinds["searches"]["number"]["high"] == 2 * (1 + 1 + 1 + 3)  # three texts of one strategy
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_tries_are_no_part_of_what_is_missing_and_it_says_so(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, retries: int
-) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+def test_tries_are_no_part_of_what_is_missing_and_it_says_so(prepared: Prepared, retries: int) -> None:
     rewrite = prepared.config.rewrite.model_copy(update={"retries": retries})
     limits = prepared.config.limits.model_copy(update={"max_cost_usd": 1e-9})
     config = prepared.config.model_copy(update={"rewrite": rewrite, "limits": limits})
-    planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
-    cells = dict(zip(*(list(map(str, column.cells)) for column in plan_table(planned).columns), strict=True))
+    found = planned(of_config(prepared, config))
+    rows = cells(found)
     apart = "; up to 2 more of each request whose answer does not serve (rewrite.retries) are apart"
-    assert cells["missing"] == f"of the 2 queries that are left{apart if retries else ''}"
-    usd = planned["missing"]["usd"]
+    assert rows["missing"] == f"of the 2 queries that are left{apart if retries else ''}"
+    usd = found["missing"]["usd"]
     expected = f"about {money(usd['expected'])} ({money(usd['low'])} to {money(usd['high'])}) are expected"
     expected += ", retries apart" if retries else ""
-    assert f"the run will stop before its end: {expected}, limits.max_cost_usd is" in cells["warning"]
+    assert f"the run will stop before its end: {expected}, limits.max_cost_usd is" in rows["warning"]
 
 
 @pytest.mark.parametrize(
@@ -183,22 +187,20 @@ def test_tries_are_no_part_of_what_is_missing_and_it_says_so(
 def test_accelerators_are_spoken_of_where_there_are_some(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, gpus: float, words: str
 ) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     for module in ("jobs.plan.plan", "cluster.run.session"):
         monkeypatch.setattr(f"{module}.usable_gpus", lambda requested: float(gpus))
-    assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
+    assert planned(prepared)["there"].endswith(words)
 
 
 def test_where_no_document_can_be_read_requests_about_them_have_no_price(
     prepared: Prepared, values: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     values["answer"] = {"documents": 2}
     path = config_file(values)
     job = replace(prepare(load_config(path), path), prices=prepared.prices)
 
     def tokens() -> Any:
-        return plan(job, LiveDisplay(io.StringIO()))["missing"]["kinds"]["answers"]["prompt_tokens"]
+        return planned(job)["missing"]["kinds"]["answers"]["prompt_tokens"]
 
     known = tokens()
     assert 0 == known["low"] < known["expected"] < known["high"]
@@ -208,19 +210,15 @@ def test_where_no_document_can_be_read_requests_about_them_have_no_price(
 
     monkeypatch.setattr("jobs.plan.tokens.open_documents", away)
     assert tokens() is None
-    assert plan(job, LiveDisplay(io.StringIO()))["missing"]["unpriced"] == ["answers"]
+    assert planned(job)["missing"]["unpriced"] == ["answers"]
 
 
-def test_requests_are_priced_by_the_tier_that_their_engine_asks_for(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+def test_requests_are_priced_by_the_tier_that_their_engine_asks_for(prepared: Prepared) -> None:
     priced = {"prompt": 2.0, "completion": 20.0, "tiers": {"flex": {"prompt": 1.0, "completion": 10.0}}}
     prices, values, usd = Prices.model_validate({"tokens": {"tiny": priced}}), prepared.config.model_dump(), []
     for args in ({}, {"service_tier": "flex"}):
         values["rewrite"]["engine"]["args"] = args
-        config = Config.model_validate(values)
-        job = replace(prepared, config=config, engine=config.rewrite.engine, rewriting=read_rewriting(config), prices=prices)
-        usd.append(plan(job, LiveDisplay(io.StringIO()))["missing"]["usd"])
+        job = replace(of_config(prepared, Config.model_validate(values)), prices=prices)
+        usd.append(planned(job)["missing"]["usd"])
     assert usd[0] == pytest.approx({end: 2 * value for end, value in usd[1].items()}, abs=2e-6)
     assert usd[1]["expected"] > 0
