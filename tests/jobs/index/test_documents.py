@@ -83,34 +83,22 @@ def test_a_result_says_its_source_and_page(folder: Path, config: Callable[..., s
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "words"),
+    ("files", "split", "words"),
     [
-        ("broken.pdf", b"%PDF-1.4 nothing", "broken.pdf: cannot be read as PDF"),
-        ("latin.txt", "café".encode("latin-1"), "latin.txt: is not UTF-8"),
+        ({"broken.pdf": b"%PDF-1.4 nothing"}, None, "broken.pdf: cannot be read as PDF"),
+        ({}, None, "papers: is an empty folder; correct corpus.path or --corpus [corpus]\n"),
+        ({"a.docx": b"x"}, None, "holds no *.parquet, *.jsonl or *.csv file and no document (.txt"),
+        ({"a.txt": b"x"}, {"size": 10, "overlap": 10}, "corpus.split"),
+        ({"a.txt": b"x"}, {"size": 0}, "corpus.split"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(
-    name: str, data: bytes, words: str, folder: Path, config: Callable[..., str], tmp_path: Path,
+def test_what_cannot_be_indexed_is_refused(
+    files: dict[str, bytes], split: Any, words: str, config: Callable[..., str], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    (folder / name).write_bytes(data)
-    assert main(["index", config(), "--corpus", str(folder)]) == 2
+    (tmp_path / "papers").mkdir()
+    for name, data in files.items():
+        (tmp_path / "papers" / name).write_bytes(data)
+    assert main(["index", config(split=split), "--corpus", str(tmp_path / "papers")]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "index").exists()
-
-
-def test_a_folder_with_nothing_to_read(config: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty").mkdir()
-    assert main(["index", config(), "--corpus", str(tmp_path / "empty")]) == 2
-    assert capsys.readouterr().err.endswith("empty: is an empty folder; correct corpus.path or --corpus [corpus]\n")
-    (tmp_path / "empty" / "a.docx").write_text("x")
-    assert main(["index", config(), "--corpus", str(tmp_path / "empty")]) == 2
-    assert "holds no *.parquet, *.jsonl or *.csv file and no document (.txt" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("split", [{"size": 10, "overlap": 10}, {"size": 0}])
-def test_a_split_that_cannot_be(
-    split: dict[str, Any], config: Callable[..., str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["index", config(split=split), "--corpus", str(folder)]) == 2
-    assert "corpus.split" in capsys.readouterr().err

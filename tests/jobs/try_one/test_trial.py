@@ -234,33 +234,20 @@ def test_the_verb_has_results_and_requests(job: Callable[..., str], capfd: pytes
     assert text.count("request dmqr") == text.count(json.dumps(ANSWER)) == text.count("- general (General Search") == 2
 
 
+@pytest.mark.parametrize(("terminal", "code"), [(False, 1), (True, 0)])
 def test_lines_of_standard_input_are_tried_one_after_the_other(
-    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool, code: int
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{QUERY}\n\n{'x' * 2001}\nbread\n"))
-    assert main(["try", job(), "--json"]) == 1
-    printed = capfd.readouterr()
-    assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "bread"]
-    (refused,) = [line for line in printed.err.splitlines() if line.startswith("dmqr try: ")]
-    assert refused.startswith("dmqr try: QUERY: the query has 2,001 characters")
-
-
-class Terminal(io.StringIO):
-    """Standard input that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_at_a_terminal_it_asks_until_the_end_of_input(
-    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", Terminal(f"{QUERY}\n  \n{'x' * 2001}\nsea\n"))
-    assert main(["try", job(), "--json"]) == 0
+    """At a terminal it asks for them until the end of input."""
+    lines = io.StringIO(f"{QUERY}\n  \n{'x' * 2001}\nsea\n")
+    monkeypatch.setattr(lines, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stdin", lines)
+    assert main(["try", job(), "--json"]) == code
     printed = capfd.readouterr()
     assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "sea"]
-    assert "Type a query; Ctrl-D ends." in printed.err
-    assert printed.err.count("query> ") == 5
+    assert "dmqr try: QUERY: the query has 2,001 characters" in printed.err
+    assert ("Type a query; Ctrl-D ends." in printed.err) == terminal
+    assert printed.err.count("query> ") == 5 * terminal
 
 
 def test_a_joint_prompt_of_one_s_own_reaches_the_worker(job: Callable[..., str], values: Values, tmp_path: Path) -> None:
