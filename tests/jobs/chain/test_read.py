@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.run.meter import check_border
 from jobs.chain.stages.read import Read
 from jobs.chain.worker import WorkerJob
-from jobs.tables import OPTIONAL_QUERIES, QUERIES, SHARD, STORED
+from jobs.tables import QUERIES, SHARD, STORED
 from tests.support.jobs.workers import job
 
 ROWS = [{"query_id": f"id{n}", "query": f"q {n} 東京", "log_count": n + 1} for n in range(5)]
@@ -39,14 +38,3 @@ def test_a_shard_is_its_row_group(tmp_path: Path, row_group: int, rows: list[dic
     assert (began["stage"], began["quantity"]) == ("read", "elapsed")
     assert time.time() - 60 < began["amount"] <= time.time()
     assert others == [[]] * (len(rows) - 1)
-
-
-def test_contexts_and_values_are_read_where_the_plan_has_them(tmp_path: Path) -> None:
-    more = [
-        {"context": None, "values": {"market": "is", "tier": None}},
-        {"context": "a\nb", "values": {"market": "de", "tier": ""}},
-    ]
-    rows = [row | {"query_type": "howto"} | own for row, own in zip(ROWS, more, strict=False)]
-    table = planned(tmp_path, rows, pa.schema([*STORED["queries"], *OPTIONAL_QUERIES]))(shard(0))
-    check_border("read", table.schema, QUERIES)
-    assert table.select(["context", "values"]).to_pylist(maps_as_pydicts="strict") == more
