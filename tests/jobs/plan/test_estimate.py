@@ -15,22 +15,19 @@ import pytest
 from cluster.errors import ConfigError, Stopped
 from cluster.prices import load_prices
 from cluster.storage import open_storage
-from jobs.config.load import load_config
 from jobs.plan.budget import over_budget
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
-from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.store.forget import forget
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
-from tests.support.jobs.in_process_runs import prepared_job, run_in_process, stop_in_the_second_shard
-from tests.support.jobs.nights import score
+from tests.support.jobs.in_process_runs import prepared_work, run_in_process, stop_in_the_second_shard
+from tests.support.jobs.nights import Nights
 from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
-from tests.support.retrievers.fake_models import FakeModels
 from tests.support.rewriters.fake_server import FakeServer
 
 QUERIES = [
@@ -59,24 +56,13 @@ def llm() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def night(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any],
-    config_file: Callable[[Any], str], llm: FakeServer, monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Callable[..., Job]]:  # fmt: skip
-    """Jobs of one config, by label and settings."""
-    monkeypatch.chdir(tmp_path)
+def night(nights: Nights, served_dense: dict[str, Any]) -> Callable[..., Job]:
+    """Jobs of one config, and ablations of it, by label and settings."""
     log(QUERIES)
     Path("prices.yaml").write_text(PRICES)
-    values["rewrite"] = {
-        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address},
-        "strategies": ["general", "keyword"],
-    }
-    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": served_dense}, "depth": 4}
-    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 4}}
-    with FakeModels("vllm", "reranker", score=score) as reranker:
-        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3}
-        path = config_file(values)
-        yield lambda label, *settings: prepared_job(path, f"label={label}", *settings)
+    both = ["rewrite.strategies=[general, keyword]", f"retrieve.retrievers.dense={json.dumps(served_dense)}"]
+    both += ["retrieve.depth=4", "cluster.shard_size=4"]
+    return lambda label, *settings, ablate=None: prepared_work(nights.path, [*both, f"label={label}", *settings], ablate)
 
 
 def log(queries: Sequence[str]) -> None:
@@ -271,15 +257,13 @@ def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reu
 
 
 @pytest.mark.slow
-def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
-    night: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(night: Callable[..., Job]) -> None:
     """Its budget, and what is not looked up, are those of its arms, which the run has none of."""
-    path, settings = str(tmp_path / "config.yaml"), ["label=one", "limits.max_cost_usd=1e-6"]
+    limited = "limits.max_cost_usd=1e-6"
     run_in_process(night("one"))
     arms = {"round": {"iterate": {"by": "bm25", "below": 0.5, "documents": 2}}}
-    job = prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms})}"]), path)
-    seen = planned(night("one", *settings[1:]), job)
+    job = night("one", limited, ablate={"arms": arms})
+    seen = planned(night("one", limited), job)
     names, cells = (list(map(str, column.cells)) for column in plan_table(seen).columns)
     rows = dict(zip(names, cells, strict=True))
     assert (seen["state"], names.count("missing"), names.count("warning")) == ("finished", 1, 1)
@@ -292,7 +276,7 @@ def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     assert over_budget(seen) is None
     with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is"):
         run_in_process(job)
-    again = planned(night("one", *settings[1:]), job)["ablation"]
+    again = planned(night("one", limited), job)["ablation"]
     assert again["spent_usd"] == pytest.approx(bill(Path(again["folder"]))["usd"])
     assert 0 < again["left"]["queries"] < len(QUERIES)
 
