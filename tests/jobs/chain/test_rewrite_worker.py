@@ -1,7 +1,9 @@
-"""The rewriting worker with recorded engines: what comes out, and that nothing is asked for twice."""
+"""The rewriting worker: what comes out, that nothing is asked for twice, and what each request has taken."""
 
 import json
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cluster.costs import settle
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import COMPLETIONS, QUERIES
 from rewriters.classifier import load_rules
-from rewriters.engines.settings import RecordedSettings
+from rewriters.engines.settings import OpenaiSettings, RecordedSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriting
 from rewriters.settings import SelectAdaptive, SelectClassified, SelectColumn
 from tests.support.jobs.in_flight import REWRITTEN
 from tests.support.jobs.workers import rewriter
+from tests.support.rewriters.fake_server import FAULTS, FakeServer
 
 TWO = ["why is the sky blue", "how long to boil an egg"]
 Row = dict[str, Any]
@@ -109,20 +113,6 @@ def test_separate_calls_make_a_request_and_a_cost_per_strategy(worker: Worker) -
     general, keyword = costs(result, "stage", "component", "engine", "requests", *usage)[0]
     assert general == ("rewrite", "general", "recorded", 1, *usage.values())
     assert keyword[:4] == ("rewrite", "keyword", "recorded", 1)
-
-
-def test_a_strategy_s_own_engine_answers_its_requests_and_no_others(
-    worker: Worker, record: Callable[..., RecordedSettings]
-) -> None:
-    trained = record({"green tea": {"rewrite": {"text": "camellia sinensis", "model": "trained"}}})
-    pool = ["general", {"rewrite": {"engine": trained.model_dump()}}]
-    common = {"green tea": {"dmqr": '{"general": "tea"}', "rewrite": "of the wrong engine"}}
-    result = worker(common, strategies=pool)(block("green tea"))
-    assert texts(result) == [{"general": ["tea"], "rewrite": ["camellia sinensis"]}]
-    assert [one["model"] for one in result.column("rewrites").to_pylist()[0]] == ["recorded", "trained"]
-    assert costs(result, "component", "model") == [[("dmqr", "recorded"), ("rewrite", "trained")]]
-    again = worker({}, 2, strategies=pool)(block("green tea"))
-    assert texts(again) == texts(result)  # stored, whichever engine made it
 
 
 def test_samples_are_stored_and_paid_for_one_by_one(worker: Worker, tmp_path: Path) -> None:
@@ -218,3 +208,44 @@ def test_a_wrong_cell_of_the_log_is_a_note_and_not_the_end(worker: Worker, monke
         "add it; all strategies are taken"
     )
     assert [strategies for _, strategies, _ in selections(result)] == [["keyword"], ["general", "keyword"], []]
+
+
+# ---------------------------------------------------------------- seconds in flight
+
+SECONDS, AT_ONCE = 0.2, 16
+
+
+def served(server: FakeServer, run: Path, start: int = 1, **settings: Any) -> closing[Rewrite]:
+    engine = OpenaiSettings(kind="openai", model="tiny", base_url=server.address, **{"max_in_flight": AT_ONCE} | settings)
+    return closing(rewriter(engine, Rewriting(load_pool(["keyword"]), "separate", {"max_tokens": 16}), run, start))
+
+
+def spent(table: pa.Table) -> list[Row]:
+    return [one for row in settle(table, 1.0, 0.0, 9)[0].column("costs").to_pylist() for one in row]
+
+
+def test_each_of_many_requests_in_flight_has_its_own_seconds(tmp_path: Path) -> None:
+    queries = block(*(f"query {number}" for number in range(AT_ONCE)))
+    with FakeServer(seconds=SECONDS) as server, served(server, tmp_path) as worker:
+        server.together = AT_ONCE
+        began = time.monotonic()
+        rows = spent(worker(queries))
+        took = time.monotonic() - began
+        assert server.most_in_flight == AT_ONCE
+    assert len(rows) == AT_ONCE
+    assert all(SECONDS <= row["latency"] <= took for row in rows)
+    assert sum(row["seconds"] for row in rows) == pytest.approx(1.0)  # busy time is shared, as before
+    # A later start has the answers of the earlier one, and their seconds, from the store.
+    with FakeServer() as other, served(other, tmp_path, start=2) as worker:
+        again = spent(worker(queries))
+        assert not other.sends
+    assert [row["latency"] for row in again] == [row["latency"] for row in rows]
+
+
+def test_a_request_that_is_given_up_has_those_of_its_last_send(tmp_path: Path) -> None:
+    with FakeServer(answer=lambda _: FAULTS["hang"]) as server, served(server, tmp_path, timeout_seconds=0.5) as worker:
+        began = time.monotonic()
+        (row,) = spent(worker(block("query")))
+        took = time.monotonic() - began
+    assert (row["attempt"], row["error"]) == (2, "timeout")
+    assert 0.5 <= row["latency"] < took - 0.5

@@ -6,22 +6,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.costs import arm_costs
-from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
-from tests.support.jobs.in_process_runs import prepared_work, run_in_process
+from tests.support.jobs.in_process_runs import QUERIES, prepared_work, run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, completion
 
-QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
 Make = Callable[..., Job]
 
 
@@ -36,23 +32,10 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def make(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch, server: FakeServer,
-) -> Make:  # fmt: skip
+def make(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> Make:
     """Checks an ablation of a small job whose LLM is a server."""
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
-    values["rewrite"] = {"engine": served(server, "model-a"), "strategies": ["general"], "calls": "separate"}
-
-    def made(ablate: dict[str, Any] | None = None, rewrite: dict[str, Any] | None = None) -> Job:
-        given = values | {"rewrite": values["rewrite"] | (rewrite or {}), "ablate": ablate or {}}
-        path = config_file(given)
-        return prepare_ablation(load_config(path), path)
-
-    return made
+    values["rewrite"] |= {"engine": served(server, "model-a"), "calls": "separate"}
+    return lambda ablate=None, rewrite=None: prepared_work(small_job(rewrite=rewrite or {}), [], ablate or {})
 
 
 def served(server: FakeServer, model: str) -> dict[str, Any]:
