@@ -100,9 +100,7 @@ def exported(hits: int) -> Spoil:
 
 
 CONFIG = [
-    typed("argument", "Unknown option: --sett", "run", "job.yaml", "--sett", "a=b"),
     typed("argument", "is not a date", "plan", "job.yaml", "--date", "soon"),
-    typed("argument", "one QUERY is sent; put it in quotes", "try", "job.yaml", "blue", "sky"),
     typed("config-file", "give a YAML file", "run", "none.yaml"),
     job("config-file", "not YAML: line", spoil=file("job.yaml", "name: [unclosed\n")),
     job("config-value", "fuse.dept: unknown key", "fuse.dept=3"),
@@ -154,17 +152,7 @@ FOLDERS = [
     job("stopped-failure", "details in", spoil=failing(RuntimeError("died"), "jobs.run.run.run"), exit_code=1),
 ]
 EXPORT = [
-    typed(
-        "export",
-        "is exported and not promoted",
-        "export",
-        RUN,
-        "--to",
-        "out",
-        "--promote",
-        spoil=exported(10),
-        exit_code=1,
-    ),
+    typed("export", "is exported and not promoted", "export", RUN, "--to", "out", "--promote", spoil=exported(10), exit_code=1),
     typed("export", "an export that has 20 hits", "export", RUN, "--to", "out", spoil=exported(20)),
 ]
 
