@@ -1,5 +1,6 @@
 """Indexes, corpora and recordings on S3: what is found is what a folder gives, and nothing is copied that need not be."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,9 @@ from cluster.storage import Storage, copies, open_storage
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import index
-from jobs.index import index as index_on_s3
 from jobs.job import engine, retrievers
 from jobs.job.retrievers import open_documents, open_retriever, retriever_identity
+from jobs.terminal.live_display import LiveDisplay
 from retrievers import retriever as local
 from retrievers.local import build as local_build
 from retrievers.retriever import SearchText
@@ -26,11 +27,6 @@ from tests.support.retrievers.blocks import typed
 
 Block = dict[str, Any]
 SEARCHES = [SearchText("the light of the lamp"), SearchText("bread and yeast"), SearchText("moon")]
-
-
-class Quiet:
-    def phase(self, words: str) -> None:
-        return
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +51,7 @@ def build(store: Storage, values: dict[str, Any], corpus: str, **more: Block) ->
     """The verb `index` with BM25 on `store`; what it says was done, before what it says of the corpus's language."""
     blocks = {"bm25": {"kind": "local", "index": store.root}, **more}
     config = Config.model_validate(values | {"retrieve": {"retrievers": blocks}})
-    (said,) = index.index(config, [corpus], Quiet())  # type: ignore[arg-type]
+    (said,) = index.index(config, [corpus], LiveDisplay(io.StringIO()))
     return str(said["done"]).partition("; analyzer ")[0]
 
 
@@ -68,7 +64,7 @@ def block(store: Storage) -> Block:
 
 
 @pytest.mark.slow
-def test_an_index_on_s3_finds_what_one_in_a_folder_finds(
+def test_an_index_finds_what_one_in_a_folder_finds(
     store: Storage, values: dict[str, Any], corpus: Path, bm25: Block, passages: dict[str, str], cache: Path
 ) -> None:
     store.upload(corpus, "../corpus.parquet".removeprefix("../"))
@@ -157,14 +153,14 @@ def test_a_builder_that_was_taken_over_removes_nothing(
     store: Storage, values: dict[str, Any], corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("data-0123/left", b"x")
-    put = index_on_s3._put
+    put = index._put
 
     def and_taken_over(*arguments: Any) -> set[str]:
         folders = put(*arguments)
         monkeypatch.setattr(Lease, "lost", lambda _: True)
         return folders
 
-    monkeypatch.setattr(index_on_s3, "_put", and_taken_over)
+    monkeypatch.setattr(index, "_put", and_taken_over)
     build(store, values, str(corpus))
     assert store.get("data-0123/left") == b"x"
 
@@ -230,4 +226,4 @@ def test_an_index_that_is_replaced_while_it_is_copied_each_time(monkeypatch: pyt
 def test_a_builder_that_was_taken_over_publishes_nothing(tmp_path: Path) -> None:
     lease: Any = SimpleNamespace(lost=lambda: True)
     with pytest.raises(RetrieverError, match="another process has begun to build it meanwhile; wait for it"):
-        index_on_s3._put(S3Storage("s3://bucket/index"), tmp_path, lease, lambda *_: None)
+        index._put(S3Storage("s3://bucket/index"), tmp_path, lease, lambda *_: None)

@@ -131,16 +131,6 @@ def test_the_id_of_a_submission_is_of_the_code(load: Load, tmp_path: Path) -> No
     assert known() != first
 
 
-def test_an_error_of_its_code_is_one_line_with_its_place(load: Load, tmp_path: Path) -> None:
-    text = page_file("overlap.py")
-    wrong = text.replace('return {"kind": "overlap"', 'return {}["no"] or {"kind": "overlap"')
-    (tmp_path / "overlap.py").write_text(wrong)
-    with pytest.raises(RetrieverError) as raised:
-        prepare(load(), "job.yaml")
-    assert raised.value.code == "plugin"
-    assert str(raised.value) == "retrieve.retrievers.own: overlap: retriever_identity failed: KeyError: 'no'; correct it"
-
-
 def test_the_content_of_its_files_is_in_the_fingerprint(load: Load, job: Values, tmp_path: Path) -> None:
     text = page_file("overlap.py").replace(
         "    least: int",
@@ -210,6 +200,10 @@ def opened() -> object:
     return open_retriever("own", settings_of("overlap:OverlapSettings", index="overlap.json"))
 
 
+def identified() -> object:
+    return retriever_identity("own", settings_of("overlap:OverlapSettings", index="overlap.json"))
+
+
 def built() -> object:
     (build,) = index_builds({"own": settings_of("overlap:OverlapSettings", index="new.json")}).builds
     return build.build(BuildInputs(["corpus.parquet"], CorpusSettings(), Path.cwd(), lambda *_: None))
@@ -226,6 +220,8 @@ def of_reranker(call: Callable[..., object]) -> Callable[[], object]:
 CASES: list[tuple[str, str, str, Callable[[], object], str]] = [
     ("overlap.py", "    return Overlap(", f"    {NO}    return Overlap(", opened,
      f"retrieve.retrievers.own: overlap: open_retriever {FAILED}"),
+    ("overlap.py", 'return {"kind": "overlap"', 'return {}["no"] or {"kind": "overlap"', identified,
+     f"retrieve.retrievers.own: overlap: retriever_identity {FAILED}"),
     ("overlap.py", "    return Overlap(", "    Overlap(", opened,
      "/overlap.py: open_retriever gives NoneType, and should give what has search and identity; correct it"),
     ("overlap.py", "    texts = {}\n", f"    texts = {NO}", built, f"retrieve.retrievers.own: overlap: build_index {FAILED}"),

@@ -18,7 +18,6 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.config.retrieve import RetrieveSettings
 from jobs.job import indexes
-from jobs.job import indexes as changing
 from jobs.job.corpora import searched_indexes
 from jobs.job.indexes import check_documents, read_states
 from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
@@ -242,7 +241,7 @@ BOTH = {"here": HERE, "there": THERE}
 
 
 def test_states_of_two_servers_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changing, "retriever_facts", lambda name, settings, identity: {"state": {"documents": len(name)}})
+    monkeypatch.setattr(indexes, "retriever_facts", lambda name, settings, identity: {"state": {"documents": len(name)}})
     found = read_states(searched_indexes(BOTH, {"here": INDEX, "there": INDEX}))
     assert found == {"docs-1": {"documents": 4}, "docs-1 of OTHER_URL": {"documents": 5}}
 

@@ -167,15 +167,6 @@ def test_refused_in_one_line(tmp_path: Path, alike: Judged) -> None:
         tune(alike.run, alike.judgements._replace(grades=few))
 
 
-class Letters:
-    """Vectors of texts by the letters that they begin with."""
-
-    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
-        vectors = np.array([[1.0, ord(one.text[0]) % 7, len(one.text) % 5] for one in texts], dtype=np.float32)
-        unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return unit
-
-
 @pytest.mark.parametrize("fusion", [{"method": "rrf", "k": 60}, {"method": "minmax", "depth": 4}, {"method": "weighted"}])
 def test_fused_again_it_is_the_run(tmp_path: Path, fusion: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 7)
@@ -196,9 +187,9 @@ def test_fused_again_it_is_the_run(tmp_path: Path, fusion: dict[str, object], mo
 
 
 def test_cuts_of_a_strategy_hold(tmp_path: Path) -> None:
-    own = {"general": {"depth": 2, "name": "short"}}
+    rewrite = {"engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": [{"general": {"depth": 2, "name": "short"}}]}
     query = Query("tea", {"short": "green tea"}, hits={("original", "bm25"): ["a"], ("short", "bm25"): ["b", "c", "d"]})
-    run = RunMaker(tmp_path)([query], ("short",), rewrite=_rewrite([own]))
+    run = RunMaker(tmp_path)([query], ("short",), rewrite=rewrite)
     gathered = gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), None, "none", 0)
     (block,) = gathered.blocks
     assert block.hits.doc_ids.to_pylist() == ["a", "b", "c"]
@@ -208,10 +199,10 @@ def test_cuts_of_a_strategy_hold(tmp_path: Path) -> None:
 def test_the_original_is_encoded_as_it_was_searched(tmp_path: Path) -> None:
     heard: list[str] = []
 
-    class Hearing(Letters):
+    class Hearing:
         def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
             heard.extend(one.text for one in texts)
-            return super().encode(texts)
+            return np.eye(len(texts), dtype=np.float32)
 
     name = "a lighthouse and its keeper"
     query = Query(name, {"general": "the lamp"}, hits={("original", "bm25"): ["a"], ("general", "bm25"): ["b"]})
@@ -219,10 +210,6 @@ def test_the_original_is_encoded_as_it_was_searched(tmp_path: Path) -> None:
     run = RunMaker(tmp_path)([query], ("general",), retrieve=retrieve)
     gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), Hearing(), None, 0)
     assert heard == [name, "the lamp"]
-
-
-def _rewrite(strategies: list[object]) -> dict[str, object]:
-    return {"engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": strategies}
 
 
 def test_of_many_judged_queries_some_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
