@@ -24,11 +24,11 @@ from jobs.job.rewrite import read_rewriting
 from jobs.plan.budget import as_before
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
-from jobs.run.job import Job, run_of
+from jobs.run.job import Job
 from jobs.runs.tally import Tally, summed
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 
 Values = dict[str, Any]
 
@@ -113,22 +113,17 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_written(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, verb: str
+    small_job: Callable[..., str], served_dense: Values, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    changed: Values = {
-        "retrieve": {"retrievers": {"bm25": {"kind": "elastic", "index": "docs", "max_in_flight": 2}}},
-        "cluster": {"address": "local", "retrieve": {"workers": 3}},
-    }
-    config = Config.model_validate(prepared.config.model_dump() | changed)
-    pools = local_pools(requested_pools(config), 0)
+    dense = served_dense | {"encoder": served_dense["encoder"] | {"max_in_flight": 2}}
+    path = small_job(retrieve={"retrievers": {"dense": dense}})
+    job = prepared_job(path, "cluster={address: local, retrieve: {workers: 3}}")
+    pools = local_pools(requested_pools(job.prepared.config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
-    prepared = replace(prepared, config=prepared.config.model_copy(update={"cluster": config.cluster}))
-    job = run_of(prepared)
-    job = replace(job, compiled=replace(job.compiled, arms=(replace(job.compiled.arms[0], config=config),)))
-    verbs = {"plan": lambda: plan(prepared, LiveDisplay(io.StringIO()), job), "run": lambda: run_in_process(job)}
+    verbs = {"plan": lambda: planned(job.prepared), "run": lambda: run_in_process(job)}
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
         verbs[verb]()
-    assert list(prepared.storage.list()) == []
+    assert list(job.prepared.storage.list()) == []
 
 
 def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
