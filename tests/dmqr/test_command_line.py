@@ -165,7 +165,7 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     monkeypatch.undo()
     monkeypatch.chdir(here)
     assert main(["report", str(folder)]) == 0
-    assert (folder / "report.html").exists()
+    assert capfd.readouterr().out == f"{folder}/report.html\n"
     # What was reported before the end is not what the finished run names.
     (folder / "report.html").write_text("of a moment before the end")
     (folder / "_SUCCESS.json").unlink()

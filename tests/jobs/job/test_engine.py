@@ -70,14 +70,6 @@ def test_an_adapter_is_part_of_the_identity(folder: Path, tmp_path: Path) -> Non
     assert identity["lora_weights"].startswith("sha256:")
 
 
-@pytest.mark.slow
-def test_an_argument_that_vllm_does_not_know_is_refused_where_vllm_is(folder: Path) -> None:
-    pytest.importorskip("vllm")
-    settings, _ = resolve(VllmSettings(kind="vllm", model=str(folder), args={"max_modle_len": 5}))
-    with pytest.raises(RewriterError, match="did you mean 'max_model_len'"):
-        check(settings, local=True)
-
-
 def test_where_vllm_is_missing_it_is_said_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     settings = VllmSettings(kind="vllm", model=str(folder))
