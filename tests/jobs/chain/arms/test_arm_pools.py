@@ -12,6 +12,7 @@ from jobs.job.pools import requested_pools, with_precisions
 
 VLLM = {"kind": "vllm", "model": "org/small"}
 LARGE = {"kind": "vllm", "model": "org/large", "args": {"tensor_parallel_size": 2}}
+OWN = {"kind": "vllm", "model": "org/own"}
 SERVED = {"kind": "openai", "model": "m", "base_url": "http://llm:8000/v1"}
 
 
@@ -21,22 +22,29 @@ def pools(values: dict[str, Any], engine: dict[str, Any], arms: dict[str, Any], 
     return requested_pools(*configs_of(arms_of(config)))
 
 
-def test_an_engine_has_the_gpus_that_it_spans_whichever_engine_is_the_first(values: dict[str, Any]) -> None:
-    found = pools(values, VLLM, {"large": {"rewrite.engine": LARGE}})
-    assert (found["rewrite"].gpus, found["rewrite_2"].gpus) == (1, 2)
+@pytest.mark.parametrize(
+    ("engine", "changes", "gpus"),
+    [
+        (VLLM, {"rewrite.engine": LARGE}, (1, 2)),  # whichever engine is the first
+        (VLLM, {"rewrite.engine": SERVED}, (1, None)),
+        (SERVED, {"rewrite.engine": LARGE}, (None, 2)),
+        (VLLM, {"rewrite.engine": LARGE, "rewrite.strategies": ["general", {"hyde": {"engine": OWN}}]}, (1, 3)),
+        (VLLM, {"rewrite.engine": LARGE, "rewrite.strategies": [{"hyde": {"engine": OWN}}]}, (1, 1)),  # the common one has none
+    ],
+)
+def test_a_pool_has_the_gpus_of_the_engines_of_its_own_arms_alone(
+    values: dict[str, Any], engine: dict[str, Any], changes: dict[str, Any], gpus: tuple[int | None, int | None]
+) -> None:
+    values["rewrite"] = {"strategies": ["general"]}
+    found = pools(values, engine, {"arm": changes})
+    for name, count in zip(("rewrite", "rewrite_2"), gpus, strict=True):
+        wanted = PoolRequest(gpus=count, can_use_gpu=True, takes_spare_gpus=True) if count else PoolRequest(workers=1)
+        assert found[name] == wanted
 
 
 def test_an_ablation_has_a_gate_where_an_arm_has_one(values: dict[str, Any]) -> None:
     assert "gate" not in pools(values, SERVED, {"rrf": {"fuse.method": "rrf"}})
     assert pools(values, SERVED, {"gated": {"rewrite.gate": {"by": "bm25", "below": 1}}})["gate"] == PoolRequest(workers=1)
-
-
-def test_a_server_takes_no_gpu_beside_an_engine_that_has_some(values: dict[str, Any]) -> None:
-    served = PoolRequest(workers=1)
-    assert pools(values, VLLM, {"served": {"rewrite.engine": SERVED}})["rewrite_2"] == served
-    found = pools(values, SERVED, {"large": {"rewrite.engine": LARGE}})
-    assert found["rewrite"] == served
-    assert found["rewrite_2"] == PoolRequest(gpus=2, can_use_gpu=True, takes_spare_gpus=True)
 
 
 def test_arms_with_the_same_engine_share_its_pool_and_one_reranks_for_all(values: dict[str, Any]) -> None:
@@ -59,15 +67,3 @@ def test_all_arms_rerank_in_the_precision_of_the_workers_that_they_share(
     assert with_precisions(next(one.config for one in arms if one.name == "original")).rerank.dtype == "float16"
     checks = ArmChecks(requested_pools(*configs_of(arms)))
     assert {checks.with_precisions(one.config).rerank.dtype for one in arms} == {"float32"}
-
-
-OWN = {"kind": "vllm", "model": "org/own"}
-
-
-def test_a_pool_has_the_engines_of_its_own_arms_alone(values: dict[str, Any]) -> None:
-    values["rewrite"] = {"strategies": ["general"]}
-    trained = {"rewrite.engine": LARGE, "rewrite.strategies": ["general", {"hyde": {"engine": OWN}}]}
-    found = pools(values, VLLM, {"trained": trained})
-    assert (found["rewrite"].gpus, found["rewrite_2"].gpus) == (1, 3)
-    alone = {"rewrite.engine": LARGE, "rewrite.strategies": [{"hyde": {"engine": OWN}}]}
-    assert pools(values, VLLM, {"trained": alone})["rewrite_2"].gpus == 1  # nothing is left for the common one
