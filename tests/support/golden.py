@@ -155,9 +155,7 @@ class Llm:
         if {*keys} & {"question", "sentences"} or kind == "web" or (not keys and kind in ("grade", "answer")):
             return corrective_llm.said(body)
         if "json_schema" in form:
-            return json.dumps(self._of_schema(form["json_schema"]["schema"], chance))
-        if keys:
-            return json.dumps({key: self._text(chance) if key == "query" else 1 for key in keys})
+            return json.dumps({key: self._text(chance) for key in form["json_schema"]["schema"]["properties"]})
         if "Below are methods" in prompt:
             methods = re.findall(r"(?m)^- ([^:\n]+): ", prompt.partition("\n\n- Choose")[0])
             chosen = chance.sample(methods, chance.randint(0, min(2, len(methods))))
@@ -175,18 +173,6 @@ class Llm:
         if "Expand this search query" in prompt:
             return f"lex: {self._text(chance)}\nvec: {self._text(chance)}\nhyde: {self._text(chance)}"
         return f" {self._text(chance)}[EOS]"
-
-    def _of_schema(self, schema: dict[str, Any], chance: random.Random) -> Any:
-        if "enum" in schema:
-            return chance.choice(schema["enum"])
-        kind = schema.get("type")
-        if kind == "object":
-            return {key: self._of_schema(value, chance) for key, value in schema["properties"].items()}
-        if kind == "array":
-            return [self._of_schema(schema.get("items", {}), chance) for _ in range(3)]
-        if kind == "boolean":
-            return chance.random() < 0.5
-        return chance.randint(1, 3) if kind in ("integer", "number") else self._text(chance)
 
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
