@@ -63,15 +63,6 @@ def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_
 
 
 @pytest.mark.slow
-def test_the_progress_is_told(here: Path) -> None:
-    told: list[dict[str, Any]] = []
-    dmqr.run("job.yaml", **IN_PROCESS, progress=told.append)
-    assert told[0]["phase"] == "reading the log"
-    assert "evaluating and writing the report" in {one["phase"] for one in told}
-    json.dumps(told)
-
-
-@pytest.mark.slow
 def test_what_the_function_raises_ends_the_run_which_goes_on_afterwards(here: Path) -> None:
     def stop(progress: dict[str, Any]) -> None:
         if progress["phase"] == "checking and closing":
@@ -100,10 +91,12 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_the_run_goes_on(here: Path) ->
 
 
 @pytest.mark.slow
-def test_two_jobs_at_a_time_are_refused_and_the_first_is_not_harmed(here: Path) -> None:
+def test_progress_is_told_and_another_job_meanwhile_refused_without_harm(here: Path) -> None:
+    told: list[dict[str, Any]] = []
     refused: list[dmqr.DmqrError] = []
 
     def another(progress: dict[str, Any]) -> None:
+        told.append(progress)
         if not refused:
             with pytest.raises(dmqr.HeldError) as error:
                 dmqr.run("job.yaml", **IN_PROCESS, label="another")
@@ -111,6 +104,9 @@ def test_two_jobs_at_a_time_are_refused_and_the_first_is_not_harmed(here: Path) 
 
     assert dmqr.run("job.yaml", **IN_PROCESS, progress=another).finished
     assert (refused[0].code, refused[0].where) == ("run-held", "this process")
+    assert told[0]["phase"] == "reading the log"
+    assert "evaluating and writing the report" in {one["phase"] for one in told}
+    json.dumps(told)
 
 
 @pytest.mark.slow
