@@ -1,4 +1,4 @@
-"""Flattening a block into the stored tables, against plain Python; counting it; committing it."""
+"""The first and the last stage: reading a shard; flattening a block into the stored tables, counting it, committing it."""
 
 import json
 import time
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from cluster.costs import START_UP, entry
 from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
+from jobs.chain.stages.read import Read
 from jobs.chain.stages.write import Write
 from jobs.chain.worker import WorkerJob
-from jobs.tables import COMMITTED, ELAPSED, STORED
+from jobs.tables import COMMITTED, ELAPSED, QUERIES, SHARD, STORED
 from tests.support.jobs.workers import fused, job, scored
 
 NAMES = st.sampled_from(["original", "core_content", "keyword"])
@@ -247,3 +248,23 @@ def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:
     assert json.loads(second["manifest"]) == json.loads(first["manifest"])
     assert list(second) == COMMITTED.names
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files  # lists that came too late are gone, too
+
+
+# ---------------------------------------------------------------- the reading worker
+
+
+@pytest.mark.parametrize(("row_group", "count"), [(0, 2), (2, 1)])
+def test_a_shard_is_a_row_group_of_a_planned_file(tmp_path: Path, row_group: int, count: int) -> None:
+    planned = [{"query_id": f"id{n}", "query": f"q {n} 東京", "log_count": n + 1} for n in range(5)]
+    table = pa.Table.from_pylist(planned, STORED["queries"])
+    pq.write_table(table, tmp_path / "plan-x.parquet", row_group_size=2, store_schema=False)
+    shard = pa.table({"shard": [17], "key": ["plan-x.parquet"], "row_group": [row_group]}, schema=SHARD)
+    read = Read(WorkerJob(job(), str(tmp_path)))(shard)
+    assert read.schema == QUERIES
+    none = {"context": None, "values": None, "costs": [], "errors": []}
+    ((began,), *others) = read.column("overhead").to_pylist()
+    rows = planned[2 * row_group : 2 * row_group + count]
+    assert read.drop_columns(["overhead"]).to_pylist() == [{"shard": 17, **row, **none} for row in rows]
+    assert (began["stage"], began["quantity"]) == ("read", ELAPSED)
+    assert time.time() - 60 < began["amount"] <= time.time()
+    assert others == [[]] * (count - 1)

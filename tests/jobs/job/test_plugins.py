@@ -72,12 +72,6 @@ def change(tmp_path: Path) -> None:
     forget("overlap")
 
 
-def test_its_fields_have_defaults_and_its_values_are_read_again(load: Load) -> None:
-    own = load().retrieve.retrievers["own"]
-    assert (own.together, own.score_floor, own.encoder) == (False, None, None)
-    assert Config.model_validate(load().model_dump()) == load()
-
-
 def test_its_code_is_in_the_fingerprint_and_in_the_identity_of_its_index(load: Load, tmp_path: Path) -> None:
     first = made(load())
     assert made(load("retrieve.retrievers.own.least=2")) != first

@@ -26,11 +26,11 @@ from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.retriever import retriever_identity
-from tests.support.errors.small_job import Patch, failing
+from tests.support.errors.small_job import AFTERWARDS, Patch, failing
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.proxy import Fault, Proxy, fake_index
 
 AGAIN = "dmqr run job.yaml"
 
@@ -54,23 +54,14 @@ def storage() -> FileStorage:
 
 # ---------------------------------------------------------------- Elasticsearch, without one
 
-BLOCK: dict[str, Any] = {"kind": "elastic", "index": "docs", "url_env": "HERE_URL"}
-VERSION = {"version": {"number": "8.19.0"}}
-TEXT = {"text": {"type": "text"}, "day": {"type": "date"}}
-FOUND = {"docs-1": {"aliases": {"docs": {}}, "mappings": {"properties": TEXT}, "settings": {"index": {"uuid": "u"}}}}
-
 
 def a_refused_search(patch: Patch) -> object:
     """An index is opened whose server refuses to search it."""
-
-    def send(self: Connection, method: str, path: str, *_: Any, **more: Any) -> Any:
-        if path.endswith("/_search"):
-            raise RequestRefused("here", 400, "query_shard_exception", "many")
-        return VERSION if path == "/" else FOUND
-
-    patch.setattr(Connection, "send", send)
-    patch.setenv("HERE_URL", "http://127.0.0.1:9")
-    return retriever_identity("bm25", typed(BLOCK))
+    answer, many = fake_index(), {"error": {"type": "query_shard_exception", "reason": "many"}}
+    refusal = Fault("answer", status=400, body=many)
+    proxy = Proxy("http://127.0.0.1:9", lambda request: refusal if request.kind == "_search" else answer(request))
+    patch.setenv("HERE_URL", AFTERWARDS.enter_context(proxy).url)
+    return retriever_identity("bm25", typed({"kind": "elastic", "index": "docs", "url_env": "HERE_URL"}))
 
 
 def elastic_config() -> Config:
