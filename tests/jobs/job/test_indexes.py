@@ -71,11 +71,10 @@ def test_an_index_finds_what_one_in_a_folder_finds(
     there = open_storage(store.root + "-built")
     assert build(there, values, store.url("corpus.parquet")) == "built"
     assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"], "built here, and left here"
-    assert retriever_identity("bm25", typed(block(there))) == local.retriever_identity("bm25", typed(bm25))
+    identity = local.retriever_identity("bm25", typed(bm25))
+    assert retriever_identity("bm25", typed(block(there))) == identity
     assert retrievers.retriever_facts("bm25", typed(block(there)), {}) == local.retriever_facts("bm25", typed(bm25), {})
-    mine = open_retriever("bm25", typed(block(there)), expect_identity=local.retriever_identity("bm25", typed(bm25))).search(
-        SEARCHES, 5
-    )
+    mine = open_retriever("bm25", typed(block(there)), expect_identity=identity).search(SEARCHES, 5)
     theirs = local.open_retriever("bm25", typed(bm25)).search(SEARCHES, 5)
     assert (mine.doc_ids.to_pylist(), mine.scores.tolist()) == (theirs.doc_ids.to_pylist(), theirs.scores.tolist())
     assert open_documents("bm25", typed(block(there))).texts(list(passages)) == list(passages.values())

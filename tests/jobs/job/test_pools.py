@@ -33,25 +33,20 @@ def test_precisions_are_those_of_the_pools_that_the_session_makes(
     assert encoder is not None
     assert (encoder.dtype, config.rerank.dtype) == precisions
     if address == "none":
-        assert {name: device(pool) for name, pool in InProcessSession(requested_pools(config)).pools.items()}[
-            "retrieve"
-        ] == "cuda:0"
+        assert device(InProcessSession(requested_pools(config)).pools["retrieve"]) == "cuda:0"
 
 
 def test_the_gate_has_a_pool_that_can_use_a_gpu_where_it_encodes(values: dict[str, Any]) -> None:
-    retrievers = {"bm25": {"kind": "local", "index": "i"}, "dense": DENSE}
-    by = {
-        name: requested_pools(
-            Config.model_validate(
-                values
-                | {"retrieve": {"retrievers": retrievers}, "rewrite": values["rewrite"] | {"gate": {"by": name, "below": 1}}}
-            )
-        )["gate"]
-        for name in retrievers
-    }
-    assert (by["bm25"].workers, by["bm25"].can_use_gpu) == (1, False)
-    assert (by["dense"].workers, by["dense"].can_use_gpu) == (None, True)
-    assert "gate" not in requested_pools(Config.model_validate(values))
+    values["retrieve"]["retrievers"] = {"bm25": {"kind": "local", "index": "i"}, "dense": DENSE}
+
+    def pool(gate: dict[str, Any] | None) -> Any:
+        rewrite = values["rewrite"] | {"gate": gate}
+        return requested_pools(Config.model_validate(values | {"rewrite": rewrite})).get("gate")
+
+    by_words, by_vectors = (pool({"by": name, "below": 1}) for name in ("bm25", "dense"))
+    assert (by_words.workers, by_words.can_use_gpu) == (1, False)
+    assert (by_vectors.workers, by_vectors.can_use_gpu) == (None, True)
+    assert pool(None) is None
 
 
 VLLM = {"kind": "vllm", "model": "small"}

@@ -104,20 +104,19 @@ def replace_index() -> None:
     build_local_index("index", "corpus.parquet", index_fields("english"))
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("a key of a section", put("fuse.k", 1)),
-        ("the recording's content", rewrite_recording),
-        ("the name of a retriever", rename_retriever),
-        ("the content of an index", lambda _: replace_index()),
-        ("a joint prompt", own_prompt),
-    ],
-    ids=lambda item: item if isinstance(item, str) else "",
-)
-def test_what_decides_the_output_is_in_it(job: Values, name: str, change: Change) -> None:
+DECIDING: dict[str, Change] = {
+    "a key of a section": put("fuse.k", 1),
+    "the recording's content": rewrite_recording,
+    "the name of a retriever": rename_retriever,
+    "the content of an index": lambda _: replace_index(),
+    "a joint prompt": own_prompt,
+}
+
+
+@pytest.mark.parametrize("change", DECIDING.values(), ids=DECIDING)
+def test_what_decides_the_output_is_in_it(job: Values, change: Change) -> None:
     before = fingerprint_with(job)
-    assert fingerprint_with(job, change) != before, name
+    assert fingerprint_with(job, change) != before
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ RERANKED = {"kind": "cross_encoder"}
             {"bm25": LOCAL, "far": ELASTIC},
             {"rerank": RERANKED},
             {None: (8, ["retrieve"])},
-        ),  # texts are of the first one's index
+        ),  # texts are of the first index
         ({"bm25": LOCAL}, {"rerank": RERANKED}, {}),
         ({"bm25": ELASTIC}, {"gate": "bm25"}, {None: (8, ["retrieve", "gate"])}),
         ({"bm25": LOCAL, "far": ELASTIC}, {"gate": "bm25"}, {None: (8, ["retrieve"])}),

@@ -52,11 +52,6 @@ def fail(code: int, status: str = "FAILED") -> Callable[[Job], None]:
     return play
 
 
-def later(server: FakeJobServer, log: str) -> Callable[[Job], None]:
-    """A job that ends a moment after its log is first asked for."""
-    return lambda one: once_followed(server, lambda: server.end(one.body["submission_id"], log=log))
-
-
 # ---------------------------------------------------------------- what is sent
 
 
@@ -102,7 +97,7 @@ def test_no_secret_is_sent_listed_or_printed(
 def test_one_night_submitted_twice_is_one_job_and_follows(server: FakeJobServer, job: str) -> None:
     assert submitted(server, job, "--detach") == 0
     (job_id,) = server.jobs
-    later(server, log=f"{END}\n{TABLE}")(server.jobs[job_id])
+    once_followed(server, lambda: server.end(job_id, log=f"{END}\n{TABLE}"))
     assert submitted(server, job) == 0
     assert list(server.jobs) == [job_id]
 

@@ -27,7 +27,6 @@ from jobs.try_one import trial as module
 from jobs.try_one.outcome import Trial, document_counts
 from jobs.try_one.trial import LoadedConfig
 from retrievers.local.build import build_local_index
-from rewriters.strategy import template_hash
 from tests.support.jobs.terminals import printed
 from tests.support.retrievers.blocks import index_fields
 
@@ -248,12 +247,6 @@ def test_lines_of_standard_input_are_tried_one_after_the_other(
     assert "dmqr try: QUERY: the query has 2,001 characters" in printed.err
     assert ("Type a query; Ctrl-D ends." in printed.err) == terminal
     assert printed.err.count("query> ") == 5 * terminal
-
-
-def test_a_joint_prompt_of_one_s_own_reaches_the_worker(job: Callable[..., str], values: Values, tmp_path: Path) -> None:
-    (tmp_path / "prompt.txt").write_text("Go: {query}\n")
-    row = tried(job(rewrite=values["rewrite"] | {"joint_prompt": str(tmp_path / "prompt.txt")})).row
-    assert {rewrite["prompt_hash"] for rewrite in row["rewrites"]} == {template_hash("Go: {query}")}
 
 
 def test_results_of_two_corpora_have_their_texts(job: Callable[..., str], bm25: Values, tmp_path: Path) -> None:
