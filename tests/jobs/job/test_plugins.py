@@ -1,8 +1,9 @@
 """A retriever of the user's own in the current folder: what the config says of it, how the job is known, what is sent."""
 
+import importlib.metadata
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,13 @@ from tests.support.plugins import forget, page_file
 
 Values = dict[str, Any]
 Load = Callable[..., Config]
+INSTALLED = cache(importlib.metadata.packages_distributions)
+
+
+@pytest.fixture(autouse=True)
+def _listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here installs a package, and to list all takes half a second for each module that was forgotten."""
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", INSTALLED)
 
 
 @pytest.fixture
