@@ -207,6 +207,7 @@ def identified() -> object:
 
 
 def built() -> object:
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["the sea"]}), "corpus.parquet")
     (build,) = index_builds({"own": settings_of("overlap:OverlapSettings", index="new.json")}).builds
     return build.build(BuildInputs(["corpus.parquet"], CorpusSettings(), Path.cwd(), lambda *_: None))
 
@@ -245,36 +246,28 @@ CASES: list[tuple[str, str, str, Callable[[], object], str]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')
-    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["the sea"]}), "corpus.parquet")
-    return tmp_path
-
-
-def broken(folder: Path, name: str, old: str, new: str) -> None:
+def broken(name: str, old: str, new: str) -> None:
     """Writes a file of the page with one change."""
     text = page_file(name)
     assert old in text
-    (folder / name).write_text(text.replace(old, new, 1))
+    Path(name).write_text(text.replace(old, new, 1))
 
 
+@pytest.mark.usefixtures("job")
 @pytest.mark.parametrize(("name", "old", "new", "call", "line"), CASES)
-def test_code_that_fails_is_named_in_one_line(
-    at: Path, name: str, old: str, new: str, call: Callable[[], object], line: str
-) -> None:
-    broken(at, name, old, new)
+def test_code_that_fails_is_named_in_one_line(name: str, old: str, new: str, call: Callable[[], object], line: str) -> None:
+    broken(name, old, new)
     with pytest.raises(DmqrError) as raised:
         call()
     assert raised.value.code == "plugin"
     assert str(raised.value) == line or (line.startswith("/") and str(raised.value).endswith(line))
 
 
-def test_settings_whose_own_check_fails(at: Path) -> None:
+@pytest.mark.usefixtures("job")
+def test_settings_whose_own_check_fails() -> None:
     check_it = f'    @model_validator(mode="after")\n    def _check(self):\n        {NO}\n    """Words that a hit shares'
-    broken(at, "overlap.py", '    """Words that a hit shares', check_it)
-    text = (at / "overlap.py").read_text()
-    (at / "overlap.py").write_text(text.replace("from typing", "from pydantic import model_validator\nfrom typing", 1))
+    broken("overlap.py", '    """Words that a hit shares', check_it)
+    text = Path("overlap.py").read_text()
+    Path("overlap.py").write_text(text.replace("from typing", "from pydantic import model_validator\nfrom typing", 1))
     with pytest.raises(ValueError, match=r"OverlapSettings cannot be made of these values: KeyError: 'no'; correct it"):
         settings_of("overlap:OverlapSettings", index="overlap.json")
