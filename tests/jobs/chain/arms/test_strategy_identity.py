@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.config.load import load_config
-from jobs.job.prepare import prepare
 from jobs.measure.costs import arm_costs
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
@@ -99,15 +97,13 @@ def test_samples_that_cannot_differ_are_refused(make: Make, tmp_path: Path) -> N
     make({"samples": 1})
 
 
-def test_what_a_strategys_own_engine_resolves_to_is_in_the_fingerprint(tmp_path: Path, small_job: Callable[..., str]) -> None:
+def test_what_a_strategys_own_engine_resolves_to_is_in_the_fingerprint(make: Make, tmp_path: Path) -> None:
     for name, text in (("a", "bread"), ("same", "bread"), ("b", "moon")):
         line = {"query": "yeast", "completions": {"general": text}}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
 
     def fingerprint(path: str) -> str:
-        own = {"kind": "recorded", "path": path}
-        rewrite = {"engine": {"kind": "recorded", "path": "a.jsonl"}, "strategies": [{"general": {"engine": own}}]}
-        config = small_job(rewrite=rewrite)
-        return prepare(load_config(config), config).run_id
+        own, common = ({"kind": "recorded", "path": name} for name in (path, "a.jsonl"))
+        return make(None, {"engine": common, "strategies": [{"general": {"engine": own}}]}).prepared.run_id
 
     assert fingerprint("a.jsonl") == fingerprint("same.jsonl") != fingerprint("b.jsonl")
