@@ -161,6 +161,7 @@ def test_the_plan_before_is_the_bill_after(
     for kind, reason in why.items():
         assert next(iter(missing["kinds"][kind]["why"])) == reason, missing["kinds"][kind]
     if change == "no store":
+        assert paid["requests"] == len(QUERIES)
         assert amount(missing, "searches")[0] >= 2 * len(QUERIES)  # those of the originals are known
     if change == "nothing":
         assert (paid["requests"], paid["pairs"]) == (0, 0)
