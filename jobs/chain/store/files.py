@@ -245,35 +245,16 @@ def read_range(
         FileNotFoundError: It is gone.
         ClusterError: It is damaged.
     """
+    between = (pc.field("query_id") >= first) & (pc.field("query_id") <= last)
     names = columns if schema is None else schema.names
     try:
-        with storage.open(key) as file:
-            # a data set of one file would cost some milliseconds more, and a night reads thousands; others are read beside it
-            parquet = pq.ParquetFile(file, pre_buffer=True)
-            there = parquet.schema_arrow.names
-            wanted = None if names is None else [name for name in there if name in {"query_id", *names}]
-            rows = parquet.read_row_groups(_groups(parquet.metadata, first, last), wanted, use_threads=False)
+        with storage.open(key) as file:  # columns of a later version than the file are null
+            return pq.read_table(
+                file, schema=schema, columns=names, filters=between, use_threads=False
+            )  # others are read beside it
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
         of_storage = isinstance(error, OSError) and error.errno is not None  # without a number: of the bytes
         if of_storage or isinstance(error, UnavailableError):
             raise
         where = storage.url(key)
         raise ClusterError("run-damaged", f"{where}: is damaged ({error}); remove it, its rows are made again") from error
-    ids = rows.column("query_id")
-    rows = rows.filter(pc.and_(pc.greater_equal(ids, first), pc.less_equal(ids, last)))
-    for column in schema or ():
-        if column.name not in rows.column_names:  # of a later version than the file
-            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-    if names is not None:
-        rows = rows.select(list(names))
-    return rows if schema is None else rows.cast(schema)
-
-
-def _groups(metadata: Any, first: str, last: str) -> list[int]:
-    """Returns the row groups of a file that may have query_ids between two."""
-    column, groups = metadata.schema.names.index("query_id"), []
-    for number in range(metadata.num_row_groups):
-        known = metadata.row_group(number).column(column).statistics
-        if known is None or not known.has_min_max or (known.min <= last and known.max >= first):
-            groups.append(number)
-    return groups
