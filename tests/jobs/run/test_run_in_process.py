@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import ROOT, check_files, check_same_rows, rows, rows_of_shard
+from tests.support.rewriters.fake_server import FakeServer
 
 pytestmark = pytest.mark.overlapping
 QUERIES = [
@@ -100,6 +101,13 @@ def test_a_limit_that_holds_no_more_when_all_is_committed_stops_nothing(make: Ma
     prepared = make("cluster.shard_size=50")
     done(prepared)
     assert (found, status(prepared)) == ([], ["finished"])
+
+
+def test_requests_of_several_shards_are_in_flight_at_a_time(make: Make) -> None:
+    with FakeServer(["m"], text=lambda _: json.dumps({"general": "light", "keyword": "lamp"})) as server:
+        server.together = 4  # a shard has three queries
+        done(make(f"rewrite.engine={{kind: openai, model: m, base_url: '{server.address}'}}"))
+        assert (server.listings, len(server.bodies)) == (1, len(QUERIES))
 
 
 def test_ray_is_not_started(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,9 +241,10 @@ def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on
     check_same_rows(folder, calm)
 
 
-@pytest.fixture
-def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One query makes the retrieval worker raise."""
+@pytest.mark.slow
+def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(
+    make: Make, calm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     retrieve = Retrieve.__call__
 
     def retrieved(self: Retrieve, table: pa.Table) -> pa.Table:
@@ -244,11 +253,6 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return retrieve(self, table)
 
     monkeypatch.setattr(Retrieve, "__call__", retrieved)
-    return
-
-
-@pytest.mark.slow
-def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(make: Make, calm: Path, poison: None) -> None:
     folder = done(make())
     (rye,) = (row["query_id"] for row in rows(folder, "queries") if row["query"] == "rye")
     for table in ("rewrites", "runs", "results"):

@@ -1,7 +1,7 @@
 """A server that speaks Chat Completions, with the faults that real ones have.
 
 It runs on a thread (`with FakeServer() as s`) and answers "answer to: PROMPT". What goes wrong is told by the prompt (`fail`),
-by chance, or by `answer`.
+or by `answer`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import random
 import threading
 import time
 from collections import Counter, defaultdict
@@ -89,8 +88,6 @@ class FakeServer:
         key: str | None = None,
         usage: bool = True,
         completion_tokens: int = 3,
-        unavailable: float = 0.0,
-        hanging: float = 0.0,
         answer: Answer | None = None,
         text: Callable[[Body], str] | None = None,
     ) -> None:
@@ -107,8 +104,6 @@ class FakeServer:
         self.headers: list[dict[str, str]] = []
         self.connections: set[int] = set()
         self.in_flight = self.most_in_flight = self.listings = 0
-        self._unavailable, self._hanging = unavailable, hanging
-        self._chance = random.Random(1)
         self._faults: dict[str, tuple[Reply, float]] = {}
         self._shown: Counter[str] = Counter()
         self._peers: defaultdict[object, int] = defaultdict(lambda: len(self._peers))
@@ -223,11 +218,6 @@ class FakeServer:
             reply, times = self._faults[prompt]
             self._shown[prompt] += 1
             return reply if self._shown[prompt] <= times else None
-        if self._hanging or self._unavailable:
-            number = self._chance.random()
-            if number < self._hanging:
-                return FAULTS["hang"]
-            return FAULTS["503"] if number < self._hanging + self._unavailable else None
         return None
 
     async def _reply(self, request: web.Request, reply: Reply) -> web.StreamResponse:
