@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import pytest
 
 from tests.support.jobs import corrective_llm
 from tests.support.jobs.corrective_llm import kind_of, prompt_of
-from tests.support.jobs.whole_runs import PATIENCE, ROOT, check_files, finish, flags, rows, sample_shards, start, wait_until
+from tests.support.jobs.whole_runs import PATIENCE, ROOT
 from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -50,32 +49,45 @@ def step_of(prompt: str) -> str | None:
 Request = tuple[str, str]  # server, text
 
 
-def started(path: str, *settings: str) -> subprocess.Popen[bytes]:
+def prompts(server: FakeServer) -> list[Request]:
+    return [("llm", prompt_of(body)) for body in list(server.bodies)]
+
+
+def searches(web: WebServer) -> list[Request]:
+    return [("web", text) for text in list(web.texts)]
+
+
+def started(path: str, *settings: str, verb: str = "run") -> subprocess.Popen[bytes]:
     flags = [word for one in settings for word in ("--set", one)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-m", "jobs", "run", path, *flags], env=environment, **quiet)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen([sys.executable, "-m", "jobs", verb, path, *flags], env=environment, **quiet)  # type: ignore[call-overload,no-any-return]
 
 
 def check(
-    path: str, asked: Callable[[], list[Request]], due: Callable[[], bool], lost: dict[str, int], tables: tuple[str, ...]
+    path: str,
+    asked: Callable[[], list[Request]],
+    due: Callable[[], bool],
+    lost: dict[str, int],
+    tables: tuple[str, ...],
+    verb: str = "run",
 ) -> None:
     """Kills a job as soon as it is due, runs it to its end, and compares it with an undisturbed run without a store.
 
     No more than `lost` requests to a server are repeated, and a later run with the store asks for nothing.
     """
-    running, end = started(path), time.monotonic() + PATIENCE
+    running, end = started(path, verb=verb), time.monotonic() + PATIENCE
     while not due():
         assert running.poll() is None
         assert time.monotonic() < end
         time.sleep(0.02)
     running.kill()
     running.wait()
-    assert started(path).wait(PATIENCE) == 0
+    assert started(path, verb=verb).wait(PATIENCE) == 0
     sent = Counter(asked())
     for server, most in lost.items():
         assert sum(count - 1 for request, count in sent.items() if request[0] == server) <= most
-    assert started(path, "name=whole", "store=null").wait(PATIENCE) == 0
+    assert started(path, "name=whole", "store=null", verb=verb).wait(PATIENCE) == 0
     whole = Counter(asked()) - sent
     assert Counter(server for server, _ in whole.elements()) == Counter(server for server, _ in sent)
     found = []
@@ -84,7 +96,7 @@ def check(
         found.append({table: sorted(map(repr, pq.read_table(folder / table).to_pylist())) for table in tables})
     assert found[0] == found[1]
     before = len(asked())
-    assert started(path, "name=again").wait(PATIENCE) == 0
+    assert started(path, "name=again", verb=verb).wait(PATIENCE) == 0
     assert len(asked()) == before
 
 
@@ -98,7 +110,7 @@ def test_what_was_answered_is_not_asked_again(step: str, small_job: Callable[...
         values["judge"] = {"relevance": {"documents": 2}, "engine": engine}
 
         def asked() -> list[Request]:
-            return [("llm", prompt) for body in server.bodies if step_of(prompt := prompt_of(body))]
+            return [one for one in prompts(server) if step_of(one[1])]
 
         def due() -> bool:
             return sum(step_of(prompt) == step for _, prompt in asked()) >= 3
@@ -116,9 +128,7 @@ def test_what_was_graded_or_found_is_not_asked_again(step: str, small_job: Calla
         values["answer"] = {"documents": 6, "engine": engine}
 
         def asked() -> list[Request]:
-            searches = [("web", text) for text in list(web.texts)]
-            prompts = [("llm", prompt) for body in list(server.bodies) if kind_of(prompt := prompt_of(body)) != "other"]
-            return [*searches, *prompts]
+            return [*searches(web), *(one for one in prompts(server) if kind_of(one[1]) != "other")]
 
         def due() -> bool:
             return len(web.texts) >= 2 if step == "search" else sum(kind_of(prompt) == step for _, prompt in asked()) >= 2
@@ -131,33 +141,20 @@ def test_a_gate_decides_the_same_after_a_kill(small_job: Callable[..., str]) -> 
     with FakeServer(["one-8b"], text=lambda _: json.dumps({"general": "light of a lamp"}), seconds=0.3) as server:
         engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": 1}
         path = small_job(rewrite={"engine": engine, "gate": {"by": "bm25", "below": 1.2}})
-
-        def asked() -> list[Request]:
-            return [("llm", prompt_of(body)) for body in server.bodies]
-
         tables = ("rewrites", "selections", "runs", "results")
-        check(path, asked, lambda: len(server.bodies) >= 2, {"llm": 1}, tables)
+        check(path, lambda: prompts(server), lambda: len(server.bodies) >= 2, {"llm": 1}, tables)
 
 
-ARMS = "{subsets: all, grid: {fuse.method: [rrf, minmax]}}"
+def test_a_killed_ablation_goes_on_and_its_arms_are_those_of_an_undisturbed_one(small_job: Callable[..., str]) -> None:
+    answer = json.dumps({"general": "light of a lamp", "keyword": "moon"})
+    with FakeServer(["one-8b"], text=lambda _: answer, seconds=0.3) as server:
+        engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": 1}
+        arms = {"subsets": "all", "grid": {"fuse.method": ["rrf", "minmax"]}}
+        path = small_job(rewrite={"engine": engine, "strategies": ["general", "keyword"]}, ablate=arms)
+        check(path, lambda: prompts(server), lambda: len(server.bodies) >= 4, {"llm": 1}, ("rewrites", "results"), "ablate")
 
 
-def test_a_killed_ablation_goes_on_and_its_arms_are_those_of_an_undisturbed_one(sample_place: Path, tmp_path: Path) -> None:
-    def ablate(output: Path) -> list[str]:
-        given = flags(sample_place, output=output, ablate=ARMS, **{"cluster.shard_size": 20})
-        return [sys.executable, "-m", "jobs", "ablate", "configs/ablate.yaml", *given]
-
-    killed = start(ablate(tmp_path / "killed"))
-    wait_until(killed, lambda: len(list((tmp_path / "killed").glob("*/commits/*.json"))) >= 2)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    gone_on, calm = finish(start(ablate(tmp_path / "killed"))), finish(start(ablate(tmp_path / "calm")))
-    found, wanted = (
-        sorted((row["arm"], row["query_id"], row["rank"], row["doc_id"]) for row in rows(one.folder, "results"))
-        for one in (gone_on, calm)
-    )
-    assert found == wanted
-    assert len({arm for arm, *_ in found}) == 32  # 31 subsets and rrf; the default, minmax, is one of them
-    check_files(gone_on.folder, sample_shards(20))
-    asked = [row for row in rows(gone_on.folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
-    assert sum(row["requests"] + row["reused"] for row in asked) == 176
+def test_what_the_web_has_found_is_not_searched_again(small_job: Callable[..., str], bm25: dict[str, Any]) -> None:
+    with WebServer("searxng", seconds=0.3) as web:
+        path = small_job(retrieve={"retrievers": {"bm25": bm25, "web": {**web.block(), "max_in_flight": IN_FLIGHT}}})
+        check(path, lambda: searches(web), lambda: len(web.texts) >= 3, {"web": IN_FLIGHT}, ("web", "runs", "results"))

@@ -1,11 +1,6 @@
-"""Whole jobs that search the web, against a search engine and a reranker at the wire: rows, calls, kills, arms, pages."""
+"""Whole jobs that search the web, against a search engine and a reranker at the wire: rows, calls, errors."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +13,7 @@ import pytest
 from cluster.errors import Stopped
 from retrievers.web.hits import document_id
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
-from tests.support.jobs.whole_runs import ROOT, rows
+from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.retrievers.web_server import WebServer
 
@@ -31,7 +26,6 @@ QUERIES = {
     "zzz": "qqq",
 }
 TEXTS = [*QUERIES, *QUERIES.values()]
-WEB = "retrieve.retrievers.web"
 Row = dict[str, Any]
 
 
@@ -161,37 +155,6 @@ def test_the_error_rate_counts_failed_searches_and_a_wrong_key_ends_the_run(path
     server.key = "another"
     with pytest.raises(Stopped, match=r"web: tavily at .* refuses the key in WEB_KEY"):
         done(path, "label=two")
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_repeats_no_call_but_those_in_flight(path: str, server: WebServer, tmp_path: Path) -> None:
-    """SIGKILL while a shard's searches are under way; then the same command."""
-    server.seconds = 0.2
-    command = [sys.executable, "-m", "jobs", "run", path, "--set", "cluster.shard_size=6", "--set", f"{WEB}.max_in_flight=2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    killed = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-    end = time.monotonic() + 300
-    while sum(server.answered.values()) < 6 and time.monotonic() < end and killed.poll() is None:
-        time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    time.sleep(0.5)  # what was in flight is answered to nobody
-    before = Counter(server.texts)
-    assert 6 <= before.total() < len(TEXTS)
-    server.seconds = 0.0
-    folder = done(path, "cluster.shard_size=6", f"{WEB}.max_in_flight=2")
-    twice = {text: count for text, count in Counter(server.texts).items() if count > 1}
-    assert len(twice) <= 2, twice
-    assert all(count == 2 for count in twice.values())
-    assert set(server.texts) == set(TEXTS)
-    spent = [row for row in rows(folder, "costs") if row["component"] == "web"]
-    assert sum(row["searches"] for row in spent) == len(TEXTS)
-    lost = [row for row in spent if row["error"] == "lost"]
-    assert sum(row["requests"] for row in lost) == len(twice)
-    assert sum(row["requests"] for row in spent) == len(server.texts)
-    calm = done(path, "cluster.shard_size=6", "store=null", "label=calm")
-    for table in ("web", "runs", "results", "scores"):
-        assert rows(calm, table) == rows(folder, table)
 
 
 def test_texts_that_are_too_long_are_cut_and_noted(path: str, server: WebServer) -> None:

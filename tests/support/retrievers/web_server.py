@@ -6,7 +6,6 @@ was asked, as with real ones.
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,7 +48,6 @@ class WebServer(Wire):
         self.texts: list[str] = []
         self.requests: list[tuple[str, Body, dict[str, str]]] = []
         self.times: list[float] = []
-        self.answered: Counter[str] = Counter()
         self.silent: list[list[str]] = []  # `unresponsive_engines` of SearXNG
         self.asked = threading.Event()
 
@@ -95,8 +93,6 @@ class WebServer(Wire):
         paths = {"searxng": "GET /search", "tavily": "POST /search", "brave": "GET /res/v1/web/search"}
         if asked != paths[self.form]:
             return Said(404, b'{"detail": "not found"}')
-        with self._lock:
-            self.answered[text] += 1
         return said_json(self._answer(text, body))
 
     def _answer(self, text: str, body: Body) -> Body:
