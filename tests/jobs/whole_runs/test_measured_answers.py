@@ -1,13 +1,13 @@
-"""EM and F1 of whole runs and ablations, against a computation from the stored answers and the gold file apart."""
+"""Answers of whole runs and ablations measured: by gold answers (EM and F1), and by judges (accuracy and criteria)."""
 
 import json
 import re
-import string
-from collections import Counter
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,11 +17,10 @@ from jobs.__main__ import main
 from jobs.measure.answers import answer_frame, answer_frames, gold_answers
 from jobs.measure.comparison import comparisons
 from jobs.measure.evaluate import answer_notes
-from jobs.pages.comparison import MeasuredRun
-from jobs.pages.run import report
-from jobs.pages.summary import closing_table, closing_values
-from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
+from jobs.pages.ablation import ablation_report, closing_page, compared
+from jobs.runs.folder import RunFolder, open_run
+from tests.support.jobs.corrective_llm import prompt_of
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -30,15 +29,32 @@ GOLD = [
     (QUERIES[0], "Yeast makes gas."), (QUERIES[0], "the gas of yeast"), (QUERIES[1], "a lens"), ("spring tide", "moon and sun"),
     ("yeast", "yes"), ("zzz", "nothing"), ("not in the log", "x"),
 ]  # fmt: skip
+Scores = dict[tuple[str, str], tuple[float, float]]  # (arm, query) -> F1 and EM
+KEYS = ("correctness", "style")
+OWN_CRITERIA = """
+prompt: |-
+  Rate. {documents} Question: {query} Answer: {answer}
+document: "[{number}] {text}"
+output: grades
+keys: [correctness, style]
+grades: {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
+"""
 
 
 def refused(body: dict[str, Any]) -> Reply | None:
-    return refusal(400, "no") if body["messages"][-1]["content"].endswith(REFUSED) else None
+    """Refuses to answer one query."""
+    return refusal(400, "no") if prompt_of(body).endswith(f"Question: {REFUSED}") else None
 
 
 def said(body: dict[str, Any]) -> str:
-    """Answers by the question, and by the number of documents."""
-    documents, _, question = body["messages"][-1]["content"].rpartition("Question: ")
+    """Judges by chance of the answer; answers by the question, and by the number of documents."""
+    prompt = prompt_of(body)
+    if prompt.startswith("Rate."):
+        answer = prompt.rpartition("Answer: ")[2]
+        return json.dumps({name: zlib.crc32((name + answer).encode()) % 6 for name in KEYS})
+    if "Reference answers:" in prompt:
+        return "correct" if zlib.crc32(prompt.encode()) % 2 else "incorrect"
+    documents, _, question = prompt.rpartition("Question: ")
     many = documents.count("[2]") > 0
     return {
         QUERIES[0]: "The gas, of yeast [1]." if many else "gas [1]",
@@ -47,53 +63,32 @@ def said(body: dict[str, Any]) -> str:
     }.get(question, "I do not know")
 
 
+def scores(arm: str, documents: int) -> Scores:
+    """F1 and EM of these answers, by hand: one with several golds counts by its best, a yes to a yes alone."""
+    one = {QUERIES[0]: (0.5, 0.0), "spring tide": (0.5, 0.0), "yeast": (0.0, 0.0)}
+    several = {QUERIES[0]: (1.0, 1.0), "spring tide": (1.0, 0.0), "yeast": (1.0, 1.0)}
+    unanswered = {REFUSED: (0.0, 0.0), "zzz": (0.0, 0.0)}
+    return {(arm, query): of for query, of in ((one if documents == 1 else several) | unanswered).items()}
+
+
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(["answerer-8b"], answer=refused, text=said) as one:
+    with FakeServer(["judge-70b", "answerer-8b"], answer=refused, text=said) as one:
         yield one
 
 
 @pytest.fixture
 def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer) -> str:
     Path("gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in GOLD))
-    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
-    values["answer"] = {"documents": 2, "engine": engine, "prompt": "short_answer"}
+    Path("criteria.yaml").write_text(OWN_CRITERIA)
+    engine = {"kind": "openai", "base_url": server.address}
+    values["answer"] = {"documents": 2, "engine": engine | {"model": "answerer-8b"}, "prompt": "short_answer"}
+    values["judge"] = {"engine": engine | {"model": "judge-70b"}, "accuracy": {}, "criteria": {"prompt": "./criteria.yaml"}}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query", "slices": ["words"]}
     return small_job()
 
 
-def words(text: str) -> list[str]:
-    text = re.sub(r"\[\d+\]", "", text).lower()
-    return [one for one in "".join(c for c in text if c not in string.punctuation).split() if one not in ("a", "an", "the")]
-
-
-def score(answer: str | None, golds: list[str]) -> tuple[float, float]:
-    f1s, exacts = [0.0], [0.0]
-    for gold in golds if answer is not None else ():
-        found, wanted = words(answer or ""), words(gold)
-        common = sum((Counter(found) & Counter(wanted)).values())
-        closed = any(side in (["yes"], ["no"], ["noanswer"]) for side in (found, wanted)) and found != wanted
-        f1s.append(0.0 if closed or not common else 2 * common / (len(found) + len(wanted)))
-        exacts.append(float(found == wanted))
-    return round(max(f1s), 9), max(exacts)
-
-
-def expected(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
-    """(arm, query) -> F1 and EM, from answers/ and the gold answers alone."""
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    answers = {(one["arm"], texts[one["query_id"]]): one["text"] for one in rows(run, "answers")}
-    golds: dict[str, list[str]] = {}
-    for query, answer in GOLD:
-        golds.setdefault(query, []).append(answer)
-    return {
-        (arm, query): score(answers.get((arm, query)), of)
-        for arm in {arm for arm, _ in answers}
-        for query, of in golds.items()
-        if query in texts.values()
-    }
-
-
-def measured(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
+def measured(run: RunFolder) -> Scores:
     gold = gold_answers(run.config.evaluate)
     assert gold is not None
     frame = answer_frame(run, gold)
@@ -105,43 +100,49 @@ def measured(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
     }
 
 
-def command(*words: str) -> int:
-    return main(list(words))
-
-
 @pytest.mark.slow
-def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = finished(prepared_work(job, [], None))
-    wanted = expected(run)
-    assert len(wanted) == 5
+def test_what_answers_are_worth_is_the_same_wherever_it_is_shown(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", job]) == 0
+    *table, folder = capsys.readouterr().out.splitlines()
+    run, wanted = open_run(folder), scores("run", 2)
     assert measured(run) == wanted
-    assert wanted["run", QUERIES[0]] == (1.0, 1.0)
-    assert wanted["run", REFUSED] == (0.0, 0.0)
-    (quality,) = answer_frames(run, gold_answers(run.config.evaluate))
-    assert quality.means["F1"][0] == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
+    f1, exact = (sum(one[place] for one in wanted.values()) / len(wanted) for place in range(2))
+    quality, *_ = answer_frames(run, gold_answers(run.config.evaluate))
     assert "gold answers: 5 distinct queries; left out: 1 not in the log" in answer_notes(quality)
     assert "counted as zero: 1 without an answer" in answer_notes(quality)
-    table = printed(closing_table(run, None, MeasuredRun(answers=[quality])))
-    assert f"F1 of answers  {quality.means['F1'][0]:.4f}" in re.sub(" {3,}", "  ", table)
-    values = closing_values(run, None, MeasuredRun(answers=[quality]))["answers"]["measures"]
-    assert values["EM"]["answers"] == pytest.approx(sum(exact for _, exact in wanted.values()) / 5)
-    page = report(run, None, MeasuredRun(answers=[quality]))
-    assert "answers, against gold answers" in page
-    assert f"{quality.means['F1'][0]:.4f}" in page
-    assert command("evaluate", run.storage.root, "--json", "--per-query", str(tmp_path / "wide.parquet")) == 0
-    values = json.loads(capsys.readouterr().out)["answers"]
-    assert values["measures"]["F1"]["answers"] == pytest.approx(quality.means["F1"][0])
-    assert values["without_answer"] == 1
-    wide = pq.read_table(tmp_path / "wide.parquet").to_pylist()
-    assert {("run", one["query"]): (round(one["F1"], 9), one["EM"]) for one in wide} == wanted
+    assert f"F1 of answers  {f1:.4f}" in re.sub(" {3,}", "  ", "\n".join(table))
+    assert main(["evaluate", folder, "--json", "--per-query", "wide.parquet"]) == 0
+    found, stored = json.loads(capsys.readouterr().out), json.loads(Path(folder, "evaluation.json").read_text())
+    assert found["answers"]["without_answer"] == 1
+    measures = {"answers": found["answers"]["measures"]}
+    measures |= {kind: one["measures"] for kind, one in found["judged_answers"].items()}
+    assert measures.keys() == {"answers", "accuracy", "criteria"}
+    assert measures["answers"]["F1"]["answers"] == pytest.approx(f1)
+    assert measures["answers"]["EM"]["answers"] == pytest.approx(exact)
+    assert stored["answers"]["measures"] == measures["answers"]
+    assert {kind: one["measures"] for kind, one in stored["judged_answers"].items()} == {
+        kind: measures[kind] for kind in ("accuracy", "criteria")
+    }
+    wide = pq.read_table("wide.parquet").to_pylist()
+    assert len(wide) == len(QUERIES)
+    assert {("run", one["query"]): (round(one["F1"], 9), one["EM"]) for one in wide if one["F1"] is not None} == wanted
+    graded = [one["accuracy"] for one in wide if one["accuracy"] is not None]
+    assert sum(graded) / len(graded) == pytest.approx(measures["accuracy"]["accuracy"]["answers"])
+    assert main(["runs", job]) == 0
+    listed = capsys.readouterr().out
+    assert {"F1", "EM", "accuracy", "criteria"} <= set(listed.split())
+    assert "judged by judge-70b, an LLM" in " ".join(listed.split())
+    page = Path(folder, "report.html").read_text()
+    for words in ("answers, against gold answers", f"{f1:.4f}", "answers, judged by criteria", "judged by judge-70b"):
+        assert words in page
 
 
 def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: FakeServer) -> None:
     engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address}
     asks = {"answer.engine": engine, "answer.prompt": "short_answer"}
     arms = {"one": {"answer.documents": 1, **asks}, "two": {"answer.documents": 2, **asks}}
-    run = finished(prepared_work(job, ["answer=null"], {"arms": arms}))
-    assert measured(run) == expected(run)
+    run = finished(prepared_work(job, ["answer=null", "judge=null"], {"arms": arms}))
+    assert measured(run) == scores("one", 1) | scores("two", 2)
     [found] = comparisons(run, None, run.config.evaluate, gold_answers(run.config.evaluate))
     assert found is not None
     assert found.frame.arms == ("one", "two")
@@ -152,8 +153,24 @@ def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: 
     )  # fmt: skip
 
 
+def test_answers_of_which_none_can_be_graded_are_a_warning(
+    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "text", lambda body: "hm" if "Reference answers:" in prompt_of(body) else said(body))
+    pq.write_table(pa.table({"query": [QUERIES[0]]}), "one.parquet")  # it has hits
+    run = finished(prepared_work(job, ["log.path=one.parquet"], {"arms": {"one": {"answer.documents": 1}}}))
+    accuracy, criteria = comparisons(run, None, run.config.evaluate, None)
+    assert accuracy.frame.warning == (
+        "nothing is measured: no query is committed whose answers could be judged (accuracy); errors/ says why"
+    )
+    assert criteria.frame.warning is None
+    found = compared(run, None, run.config.evaluate, None)
+    assert accuracy.frame.warning in printed(closing_page(found)).replace("\n", " ")
+    assert 'id="accuracy"' in ablation_report(found)
+
+
 def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> None:
-    run = finished(prepared_work(job, ["answer=null"], None))
+    run = finished(prepared_work(job, ["answer=null", "judge=null"], None))
     assert not answer_frames(run, gold_answers(run.config.evaluate))
     with pytest.raises(ConfigError, match=r"no LLM answers in .*leave it out"):
         dmqr.evaluate(run.storage.root, answers="gold.tsv")
