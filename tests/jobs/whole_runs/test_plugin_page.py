@@ -1,13 +1,9 @@
 """Examples of docs/python.md, line by line, and a retriever of the user's own in whole runs: store, other code, no code."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +11,7 @@ import pytest
 
 from jobs.__main__ import main
 from jobs.runs.folder import open_run
-from tests.support.jobs.whole_runs import ROOT, rows
+from tests.support.jobs.whole_runs import rows
 from tests.support.plugins import PAGE, forget, page_file
 
 QUERIES = ["light of a lighthouse lamp at sea", "wild yeast and bread", "the moon and the sea", "zzz"]
@@ -109,20 +105,6 @@ def test_an_engine(shown: Callable[[str], list[str]], dmqr: Dmqr) -> None:
     folder = folder_of(run)
     found = {(queries_of(folder)[row["query_id"]], row["text"], row["model"]) for row in rows(folder, "rewrites")}
     assert (QUERIES[1], f"{QUERIES[1]} again", "echo-2") in found
-
-
-@pytest.mark.slow
-def test_the_contract_that_the_page_shows(place: Path, dmqr: Dmqr) -> None:
-    (place / "test_overlap.py").write_text(page_file("test_overlap.py"))
-    dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_overlap.py"]
-    given: Any = {"cwd": place, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
-    done = subprocess.run(command, **given, check=False, timeout=900)
-    assert re.search(r"^1\d passed", done.stdout, re.MULTILINE), done.stdout[-3000:]
-    (place / "overlap.py").write_text(page_file("overlap.py").replace("lists_of(found, depth)", "lists_of(found, depth + 1)"))
-    done = subprocess.run(command, **given, check=False, timeout=900)
-    assert "test_lists_are_ordered_and_bounded" in done.stdout
-    assert done.returncode == 1
 
 
 def test_the_index_is_built_once_for_a_corpus(place: Path, dmqr: Dmqr) -> None:
