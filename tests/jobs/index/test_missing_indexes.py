@@ -59,6 +59,16 @@ def config(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: 
     return load
 
 
+@pytest.fixture
+def job(config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of that config, of a job in the current folder."""
+    config()
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["tea"]}), "log.parquet")
+    Path("recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
+    return str(tmp_path / "config.yaml")
+
+
 def ready(*configs: Any) -> None:
     ready_indexes(configs, LiveDisplay(io.StringIO()))
 
@@ -90,6 +100,22 @@ def test_a_missing_index_is_built_and_rows_are_compared_once(
     assert read_index(tmp_path / "index") == built
     unread(monkeypatch)
     ready(other)
+
+
+def test_a_job_that_can_start_builds_its_index_and_says_of_what(
+    job: str, corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(pa.table({"query": pa.array([], pa.string())}), "empty.parquet")
+    for setting in ("log.path=lag.parquet", "log.query_column=querry", "evaluate.qrels=none.tsv", "log.path=empty.parquet"):
+        assert main(["run", job, "--set", setting]) == 2
+    capfd.readouterr()
+    assert main(["run", job, "--set", "log.path=empty.parquet", "--set", "log.allow_empty=true"]) == 0
+    assert capfd.readouterr().err == "dmqr run: the log is empty: there is nothing to do (log.allow_empty) [log-empty]\n"
+    assert not (tmp_path / "index").exists()
+    for told in (["there is none yet; it is built from {corpus} (corpus.path)", "2 documents, built"], []):
+        assert main(["plan", job, "--set", "rerank.kind=none"]) == 0
+        lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("index ")]
+        assert lines == [f"index {tmp_path}/index: {words}".format(corpus=corpus) for words in told]
 
 
 def test_an_index_of_another_corpus_is_refused_and_stays(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
@@ -207,15 +233,9 @@ main(["plan", sys.argv[2]])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["build_bm25", "publish", "replace"])
-def test_a_kill_in_the_middle_leaves_no_index(
-    at: str, config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config()
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": ["tea"]}), tmp_path / "log.parquet")
-    (tmp_path / "recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
+def test_a_kill_in_the_middle_leaves_no_index(at: str, job: str, config: Callable[..., Any], tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", KILLED, at, "config.yaml"]
+    command = [sys.executable, "-c", KILLED, at, job]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "index" / "index.json").exists()
@@ -280,25 +300,21 @@ def test_the_verb_index_replaces_another_corpus_only_if_it_is_told_to(
 
 
 def test_remedies_name_the_config_and_the_flags_that_are_needed(
-    config: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config()
-    monkeypatch.chdir(tmp_path)
-    path, unnamed = str(tmp_path / "config.yaml"), ("--set", "corpus.path=null")
+    unnamed = ("--set", "corpus.path=null")
 
     def last_line(*words: str) -> str:
         assert main([*words]) == 2
         return capsys.readouterr().err.splitlines()[-1]
 
-    pq.write_table(pa.table({"query": ["tea"]}), tmp_path / "log.parquet")
-    (tmp_path / "recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
-    assert f"build it with: dmqr index {path} --set corpus.path=null" in last_line("plan", path, *unnamed)
-    assert f"start one with: dmqr run {path} [run-missing]" in last_line("runs", path)
-    assert main(["index", path]) == 0
-    german = last_line("plan", path, "--set", "retrieve.retrievers.bm25.analyzer=german")
-    assert f"build it again: dmqr index {path} --set retrieve.retrievers.bm25.analyzer=german [index-other]" in german
-    other = last_line("index", path, "--corpus", write(tmp_path / "other.parquet", OTHER))
-    assert f"replace it: dmqr index {path} --corpus {tmp_path}/other.parquet --replace [index-other]" in other
+    assert f"build it with: dmqr index {job} --set corpus.path=null" in last_line("plan", job, *unnamed)
+    assert f"start one with: dmqr run {job} [run-missing]" in last_line("runs", job)
+    assert main(["index", job]) == 0
+    german = last_line("plan", job, "--set", "retrieve.retrievers.bm25.analyzer=german")
+    assert f"build it again: dmqr index {job} --set retrieve.retrievers.bm25.analyzer=german [index-other]" in german
+    other = last_line("index", job, "--corpus", write(tmp_path / "other.parquet", OTHER))
+    assert f"replace it: dmqr index {job} --corpus {tmp_path}/other.parquet --replace [index-other]" in other
 
 
 def test_the_verb_index_drops_vectors_only_if_it_is_told_to(
