@@ -1,4 +1,4 @@
-"""Whole jobs with encoder and reranker at servers, in this process: indexes, plan, run, try, ablation, and what fails."""
+"""Whole jobs with encoder and reranker at servers, in this process: what fails, what is charged, and what arms share."""
 
 import io
 import json
@@ -17,7 +17,6 @@ from jobs.config.load import load_config
 from jobs.counts import by_arm
 from jobs.index.index import index
 from jobs.job.prepare import Prepared, prepare
-from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
@@ -71,34 +70,6 @@ def path(
 
 def prepared(path: str, *settings: str) -> Prepared:
     return prepare(load_config(path, list(settings)), path)
-
-
-def test_a_run_has_the_scores_of_the_server_and_what_they_cost(
-    path: str, reranker: FakeModels, passages: dict[str, str]
-) -> None:
-    job = prepared(path)
-    planned = plan(job, LiveDisplay(io.StringIO()))
-    assert planned["missing"]["kinds"]["pairs"]["number"]["high"] > 0
-    reranker.asked.clear()
-    folder = run_in_process(job)
-    text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
-    scored = rows(folder, "scores")
-    assert {one["model"] for one in scored} == {"reranker"}
-    for one in scored:
-        assert one["score"] == score(text[one["query_id"]], [passages[one["doc_id"]]])[0]
-    by_pair = {(one["query_id"], one["doc_id"]): one["score"] for one in scored}
-    for one in rows(folder, "results"):
-        assert one["rerank_score"] == by_pair[one["query_id"], one["doc_id"]]
-    spent = [one for one in rows(folder, "costs") if one["component"] == "server"]
-    assert {one["model"] for one in spent} == {"reranker"}
-    assert sum(one["pairs"] for one in spent) == len(scored) == len(reranker.texts) - 1  # less that of the probe
-    assert [one["requests"] for one in spent] == [1] * len(QUERIES)
-    record = json.loads((folder / "run.json").read_text())
-    assert record["identity"]["rerank"] == {
-        "kind": "server", "model": "reranker", "raw_scores": True, "weights": "hub/tiny", "max_length": 256,
-    }  # fmt: skip
-    assert record["identity"]["indexes"]["dense"]["encoder"]["revision"] == "fca1"
-    assert "127.0.0.1" not in json.dumps(record["identity"])
 
 
 def sent_for_queries(*servers: FakeModels) -> int:
