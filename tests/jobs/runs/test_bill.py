@@ -20,7 +20,6 @@ from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
-from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
@@ -35,6 +34,7 @@ from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time
 from jobs.runs.tally import summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import finished, run_in_process
 
 NODES: dict[str, Any] = {
@@ -149,16 +149,7 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
 @pytest.mark.slow
 def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = make(NODES)
-    order, calls = Write.__call__, []
-
-    def ordered(self: Write, table: pa.Table) -> pa.Table:
-        calls.append(table)
-        if len(calls) == 2:
-            raise RuntimeError("in the middle")
-        return order(self, table)
-
-    monkeypatch.setattr(Write, "__call__", ordered)
-    with pytest.raises(RuntimeError):
+    with full_disk(monkeypatch):
         run_in_process(prepared)
     once = check_agreement(prepared, NODES)
     run_in_process(prepared)
@@ -348,19 +339,3 @@ def test_the_time_of_the_driver_has_no_gap() -> None:
         "start@": 2.0, "log@": 2.0, "plan@": 2.0, "work@": 1.0
     }  # fmt: skip
     assert driver_costs.spent()["dedup"] == {"@": {"seconds": 9.0}}
-
-
-@pytest.mark.slow
-def test_on_ray_workers_count_the_requests_of_their_stages(make: Make, proxy: Proxy) -> None:
-    prepared = make(NODES, output=proxy.server.fresh("runs"), cluster={"address": "local", "shard_size": 2})
-    take_traffic()
-    run_in_process(prepared)
-    check_agreement(prepared, NODES)
-    committed = [json.loads(prepared.storage.get(one.key) or b"") for one in prepared.storage.list("commits")]
-    assert all(one["storage"]["read"]["get"] >= 1 and one["storage"]["write"]["put"] >= 3 for one in committed)
-    (start,) = json.loads(prepared.storage.get("run.json") or b"")["starts"]
-    assert start["node_seconds"].keys() <= {"cpu", "gpu"}
-    assert start["busy"].keys() >= {"read", "rewrite", "retrieve", "write"}
-    assert start["queued"].keys() == start["busy"].keys()
-    assert sum(start["queued"].values()) > 0  # between two processes, if nowhere else
-    assert start["spent"][DRIVER]["storage@"]["put"] >= len(committed)  # each manifest's own, which it cannot count

@@ -124,7 +124,11 @@ def test_costs_reconcile_from_the_rows_up_to_the_record(calm: Done, queries: dic
     assert node["attributed"] + node["start_up"] == pytest.approx(sum(seconds.values()) + sum(apart.values()))
     assert node["idle"] > 0
     assert record["status"] == "finished"
-    assert record["starts"][-1]["start"] == 1
+    (first,) = record["starts"]
+    assert first["start"] == 1
+    assert first["node_seconds"].keys() <= {"cpu", "gpu"}
+    assert first["queued"].keys() == first["busy"].keys() >= {"read", "rewrite", "retrieve", "write"}
+    assert sum(first["queued"].values()) > 0  # between two processes, if nowhere else
 
 
 def test_success_names_every_file_and_nothing_else_lies_there(calm: Done) -> None:
