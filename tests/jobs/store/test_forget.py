@@ -82,20 +82,6 @@ def test_a_job_that_began_before_does_not_bring_it_back(tmp_path: Path) -> None:
     assert held_words(tmp_path, SECRET) == []
 
 
-def test_a_job_that_puts_while_it_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the mark and the end of the search: the job looks for marks after it has put."""
-    job, mark = opened(tmp_path, time.time() - 5), forgetting.mark_forgotten
-
-    def marked(*of: Any) -> None:
-        put_into(job, {SECRET: "just before"})
-        mark(*of)
-        put_into(job, {SECRET: "just after"})
-
-    monkeypatch.setattr(forgetting, "mark_forgotten", marked)
-    forgotten(tmp_path, SECRET)
-    assert held_words(tmp_path, SECRET) == []
-
-
 def test_a_text_that_was_scored_for_another_query_goes_with_it(tmp_path: Path) -> None:
     """A job that began before puts none of them."""
     space = Space("scores", "reranker")

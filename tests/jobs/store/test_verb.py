@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -111,18 +110,6 @@ def test_a_run_compacts_the_store_when_it_is_finished(
 def test_what_is_refused(store: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
     assert main(["store", *words]) == 2
     assert line in capsys.readouterr().err
-
-
-DAY = 86_400.0
-
-
-def test_rows_that_are_too_old_do_not_count(tmp_path: Path) -> None:
-    now = time.time()
-    put(tmp_path, {"moon": "old", "yeast": "old"}, now - 31 * DAY)
-    put(tmp_path, {"moon": "new"}, now - 29 * DAY)
-    assert texts(tmp_path, ["moon", "yeast"]) == {"moon": "old", "yeast": "old"}
-    assert found(opened(tmp_path, lifetime=30 * DAY), ["moon", "yeast"]) == {"moon": "new"}
-    assert found(opened(tmp_path, lifetime=10 * DAY), ["moon", "yeast"]) == {}
 
 
 @pytest.mark.parametrize("value", ["30", "0d", "1y", "-1d"])
