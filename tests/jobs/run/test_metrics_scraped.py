@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 QUERIES, SHARD_SIZE = 176, 8
 SHARDS = sample_shards(SHARD_SIZE)
-STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 STAGES = ("read", "rewrite", "retrieve", "score", "write")
 Labels = tuple[str, ...]
 Found = dict[str, dict[Labels, float]]  # exposed name -> values of the metric's own labels -> value
