@@ -24,7 +24,7 @@ from jobs.store.forget import forget
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
-from tests.support.jobs.in_process_runs import prepared_work, run_in_process, stop_in_the_second_shard
+from tests.support.jobs.in_process_runs import full_disk, prepared_work, run_in_process
 from tests.support.jobs.nights import Nights
 from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
@@ -194,7 +194,8 @@ def test_without_a_store_few_queries_are_looked_at(night: Callable[..., Job]) ->
 
 def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job]) -> None:
     """Nor what it was answered for a shard that was not committed."""
-    stop_in_the_second_shard(night("one"))
+    with full_disk():
+        run_in_process(night("one"))
     job = night("one")
     seen = planned(job)
     folder = run_in_process(job)
@@ -215,7 +216,8 @@ def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job]) -
 @pytest.mark.slow
 def test_what_a_stopped_run_has_spent_counts_towards_its_limit(night: Callable[..., Job]) -> None:
     """Also for answers of a shard that was not committed: the next start has them, at their price."""
-    stop_in_the_second_shard(night("one", "limits.max_cost_usd=1"))
+    with full_disk():
+        run_in_process(night("one", "limits.max_cost_usd=1"))
     seen = planned(night("one", "limits.max_cost_usd=1"))
     spent, (low, _, high) = seen["spent_usd"], amount(seen["missing"], "usd")
     committed = bill(Path(seen["folder"]))["usd"]

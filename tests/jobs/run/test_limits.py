@@ -21,7 +21,7 @@ from jobs.run.limits import Signals, Stall, Stopped, Sums, limit
 from jobs.runs.folder import open_run
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.in_process_runs import QUERIES, prepared_job, stop_in_the_second_shard
+from tests.support.jobs.in_process_runs import QUERIES, full_disk, prepared_job, run_in_process
 from tests.support.jobs.run_folders import page
 
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
@@ -168,7 +168,8 @@ def committed(job: Job) -> set[str]:
 
 def test_a_run_that_ends_early_leaves_what_is_asked_least(job: str) -> None:
     ended = prepared_job(job, "cluster.shard_size=2")
-    stop_in_the_second_shard(ended)
+    with full_disk():
+        run_in_process(ended)
     assert committed(ended) == HEAD
     folder = open_run(ended.prepared.storage.root)
     assert folder.state == "failed: 1 of 3 shards are committed, 73.7 % of the traffic"

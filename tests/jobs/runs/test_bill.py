@@ -34,8 +34,7 @@ from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time
 from jobs.runs.tally import summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.full_disk import full_disk
-from tests.support.jobs.in_process_runs import finished, run_in_process
+from tests.support.jobs.in_process_runs import finished, full_disk, run_in_process
 
 NODES: dict[str, Any] = {
     "node_hour": {"cpu": 3600.0, "gpu": 36000.0},
@@ -147,9 +146,9 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
 
 
 @pytest.mark.slow
-def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_that_failed_are_in_the_bill(make: Make) -> None:
     prepared = make(NODES)
-    with full_disk(monkeypatch):
+    with full_disk():
         run_in_process(prepared)
     once = check_agreement(prepared, NODES)
     run_in_process(prepared)

@@ -15,8 +15,7 @@ from jobs.job.prepare import Prepared
 from jobs.pages.ablation import closing_page, compared
 from jobs.plan.plan import plan
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.full_disk import full_disk
-from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_job, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, full_disk, prepared_job, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -37,10 +36,10 @@ def test_the_plan_refuses_an_arm_whose_server_is_away(job: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_ablation_that_goes_on_has_what_it_has_paid_before(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ablation_that_goes_on_has_what_it_has_paid_before(job: str) -> None:
     with FakeServer(["m"], text=lambda _: json.dumps({"general": "moon and tides"})) as server:
         live = [f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}", "cluster.shard_size=2"]
-        with full_disk(monkeypatch) as calls:
+        with full_disk() as calls:
             finished(prepared_work(job, live, {}))
         asked = len(server.bodies)
         run = finished(prepared_work(job, live, {}))

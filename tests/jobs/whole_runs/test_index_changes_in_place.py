@@ -16,8 +16,7 @@ from jobs.job.prepare import prepare
 from jobs.pages.run import report
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
-from tests.support.jobs.full_disk import full_disk
-from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.in_process_runs import full_disk, run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.fake_models import FakeModels
@@ -93,10 +92,8 @@ def test_no_list_or_score_of_an_earlier_state_is_reused(path: str, index: str) -
 
 
 @pytest.mark.slow
-def test_a_change_between_stop_and_resume_is_said(
-    path: str, index: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with full_disk(monkeypatch):
+def test_a_change_between_stop_and_resume_is_said(path: str, index: str, caplog: pytest.LogCaptureFixture) -> None:
+    with full_disk():
         alone(path, "runs")
     put(index, "d5", "bread of the sea")
     folder = alone(path, "runs")

@@ -8,20 +8,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from tests.support.jobs import corrective_llm
 from tests.support.jobs.corrective_llm import kind_of, prompt_of
+from tests.support.jobs.in_process_runs import finished, prepared_work, rows
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
 from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.overlapping]
 
 IN_FLIGHT = 2
 
@@ -57,46 +56,42 @@ def searches(web: WebServer) -> list[Request]:
     return [("web", text) for text in list(web.texts)]
 
 
-def started(path: str, *settings: str, verb: str = "run") -> subprocess.Popen[bytes]:
-    flags = [word for one in settings for word in ("--set", one)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-m", "jobs", verb, path, *flags], env=environment, **quiet)  # type: ignore[call-overload,no-any-return]
-
-
 def check(
     path: str,
+    servers: Sequence[FakeServer | WebServer],
     asked: Callable[[], list[Request]],
     due: Callable[[], bool],
     lost: dict[str, int],
     tables: tuple[str, ...],
-    verb: str = "run",
+    ablate: dict[str, Any] | None = None,
 ) -> None:
     """Kills a job as soon as it is due, runs it to its end, and compares it with an undisturbed run without a store.
 
     No more than `lost` requests to a server are repeated, and a later run with the store asks for nothing.
     """
-    running, end = started(path, verb=verb), time.monotonic() + PATIENCE
+    verb = ["run", path] if ablate is None else ["ablate", path, "--set", f"ablate={json.dumps(ablate)}"]
+    quiet, environment = subprocess.DEVNULL, os.environ | {"PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen([sys.executable, "-m", "jobs", *verb], env=environment, stdout=quiet, stderr=quiet)
+    end = time.monotonic() + PATIENCE
     while not due():
         assert running.poll() is None
         assert time.monotonic() < end
         time.sleep(0.02)
     running.kill()
     running.wait()
-    assert started(path, verb=verb).wait(PATIENCE) == 0
+    for slow in servers:
+        slow.seconds = 0.0
+    gone_on = finished(prepared_work(path, [], ablate))
     sent = Counter(asked())
     for server, most in lost.items():
         assert sum(count - 1 for request, count in sent.items() if request[0] == server) <= most
-    assert started(path, "name=whole", "store=null", verb=verb).wait(PATIENCE) == 0
+    undisturbed = finished(prepared_work(path, ["name=whole", "store=null"], ablate))
     whole = Counter(asked()) - sent
     assert Counter(server for server, _ in whole.elements()) == Counter(server for server, _ in sent)
-    found = []
-    for name in ("small", "whole"):
-        (folder,) = [one for one in Path("runs").glob(f"{name}-*") if one.is_dir()]
-        found.append({table: sorted(map(repr, pq.read_table(folder / table).to_pylist())) for table in tables})
-    assert found[0] == found[1]
+    for table in tables:
+        assert sorted(map(repr, rows(gone_on, table))) == sorted(map(repr, rows(undisturbed, table))), table
     before = len(asked())
-    assert started(path, "name=again", verb=verb).wait(PATIENCE) == 0
+    finished(prepared_work(path, ["name=again"], ablate))
     assert len(asked()) == before
 
 
@@ -116,7 +111,7 @@ def test_what_was_answered_is_not_asked_again(step: str, small_job: Callable[...
             return sum(step_of(prompt) == step for _, prompt in asked()) >= 3
 
         lost = {"llm": 3 * IN_FLIGHT}  # of each of the stages that ask, at work on different shards
-        check(small_job(), asked, due, lost, ("results", "rounds", "answers", "judgements"))
+        check(small_job(), [server], asked, due, lost, ("results", "rounds", "answers", "judgements"))
 
 
 @pytest.mark.parametrize("step", ["question", "grade", "strips", "web", "search"])
@@ -134,7 +129,7 @@ def test_what_was_graded_or_found_is_not_asked_again(step: str, small_job: Calla
             return len(web.texts) >= 2 if step == "search" else sum(kind_of(prompt) == step for _, prompt in asked()) >= 2
 
         lost = {"llm": 2 * IN_FLIGHT, "web": IN_FLIGHT}  # of each of the stages that ask
-        check(small_job(), asked, due, lost, ("results", "grades", "corrections", "web", "answers"))
+        check(small_job(), [server, web], asked, due, lost, ("results", "grades", "corrections", "web", "answers"))
 
 
 def test_a_gate_decides_the_same_after_a_kill(small_job: Callable[..., str]) -> None:
@@ -142,19 +137,21 @@ def test_a_gate_decides_the_same_after_a_kill(small_job: Callable[..., str]) -> 
         engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": 1}
         path = small_job(rewrite={"engine": engine, "gate": {"by": "bm25", "below": 1.2}})
         tables = ("rewrites", "selections", "runs", "results")
-        check(path, lambda: prompts(server), lambda: len(server.bodies) >= 2, {"llm": 1}, tables)
+        check(path, [server], lambda: prompts(server), lambda: len(server.bodies) >= 2, {"llm": 1}, tables)
 
 
 def test_a_killed_ablation_goes_on_and_its_arms_are_those_of_an_undisturbed_one(small_job: Callable[..., str]) -> None:
     answer = json.dumps({"general": "light of a lamp", "keyword": "moon"})
     with FakeServer(["one-8b"], text=lambda _: answer, seconds=0.3) as server:
         engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": 1}
+        path = small_job(rewrite={"engine": engine, "strategies": ["general", "keyword"]})
         arms = {"subsets": "all", "grid": {"fuse.method": ["rrf", "minmax"]}}
-        path = small_job(rewrite={"engine": engine, "strategies": ["general", "keyword"]}, ablate=arms)
-        check(path, lambda: prompts(server), lambda: len(server.bodies) >= 4, {"llm": 1}, ("rewrites", "results"), "ablate")
+        check(
+            path, [server], lambda: prompts(server), lambda: len(server.bodies) >= 4, {"llm": 1}, ("rewrites", "results"), arms
+        )
 
 
 def test_what_the_web_has_found_is_not_searched_again(small_job: Callable[..., str], bm25: dict[str, Any]) -> None:
     with WebServer("searxng", seconds=0.3) as web:
         path = small_job(retrieve={"retrievers": {"bm25": bm25, "web": {**web.block(), "max_in_flight": IN_FLIGHT}}})
-        check(path, lambda: searches(web), lambda: len(web.texts) >= 3, {"web": IN_FLIGHT}, ("web", "runs", "results"))
+        check(path, [web], lambda: searches(web), lambda: len(web.texts) >= 3, {"web": IN_FLIGHT}, ("web", "runs", "results"))

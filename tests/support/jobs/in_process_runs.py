@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -62,15 +63,22 @@ def one_at_a_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("cluster.run.runner_local.shards_in_flight", lambda *_: 1)
 
 
-def stop_in_the_second_shard(job: Prepared | Job) -> None:
-    """Has the second shard that comes to the last stage end the run."""
-    calls = [Write.__call__]
+@contextmanager
+def full_disk() -> Iterator[list[int]]:
+    """Has the second shard that the body writes fail for want of space, and checks that the body ends by it.
 
-    def first_alone(*block: Any) -> pa.Table:
-        return calls.pop()(*block)
+    Yields the rows of each shard that came to be written.
+    """
+    whole, calls = Write.__call__, list[int]()
 
-    with patch.object(Write, "__call__", first_alone), pytest.raises(IndexError):
-        run_in_process(job)
+    def breaks(self: Write, table: pa.Table) -> pa.Table:
+        calls.append(table.num_rows)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return whole(self, table)
+
+    with patch.object(Write, "__call__", breaks), pytest.raises(OSError, match="No space left"):
+        yield calls
 
 
 def finished(job: Prepared | Job) -> RunFolder:
