@@ -1,4 +1,4 @@
-"""Answers of whole runs and ablations measured: by gold answers (EM and F1), and by judges (accuracy and criteria)."""
+"""Answers of whole runs and ablations: measured by gold answers (EM and F1) and by judges, and the file of them."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from jobs.measure.evaluate import answer_notes
 from jobs.pages.ablation import ablation_report, closing_page, compared
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.corrective_llm import prompt_of
-from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -52,6 +52,8 @@ def said(body: dict[str, Any]) -> str:
     if prompt.startswith("Rate."):
         answer = prompt.rpartition("Answer: ")[2]
         return json.dumps({name: zlib.crc32((name + answer).encode()) % 6 for name in KEYS})
+    if prompt.startswith("Query: "):
+        return json.dumps({"match": 1, "trust": 2, "overall": 2})
     if "Reference answers:" in prompt:
         return "correct" if zlib.crc32(prompt.encode()) % 2 else "incorrect"
     documents, _, question = prompt.rpartition("Question: ")
@@ -176,3 +178,34 @@ def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> Non
         dmqr.evaluate(run.storage.root, answers="gold.tsv")
     with pytest.raises(ConfigError, match="name a file with qrels"):
         dmqr.evaluate(run.storage.root)
+
+
+def test_a_line_of_the_file_has_all_that_is_known_of_an_answer(
+    job: str, passages: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished(prepared_work(job, ["judge.relevance={documents: 2}", "answer.labels={by: rank}"], None))
+    assert main(["evaluate", run.storage.root, "--rows", "answers.jsonl", "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert file["notes"] == ["1 queries without an answer have no line", "1 without a gold answer"]
+    lines = [json.loads(line) for line in Path("answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert file["rows"] == len(lines) == 5
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    graded = [one for one in rows(run, "judgements") if one["doc_id"]]
+    assert {one["grade"] for one in graded} == {2}
+    for one, answer in zip(lines, sorted(rows(run, "answers"), key=lambda one: one["query_id"]), strict=True):
+        query_id, query = answer["query_id"], texts[answer["query_id"]]
+        assert (one["query_id"], one["arm"], one["query"]) == (query_id, "run", query)
+        shown = (answer["text"], "answerer-8b", False, answer["cited"])
+        assert (one["answer"], one["model"], one["cut"], one["cited"]) == shown
+        documents = [(document["doc_id"], document["label"]) for document in answer["documents"]]
+        assert all(label for _, label in documents)
+        assert one["contexts"] == [
+            {"doc_id": doc, "label": label, "place": None, "text": passages[doc]} for doc, label in documents
+        ]
+        assert one["gold_answers"] == [answer for asked, answer in GOLD if asked == query]
+        f1, exact = scores("run", 2).get(("run", query), (None, None))
+        assert (one["f1"], one["em"]) == (f1, exact)
+        rewrites = [each for each in rows(run, "rewrites") if each["query_id"] == query_id]
+        assert one["rewrites"] == [{"strategy": each["strategy"], "text": each["text"]} for each in rewrites]
+        own = {(each["doc_id"], each["grade"]) for each in graded if each["query_id"] == query_id}
+        assert {(each["doc_id"], each["grade"]) for each in one["judgements"] if each["doc_id"]} == own
