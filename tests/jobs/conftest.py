@@ -143,18 +143,11 @@ def llm() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def nights(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], llm: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Nights]:  # fmt: skip
+def nights(small_job: Callable[..., str], llm: FakeServer) -> Iterator[Nights]:
     """Nights over the same queries, in this process, with an LLM and a reranker that are served."""
-    monkeypatch.chdir(tmp_path)
-    log(QUERIES)
-    values["rewrite"] = {
-        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address}, "strategies": ["general"]
-    }  # fmt: skip
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
+    engine = {"kind": "openai", "model": "tiny", "base_url": llm.address}
     with FakeModels("vllm", "reranker", score=score) as reranker:
-        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3}
-        yield Nights(config_file(values), llm, reranker)
+        rerank = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3}
+        path = small_job(rewrite={"engine": engine}, rerank=rerank)
+        log(QUERIES)
+        yield Nights(path, llm, reranker)

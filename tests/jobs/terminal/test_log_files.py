@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from jobs.tables import ERROR
 from jobs.terminal.log_files import logged
 from jobs.terminal.logs import event
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS, job_in_process
+from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS
 from tests.support.jobs.terminals import read_terminal
 from tests.support.jobs.whole_runs import rows
 
@@ -166,34 +165,25 @@ def test_a_terminal_gets_text_and_the_file_everything(tmp_path: Path, monkeypatc
     assert [line["event"] for line in lines(kept(tmp_path, ".jsonl"))] == ["log", "resume", "commit", "phase", "end"]
 
 
-Line = dict[str, Any]
-
-
-def test_every_line_has_the_run_and_failures_have_their_queries(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    path = job_in_process(tmp_path, values, bm25, config_file)
-    assert main(["run", path]) == 0
+def test_every_line_has_the_run_and_failures_have_their_queries(bm25_job: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", bm25_job]) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])
     (log,) = (folder / "logs").glob("*.jsonl")
-    lines: list[Line] = [json.loads(line) for line in log.read_text().splitlines()]
-    assert printed.err.splitlines() == [line["message"] for line in lines if line["event"] != "end"]
-    assert {line.get("run") for line in lines} == {folder.name}
-    commits = [line for line in lines if line["event"] == "commit"]
+    logged_lines = lines(log.read_text())
+    assert printed.err.splitlines() == [line["message"] for line in logged_lines if line["event"] != "end"]
+    assert {line.get("run") for line in logged_lines} == {folder.name}
+    commits = [line for line in logged_lines if line["event"] == "commit"]
     assert [(line["shard"], line["start"], line["queries"]) for line in commits] == [(0, 1, 3), (1, 1, 3)]
-    (failures,) = [line for line in lines if line["event"] == "failures"]  # without hits is a note
+    (failures,) = [line for line in logged_lines if line["event"] == "failures"]  # without hits is a note
     ids = {row["query"]: row["query_id"] for row in rows(folder, "queries")}
     said = {"stage": "rewrite", "reason": "not_recorded", "queries": 1, "query_ids": [ids[UNANSWERED]], "start": 1}
     assert failures.items() >= said.items()
     assert failures["message"] == f"shard {failures['shard']}: 1 query failed in rewrite: not_recorded"
     assert {row["query_id"] for row in rows(folder, "errors")} == {ids[UNANSWERED], ids[WITHOUT_HITS]}
     assert not [query for query in QUERIES if query in log.read_text()]
-    assert main(["run", path, "--log", "json"]) == 0
-    again = [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()]
-    assert again[1].startswith("already finished, so nothing was done")
+    assert main(["run", bm25_job, "--log", "json"]) == 0
+    assert lines(capfd.readouterr().err)[1]["message"].startswith("already finished, so nothing was done")
 
 
 def test_the_first_queries_of_a_block_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +18,6 @@ from jobs.try_one.outcome import Trial, trial_values
 from jobs.try_one.trial import LoadedConfig
 from rewriters.normalise import query_id
 
-Values = dict[str, Any]
 LOG = [  # query, turns, market
     ("how does it work", ["a lighthouse lamp"], "is"),
     ("How does it work", ["a lighthouse", "lamp"], "de"),
@@ -30,11 +28,13 @@ LOG = [  # query, turns, market
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: Values, bm25: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
-) -> str:
+def job(small_job: Callable[..., str]) -> str:
     """The path of a config; its log is there."""
-    monkeypatch.chdir(tmp_path)
+    path = small_job(
+        log={"context_column": "turns"},
+        rewrite={"strategies": ["general", "keyword", "./local.yaml"]},
+        cluster={"shard_size": 2},
+    )
     said = pa.array([turns for _, turns, _ in LOG], pa.list_(pa.string()))
     pq.write_table(
         pa.table({"query": [query for query, *_ in LOG], "turns": said, "market": [market for *_, market in LOG]}),
@@ -43,13 +43,9 @@ def job(
     answer = {name: f"{name} of a lamp" for name in ("general", "keyword")}
     line = {"query": "how does it work", "completions": {"dmqr": json.dumps(answer), "local": "lamp of a lighthouse"}}
     prompt = "Rewrite the query for the market {market}.\n\nQuery: {query}"
-    (tmp_path / "local.yaml").write_text(yaml.safe_dump({"label": "Local", "prompt": prompt}))
-    (tmp_path / "recorded.jsonl").write_text(json.dumps(line) + "\n")
-    values["log"] |= {"context_column": "turns"}
-    values["rewrite"]["strategies"] = ["general", "keyword", "./local.yaml"]
-    values["retrieve"]["retrievers"] = {"bm25": bm25}
-    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}
-    return config_file(values)
+    Path("local.yaml").write_text(yaml.safe_dump({"label": "Local", "prompt": prompt}))
+    Path("recorded.jsonl").write_text(json.dumps(line) + "\n")
+    return path
 
 
 def tried(path: str, query: str, context: str, values: dict[str, str]) -> Trial:

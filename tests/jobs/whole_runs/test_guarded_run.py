@@ -36,22 +36,17 @@ GUARDS = {"near_duplicates": "drop", "mask": ["mail"]}
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., str]:  # fmt: skip
+def job(small_job: Callable[..., str]) -> Callable[..., str]:
     """Writes a config with guards; its path."""
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"id": ["a", "b", "c"], "query": list(ANSWERS)}), "log.parquet")
-    lines = [json.dumps({"query": query, "completions": {"dmqr": json.dumps(texts)}}) for query, texts in ANSWERS.items()]
-    Path("recorded.jsonl").write_text("\n".join(lines))
     Path("answers.tsv").write_text("a\ta week\na\tseven days\nb\tnobody\n")
 
     def write(**guards: Any) -> str:
-        values["log"]["id_column"] = "id"
-        values["rewrite"]["guards"] = guards
-        more = {"cluster": {"address": "none"}, "rerank": {"kind": "none"}, "evaluate": {"answers": "answers.tsv"}}
-        return config_file(values | more | {"retrieve": {"retrievers": {"bm25": bm25}}})
+        rewrite = {"guards": guards, "strategies": list(ANSWERS["spring tides"])}
+        path = small_job(rewrite=rewrite, log={"id_column": "id"}, evaluate={"answers": "answers.tsv"})
+        pq.write_table(pa.table({"id": ["a", "b", "c"], "query": list(ANSWERS)}), "log.parquet")
+        lines = [json.dumps({"query": query, "completions": {"dmqr": json.dumps(texts)}}) for query, texts in ANSWERS.items()]
+        Path("recorded.jsonl").write_text("\n".join(lines))
+        return path
 
     return write
 

@@ -73,17 +73,12 @@ def llm() -> Iterator[Llm]:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], llm: Llm,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Job:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": [*QUERIES, QUERIES[0]]}), "log.parquet")
+def job(small_job: Callable[..., str], llm: Llm) -> Job:
     engine = {"kind": "openai", "model": "tiny", "base_url": llm.server.address}
-    values["rewrite"] = {"engine": engine, "strategies": ["general", "keyword"], "retries": 0}
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}
-    return Job(config_file(values), llm)
+    rewrite = {"engine": engine, "strategies": ["general", "keyword"], "retries": 0}
+    path = small_job(rewrite=rewrite, cluster={"shard_size": 2})
+    pq.write_table(pa.table({"query": [*QUERIES, QUERIES[0]]}), "log.parquet")
+    return Job(path, llm)
 
 
 def texts(run: RunFolder) -> dict[str, dict[str, str]]:

@@ -47,21 +47,18 @@ def reranker() -> Iterator[FakeModels]:
 
 @pytest.fixture
 def path(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], corpus: Path, encoder: FakeModels, reranker: FakeModels,
-    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
+    small_job: Callable[..., str], bm25: dict[str, Any], corpus: Path, encoder: FakeModels, reranker: FakeModels,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> str:  # fmt: skip
     """A small job whose index of vectors is built through the server."""
-    monkeypatch.chdir(tmp_path)
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
-    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
     common = {"patience_minutes": 0.02}
     dense = {"kind": "openai", "model": "org/encoder", "base_url": encoder.address} | common
-    values["rewrite"] = {"strategies": []}
-    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": {"kind": "local", "index": "vectors", "encoder": dense}}}
-    values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3} | common
-    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
-    path = config_file(values)
+    retrievers = {"bm25": bm25, "dense": {"kind": "local", "index": "vectors", "encoder": dense}}
+    rerank = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3} | common
+    path = small_job(rewrite={"strategies": []}, retrieve={"retrievers": retrievers}, rerank=rerank)
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
     config = load_config(path)
     (built,) = [one for one in index(config, [str(corpus)], LiveDisplay(io.StringIO())) if one["index"].endswith("vectors")]
     assert built["documents"] == 8
