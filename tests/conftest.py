@@ -164,6 +164,13 @@ def s3(s3_there: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch) -> s3_serv
     return s3_there
 
 
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed requests to servers are sent again almost at once."""
+    monkeypatch.setattr("cluster.outages.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("cluster.outages.LONGEST_PAUSE", 0.1)
+
+
 @pytest.fixture(autouse=True)
 def _two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has requests that a server answers badly fail soon."""

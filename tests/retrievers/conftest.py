@@ -121,10 +121,3 @@ def cross_encoder(shared: Path) -> str:
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
     return str(folder)
-
-
-@pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed requests to Elasticsearch and to servers of models are sent again almost at once."""
-    monkeypatch.setattr("cluster.outages.FIRST_PAUSE", 0.02)
-    monkeypatch.setattr("cluster.outages.LONGEST_PAUSE", 0.1)

@@ -190,7 +190,7 @@ def test_a_text_that_the_web_was_asked_before_is_paid_once(job: str, server: Fak
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 1)) for seed in range(12)])
+@pytest.mark.parametrize("seed", range(12))
 def test_an_arm_costs_what_a_run_of_it_does(job: str, seed: int) -> None:
     check(job, *drawn(seed))
 

@@ -32,11 +32,7 @@ def web() -> Iterator[WebServer]:
 
 
 @pytest.fixture
-def job(
-    small_job: Callable[..., str], values: dict[str, Any], server: FakeServer, web: WebServer, monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
-        monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
+def job(small_job: Callable[..., str], values: dict[str, Any], server: FakeServer, web: WebServer, short_pauses: None) -> str:
     engine = {"kind": "openai", "model": "grader-8b", "base_url": server.address}
     values["grade"] = {"documents": 3, "engine": engine, "question": {"engine": engine}, "strips": {"engine": engine}}
     values["web"] = {"search": {**web.block(), "patience_minutes": 0.001}, "documents": HITS, "engine": engine}

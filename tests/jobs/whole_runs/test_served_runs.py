@@ -48,11 +48,9 @@ def reranker() -> Iterator[FakeModels]:
 @pytest.fixture
 def path(
     small_job: Callable[..., str], bm25: dict[str, Any], corpus: Path, encoder: FakeModels, reranker: FakeModels,
-    monkeypatch: pytest.MonkeyPatch,
+    short_pauses: None,
 ) -> str:  # fmt: skip
     """A small job whose index of vectors is built through the server."""
-    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
-        monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
     common = {"patience_minutes": 0.02}
     dense = {"kind": "openai", "model": "org/encoder", "base_url": encoder.address} | common
     retrievers = {"bm25": bm25, "dense": {"kind": "local", "index": "vectors", "encoder": dense}}

@@ -15,6 +15,7 @@ from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.web_server import WebServer
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
 QUERIES = {
     "why does bread rise": "bread yeast gas",
     "lamp of a lighthouse": "lighthouse light",
@@ -26,15 +27,9 @@ QUERIES = {
 TEXTS = [*QUERIES, *QUERIES.values()]
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEB_KEY", "a-secret")
-    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
-        monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
-
-
 @pytest.fixture(params=["tavily"])
-def server(request: pytest.FixtureRequest) -> Iterator[WebServer]:
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+    monkeypatch.setenv("WEB_KEY", "a-secret")
     with WebServer(request.param, key=None if request.param == "searxng" else "a-secret") as fake:
         yield fake
 
