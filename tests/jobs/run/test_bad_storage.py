@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import DmqrError, Stopped
@@ -16,7 +14,8 @@ from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from tests.support.cluster.s3_proxy import Fault, proxied
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.in_process_runs import record, run_in_process
+from tests.support.jobs.nights import log
 from tests.support.jobs.whole_runs import check_same_rows, fetched, rows
 
 QUERIES = 40  # in two shards: of the 20 queries of one, one may be at fault
@@ -28,9 +27,8 @@ def make(small_job: Callable[..., str], tmp_path: Path, monkeypatch: pytest.Monk
     """A small job, with settings."""
     monkeypatch.setenv(copies.FOLDER, str(tmp_path / "cache"))
     path, queries = small_job(cluster={"shard_size": 20}), [f"lamp {number}" for number in range(QUERIES)]
-    pq.write_table(pa.table({"query": queries}), "log.parquet")
-    lines = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in queries]
-    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log(queries)
+    record({query: {"dmqr": json.dumps({"general": f"about {query}"})} for query in queries})
     return lambda *settings: prepare(load_config(path, list(settings)), path)
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,6 +21,7 @@ from jobs.runs.folder import open_run
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import QUERIES, full_disk, prepared_job, run_in_process
+from tests.support.jobs.nights import log
 from tests.support.jobs.run_folders import page
 
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
@@ -151,7 +151,7 @@ HEAD = {"why does bread rise", "moon and tides"}  # 14: one alone is not half
 
 @pytest.fixture
 def job(bm25_job: str) -> str:
-    pq.write_table(pa.table({"query": [query for query, count in ASKED.items() for _ in range(count)]}), "log.parquet")
+    log([query for query, count in ASKED.items() for _ in range(count)])
     return bm25_job
 
 

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.runs.folder import open_run
 from tests.support.cluster.s3_proxy import kind, proxied
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import prepared_job, record, run_in_process
+from tests.support.jobs.nights import log
 
 FEW, MANY = 10, 30
 BY_TIME = ("/lease/", "/progress.json", "/logs/")  # written every few seconds, however many shards there are
 
 
 @pytest.mark.slow
-def test_requests_per_shard_by_kind(bm25_job: str, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_per_shard_by_kind(bm25_job: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         for shards in (FEW, MANY):
             queries = [f"tides and bread {number}" for number in range(shards)]
-            pq.write_table(pa.table({"query": queries}), tmp_path / "log.parquet")
-            answers = [{"query": one, "completions": {"dmqr": json.dumps({"general": f"about {one}"})}} for one in queries]
-            (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
+            log(queries)
+            record({query: {"dmqr": json.dumps({"general": f"about {query}"})} for query in queries})
             proxy.requests.clear()
             job = prepared_job(bm25_job, f"output={s3.fresh('runs')}", "cluster.shard_size=1", f"label=of-{shards}")
             run_in_process(job)

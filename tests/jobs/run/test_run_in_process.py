@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.run.lease import holder
@@ -22,7 +21,8 @@ from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
-from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.in_process_runs import record, run_in_process
+from tests.support.jobs.nights import log
 from tests.support.jobs.whole_runs import ROOT, check_same_rows, rows, rows_of_shard
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -40,10 +40,9 @@ def make(small_job: Callable[..., str]) -> Make:
     """A small job, with settings; one query has no recorded answer, one no hits."""
     path = small_job(rewrite={"strategies": ["general", "keyword"]})
     asked = [query for place, query in enumerate(QUERIES) for _ in range(1 + place % 3)]
-    pq.write_table(pa.table({"query": [*asked, " ", None]}), "log.parquet")
+    log([*asked, " ", None])
     answers = {query: {"general": f"about {query}", "keyword": " ".join(query.split()[:2])} for query in QUERIES[1:]}
-    lines = [{"query": query, "completions": {"dmqr": json.dumps(answer)}} for query, answer in answers.items()]
-    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record({query: {"dmqr": json.dumps(answer)} for query, answer in answers.items()})
     return lambda *settings: prepare(load_config(path, list(settings)), path)
 
 

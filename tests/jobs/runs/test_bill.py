@@ -7,8 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import given
@@ -34,7 +32,8 @@ from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time
 from jobs.runs.tally import summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.in_process_runs import finished, full_disk, run_in_process
+from tests.support.jobs.in_process_runs import finished, full_disk, record, run_in_process
+from tests.support.jobs.nights import log
 
 NODES: dict[str, Any] = {
     "node_hour": {"cpu": 3600.0, "gpu": 36000.0},
@@ -59,9 +58,8 @@ def make(small_job: Callable[..., str], values: dict[str, Any], config_file: Cal
     """A small job in one process, with prices beside it."""
     small_job()
     queries = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "rye", "beer", "harbour"]
-    pq.write_table(pa.table({"query": queries}), "log.parquet")
-    lines = [{"query": query, "completions": {"keyword": query.split()[0]}} for query in queries]
-    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log(queries)
+    record({query: {"keyword": query.split()[0]} for query in queries})
     values["rewrite"] |= {"strategies": ["keyword"], "calls": "separate"}
     values["cluster"]["shard_size"] = 2
 

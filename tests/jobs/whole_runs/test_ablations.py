@@ -15,7 +15,7 @@ from jobs.job.prepare import Prepared
 from jobs.pages.ablation import closing_page, compared
 from jobs.plan.plan import plan
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.in_process_runs import QUERIES, finished, full_disk, prepared_job, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, full_disk, prepared_job, prepared_work, record, rows
 from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -68,8 +68,7 @@ def test_overlap_in_place_of_cosine_is_said(job: str, bm25: dict[str, Any]) -> N
 
 def test_fallbacks_stand_in_the_closing_table(small_job: Callable[..., str]) -> None:
     job, views = small_job(), Path(__file__).parents[3] / "configs" / "strategies" / "book_views.yaml"
-    answers = [{"query": query, "completions": {"book_views": "[]"}} for query in QUERIES[1:]]
-    Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    record({query: {"book_views": "[]"} for query in QUERIES[1:]})
     run = finished(prepared_work(job, [f"rewrite.strategies=[{views}]"], {"arms": {"shallow": {"retrieve.depth": 3}}}))
     text = " ".join(printed(closing_page(compared(run, None, run.config.evaluate, None)), 120).split())
     assert f"fallbacks the original in place of book_views {len(QUERIES) - 1} queries" in text

@@ -20,7 +20,7 @@ from jobs.runs.sums import arm_needs
 from retrievers.local.build import build_local_index
 from tests.support.jobs.corrective_llm import kind_of, prompt_of
 from tests.support.jobs.corrective_llm import said as corrective
-from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, record, rows
 from tests.support.jobs.terminals import printed
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
@@ -226,8 +226,7 @@ def test_arms_with_other_texts_retrievers_and_rerankers(
     values["store"] = None
     job = small_job(retrieve={"retrievers": {"bm25": bm25, "dense": served_dense}})
     for name, style in (("recorded", ""), ("other", "please ")):
-        lines = [json.dumps({"query": query, "completions": recorded(query, style)}) for query in QUERIES[1:]]
-        Path(f"{name}.jsonl").write_text("\n".join(lines))
+        record({query: recorded(query, style) for query in QUERIES[1:]}, f"{name}.jsonl")
     base = {"rewrite.strategies": STRATEGIES}
     run = check(job, base, WITHOUT_AN_LLM | {"words": other})
     needs = arm_needs(run.counts, [*WITHOUT_AN_LLM, "words", "original", "full"])

@@ -17,6 +17,7 @@ from jobs.runs.folder import open_run
 from jobs.try_one.outcome import Trial, trial_values
 from jobs.try_one.trial import LoadedConfig
 from rewriters.normalise import query_id
+from tests.support.jobs.in_process_runs import record
 
 LOG = [  # query, turns, market
     ("how does it work", ["a lighthouse lamp"], "is"),
@@ -41,10 +42,9 @@ def job(small_job: Callable[..., str]) -> str:
         "log.parquet",
     )
     answer = {name: f"{name} of a lamp" for name in ("general", "keyword")}
-    line = {"query": "how does it work", "completions": {"dmqr": json.dumps(answer), "local": "lamp of a lighthouse"}}
     prompt = "Rewrite the query for the market {market}.\n\nQuery: {query}"
     Path("local.yaml").write_text(yaml.safe_dump({"label": "Local", "prompt": prompt}))
-    Path("recorded.jsonl").write_text(json.dumps(line) + "\n")
+    record({"how does it work": {"dmqr": json.dumps(answer), "local": "lamp of a lighthouse"}})
     return path
 
 

@@ -3,16 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.chain.steps.grades import named_sentences
 from tests.support.jobs.corrective_llm import kind_of, prompt_of, question_of, said
-from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, record, rows
+from tests.support.jobs.nights import log
 from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
@@ -128,12 +126,11 @@ def test_sentences_are_named_by_numbers_and_ranges(said_of_them: str, kept: list
     assert named_sentences(said_of_them, 5) == kept
 
 
-def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server: FakeServer, tmp_path: Path) -> None:
+def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server: FakeServer) -> None:
     """In other words no pattern would tell the number: it is known from the query."""
     query = "spring tide of tel 5551234"
-    pq.write_table(pa.table({"query": [query]}), tmp_path / "log.parquet")
-    recorded = {"query": query, "completions": {"dmqr": json.dumps({"general": "tide of 5551234"})}}
-    (tmp_path / "recorded.jsonl").write_text(json.dumps(recorded) + "\n")
+    log([query])
+    record({query: {"dmqr": json.dumps({"general": "tide of 5551234"})}})
     engine = {"kind": "openai", "model": "grader-8b", "base_url": server.address}
     judge = {"engine": engine, "relevance": {"prompt": "three_grades", "documents": 2}, "accuracy": {}}
     run = finished(prepared_work(job, ["rewrite.guards.mask=[phone]", f"judge={json.dumps(judge)}"], None))

@@ -18,7 +18,7 @@ from jobs.pages.run import report
 from jobs.pages.summary import guard_words
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import searches_saved
-from tests.support.jobs.in_process_runs import finished, prepared_job
+from tests.support.jobs.in_process_runs import finished, prepared_job, record
 from tests.support.jobs.whole_runs import rows
 
 ANSWERS = {
@@ -44,8 +44,7 @@ def job(small_job: Callable[..., str]) -> Callable[..., str]:
         rewrite = {"guards": guards, "strategies": list(ANSWERS["spring tides"])}
         path = small_job(rewrite=rewrite, log={"id_column": "id"}, evaluate={"answers": "answers.tsv"})
         pq.write_table(pa.table({"id": ["a", "b", "c"], "query": list(ANSWERS)}), "log.parquet")
-        lines = [json.dumps({"query": query, "completions": {"dmqr": json.dumps(texts)}}) for query, texts in ANSWERS.items()]
-        Path("recorded.jsonl").write_text("\n".join(lines))
+        record({query: {"dmqr": json.dumps(texts)} for query, texts in ANSWERS.items()})
         return path
 
     return write
@@ -80,8 +79,7 @@ def test_texts_that_drift_are_counted_and_searched_all_the_same(
     retrievers = {"dense": served_dense | {"together": together}}
     config = small_job(rewrite={"guards": {"drift": 0.35}}, retrieve={"retrievers": retrievers})
     texts = {"lamp of a lighthouse": "something else entirely", "yeast": "yeast of beer"}
-    lines = [json.dumps({"query": query, "completions": {"dmqr": json.dumps({"general": of})}}) for query, of in texts.items()]
-    Path("recorded.jsonl").write_text("\n".join(lines))
+    record({query: {"dmqr": json.dumps({"general": text})} for query, text in texts.items()})
     counted, plain = run(config), run(config, "rewrite.guards.drift=null", "label=plain")
     assert {key: n for key, n in counted.counts.items() if key.endswith("drift")} == {"guard/general/drift": 1}
     assert "drift 1" in guard_words(counted)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.chain.stages.write import Write
@@ -17,6 +16,7 @@ from jobs.pages.run import report
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import full_disk, run_in_process
+from tests.support.jobs.nights import log
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.fake_models import FakeModels
@@ -43,7 +43,7 @@ def path(
     index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], config_file: Callable[[Any], str]
 ) -> str:
     monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    log(QUERIES)
     values["rewrite"] = {"strategies": []}
     values["retrieve"]["retrievers"] = {"bm25": {"kind": "elastic", "index": index}}
     values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": 1}}

@@ -5,12 +5,11 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
 from jobs.runs.folder import open_run
+from tests.support.jobs.nights import log
 from tests.support.jobs.whole_runs import rows
 from tests.support.plugins import PAGE, forget, page_file
 
@@ -28,7 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> Path
     monkeypatch.chdir(tmp_path)
     for name in ("overlap.py", "own.yaml", "shares.py", "shares.yaml", "echo.py", "echo.yaml"):
         (tmp_path / name).write_text(page_file(name))
-    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    log(QUERIES)
     (tmp_path / "corpus.parquet").write_bytes(corpus.read_bytes())
     return tmp_path
 

@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ClusterError
 from dmqr.command_line import program
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder, open_run
+from tests.support.jobs.in_process_runs import record
+from tests.support.jobs.nights import QUERIES, log
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
 
-QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast of beer", "faint galaxies"]
 REFUSED = "I'm sorry, but I can't help with that request."
 BAD, WORSE = QUERIES[1], QUERIES[4]
 
@@ -77,7 +76,7 @@ def job(small_job: Callable[..., str], llm: Llm) -> Job:
     engine = {"kind": "openai", "model": "tiny", "base_url": llm.server.address}
     rewrite = {"engine": engine, "strategies": ["general", "keyword"], "retries": 0}
     path = small_job(rewrite=rewrite, cluster={"shard_size": 2})
-    pq.write_table(pa.table({"query": [*QUERIES, QUERIES[0]]}), "log.parquet")
+    log([*QUERIES, QUERIES[0]])
     return Job(path, llm)
 
 
@@ -215,8 +214,8 @@ def test_other_errors_are_not_asked_again_and_a_complete_run_is_shown(
 
 def test_a_recording_is_not_asked_again(small_job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
     path = small_job(rewrite={"retries": 2})
-    Path("recorded.jsonl").write_text(json.dumps({"query": QUERIES[0], "completions": {"dmqr": REFUSED}}))
-    pq.write_table(pa.table({"query": QUERIES[:1]}), "log.parquet")
+    record({QUERIES[0]: {"dmqr": REFUSED}})
+    log(QUERIES[:1])
     assert main(["run", path]) == 0
     out = capfd.readouterr()
     assert "a recording has one answer to each request" in out.err

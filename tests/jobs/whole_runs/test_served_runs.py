@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError, DmqrError
@@ -20,8 +18,8 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.nights import QUERIES, score
+from tests.support.jobs.in_process_runs import record, run_in_process
+from tests.support.jobs.nights import QUERIES, log, score
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.fake_models import INFERENCE_FAILED, FakeModels
 
@@ -56,7 +54,7 @@ def path(
     retrievers = {"bm25": bm25, "dense": {"kind": "local", "index": "vectors", "encoder": dense}}
     rerank = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3} | common
     path = small_job(rewrite={"strategies": []}, retrieve={"retrievers": retrievers}, rerank=rerank)
-    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    log(QUERIES)
     config = load_config(path)
     (built,) = [one for one in index(config, [str(corpus)], LiveDisplay(io.StringIO())) if one["index"].endswith("vectors")]
     assert built["documents"] == 8
@@ -100,9 +98,7 @@ def test_a_query_on_which_a_retriever_fails_is_lost_to_its_arms_alone(
     path: str, bm25: dict[str, Any], encoder: FakeModels
 ) -> None:  # fmt: skip
     encoder.fail(BAD, INFERENCE_FAILED)
-    Path("recorded.jsonl").write_text(
-        "".join(json.dumps({"query": one, "completions": {"general": one}}) + "\n" for one in QUERIES)
-    )
+    record({query: {"general": query} for query in QUERIES})
     rewrite = {"strategies": ["general"], "engine": {"kind": "recorded", "path": "recorded.jsonl"}, "calls": "separate"}
     arms = {"lexical": {"retrieve.retrievers": {"bm25": bm25}}, "by dense": {"rewrite.gate": {"by": "dense", "below": 0}}}
     settings = [f"rewrite={json.dumps(rewrite | {'gate': {'by': 'bm25', 'below': 0}})}", f"ablate={json.dumps({'arms': arms})}"]

@@ -1,17 +1,15 @@
 """Whole jobs whose searches of the web fail, are cut or answered in part; what they find is frozen (configs/web.yaml)."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import Stopped
-from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import prepared_job, record, run_in_process
+from tests.support.jobs.nights import log
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.web_server import WebServer
 
@@ -38,9 +36,8 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 def path(small_job: Callable[..., str], bm25: dict[str, Any], server: WebServer) -> str:
     searched = {"bm25": bm25, "web": server.block(patience_minutes=0.02)}
     path = small_job(rewrite={"calls": "separate"}, retrieve={"retrievers": searched})
-    pq.write_table(pa.table({"query": list(QUERIES)}), "log.parquet")
-    lines = [{"query": query, "completions": {"general": text}} for query, text in QUERIES.items()]
-    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log(list(QUERIES))
+    record({query: {"general": text} for query, text in QUERIES.items()})
     return path
 
 
@@ -90,7 +87,7 @@ def test_the_error_rate_counts_failed_searches_and_a_wrong_key_ends_the_run(path
 
 def test_texts_that_are_too_long_are_cut_and_noted(path: str, server: WebServer) -> None:
     words = " ".join(f"word{number}" for number in range(80))
-    pq.write_table(pa.table({"query": [f"{query} {words}" for query in QUERIES]}), "log.parquet")
+    log([f"{query} {words}" for query in QUERIES])
     folder = done(path, "limits.error_rate=0", "rewrite.strategies=[]")
     notes = [row for row in rows(folder, "errors") if row["reason"] == "text_cut"]
     assert len(notes) == len(QUERIES) == len(server.texts)

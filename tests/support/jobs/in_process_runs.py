@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ def job_in_process(
     values["retrieve"] |= {"retrievers": {"bm25": bm25}}
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
     return config_file(values | {name: values.get(name, {}) | keys for name, keys in sections.items()})
+
+
+def record(completions: Mapping[str, Mapping[str, str]], file: str = "recorded.jsonl") -> None:
+    """Writes a recording in the current folder: query -> request -> what it was answered."""
+    lines = [{"query": query, "completions": of} for query, of in completions.items()]
+    Path(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def prepared_job(path: str, *settings: str) -> Job:

@@ -50,7 +50,8 @@ class Nights:
         return len(self._llm.bodies) - self._sent, len(self._reranker.texts) - self._scored
 
 
-def log(queries: Sequence[str]) -> None:
+def log(queries: Sequence[str | None]) -> None:
+    """Writes the log of a job in the current folder."""
     pq.write_table(pa.table({"query": queries}), "log.parquet")
 
 
