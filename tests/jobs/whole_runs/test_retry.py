@@ -13,9 +13,8 @@ from cluster.errors import ClusterError
 from dmqr.command_line import program
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder, open_run
-from tests.support.jobs.in_process_runs import record
+from tests.support.jobs.in_process_runs import record, rows
 from tests.support.jobs.nights import QUERIES, log
-from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
 
 REFUSED = "I'm sorry, but I can't help with that request."
@@ -82,15 +81,15 @@ def job(small_job: Callable[..., str], llm: Llm) -> Job:
 
 def texts(run: RunFolder) -> dict[str, dict[str, str]]:
     """Query -> strategy -> its text."""
-    shown = {one["query_id"]: one["query"] for one in rows(Path(run.storage.root), "queries")}
+    shown = {one["query_id"]: one["query"] for one in rows(run, "queries")}
     found: dict[str, dict[str, str]] = {}
-    for one in rows(Path(run.storage.root), "rewrites"):
+    for one in rows(run, "rewrites"):
         found.setdefault(shown[one["query_id"]], {})[one["strategy"]] = one["text"]
     return found
 
 
 def failed(run: RunFolder) -> set[str]:
-    return {one["reason"] for one in rows(Path(run.storage.root), "errors")}
+    return {one["reason"] for one in rows(run, "errors")}
 
 
 def test_only_queries_with_the_reason_are_asked_again(job: Job, llm: Llm, capfd: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +191,7 @@ def test_what_an_outage_failed_is_asked_again_by_the_same_command(
     assert (done.storage.root, done.finished, failed(done)) == (stopped.storage.root, True, {"unparsable"})
     assert texts(done).keys() == set(QUERIES) - {WORSE}
     assert "answers again" not in capfd.readouterr().err
-    costs = [row for row in rows(Path(done.storage.root), "costs") if row["stage"] == "rewrite"]
+    costs = [row for row in rows(done, "costs") if row["stage"] == "rewrite"]
     assert sum(row["requests"] for row in costs) == len(llm.server.bodies) == sent + 4  # failed ones are not forgotten
 
 
@@ -219,7 +218,7 @@ def test_a_recording_is_not_asked_again(small_job: Callable[..., str], capfd: py
     assert main(["run", path]) == 0
     out = capfd.readouterr()
     assert "a recording has one answer to each request" in out.err
-    costs = [row for row in rows(Path(out.out.splitlines()[-1]), "costs") if row["stage"] == "rewrite"]
+    costs = [row for row in rows(open_run(out.out.splitlines()[-1]), "costs") if row["stage"] == "rewrite"]
     assert sum(row["requests"] for row in costs) == 1
     assert main(["run", path, "--retry", "all"]) == 2
     assert "--retry all: a recording has one answer to each request" in capfd.readouterr().err
