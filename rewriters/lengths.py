@@ -7,7 +7,6 @@ only a vowel sign or tone mark of its last letter must not follow.
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from functools import lru_cache
 
 from rewriters.normalise import normalise
@@ -26,19 +25,6 @@ def length(text: str) -> int:
     """Returns the number of words in a text; in scripts without spaces between words, the number of characters."""
     separate = text if text.isascii() else UNSPACED.sub(r" \g<0> ", text)
     return len(_WORD.findall(separate))
-
-
-def longer_cores(query_ids: Iterable[str], strategies: Iterable[str], texts: Iterable[str]) -> int:
-    """Returns the number of queries whose longest `core_content` text is longer than their longest `keyword` text.
-
-    DMQR-RAG defines core content as shorter than the keywords. All arguments are of each rewrite.
-    """
-    longest: dict[str, dict[str, int]] = {"core_content": {}, "keyword": {}}
-    for query_id, strategy, text in zip(query_ids, strategies, texts, strict=True):
-        if strategy in longest:
-            longest[strategy][query_id] = max(length(text), longest[strategy].get(query_id, 0))
-    keyword = longest["keyword"]
-    return sum(query_id in keyword and core > keyword[query_id] for query_id, core in longest["core_content"].items())
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,6 @@ from jobs.counts import (
 )
 from jobs.tables import LOST, NOTES, OUTAGES, unnested, with_first
 from rewriters.guards.guards import NEAR_DUPLICATE
-from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED
 
 _FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
@@ -101,7 +100,6 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
     counts.update({FURTHER_TEXTS.key(strategy): n for strategy, n in further.items()})
     counts["rewrite_errors"] = sum(reason not in NOTES for reason in of_rewriting)
     counts["guarded"] = sum(reason in GUARDED for reason in of_rewriting)
-    counts["longer_cores"] = longer_cores(*(rewrites.column(n).to_pylist() for n in ("query_id", "strategy", "text")))
     for row in rewrites.group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
         counts[READ_TEXTS.key(row["strategy"], row["parsed_as"])] += row["count_all"]
     counts["not_selected"] = 0

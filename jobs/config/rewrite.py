@@ -94,8 +94,3 @@ class RewriteSettings(Settings):
     def selects(self) -> bool:
         """Returns True if queries differ in the strategies that rewrite them, by `select` or by the gate."""
         return self.chooses or self.gated is not None
-
-    @property
-    def compares_cores(self) -> bool:
-        """Returns True if both core_content and keyword are planned; core_content is meant to be the shorter."""
-        return {"core_content", "keyword"} <= set(self.planned)

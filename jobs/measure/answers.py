@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import RUN
@@ -34,7 +33,6 @@ from jobs.measure.judged_rows import asked_queries, counted_keys, wanted_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import database
-from rewriters.guards.words import has_answer
 
 CLOSED = frozenset(("yes", "no", "noanswer"))  # answers of which a word in a longer text is no part
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -203,13 +201,3 @@ def golds_by_query(run: RunFolder, gold: GoldAnswers) -> dict[str, list[str]]:
     return {
         query_id: list(dict.fromkeys(text for key in keys for text in gold.answers[key])) for query_id, keys in keys_of.items()
     }
-
-
-def answer_share(run: RunFolder, gold: GoldAnswers) -> tuple[int, int]:
-    """Returns the numbers of pseudo-answers of committed queries that have a gold answer, and of those whose query has one."""
-    golds, passages = golds_by_query(run, gold), "search_as = 'passage' OR list_contains(?, strategy)"
-    with database(run, tables=["rewrites"]) as connection:
-        connection.register("answered", pa.table({"query_id": pa.array(list(golds), pa.string())}))
-        query = f"SELECT query_id, text FROM rewrites SEMI JOIN answered USING (query_id) WHERE {passages}"
-        rows = connection.execute(query, [run.passage_strategies]).fetchall()
-    return sum(any(has_answer(text, answer) for answer in golds[query_id]) for query_id, text in rows), len(rows)

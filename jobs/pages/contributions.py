@@ -1,4 +1,4 @@
-"""Gains of each strategy in the results of a run, and the share of pseudo-answers that repeat what they are to find.
+"""Gains of each strategy in the results of a run.
 
 These are sums over shards; of a long run only as many shards are read as hold about `MOST_QUERIES` queries.
 """
@@ -6,22 +6,16 @@ These are sums over shards; of a long run only as many shards are read as hold a
 from collections import Counter
 from typing import NamedTuple
 
-from cluster.errors import ConfigError
-from jobs.measure.answers import answer_share, gold_answers
 from jobs.measure.judged_rows import above_cuts
 from jobs.measure.strategies import listed_strategies
-from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, portions, spread
 from jobs.tables import ORIGINAL
-from jobs.terminal.formats import sentence
 from retrievers.fusion import takes_part
-from rewriters.guards.words import copies
 
 MOST_QUERIES = 50_000
 TOP = 10
 PORTION = 2_000_000  # rows of results/ read at a time
-MOST_COMPARED, SHARDS = 200, 5  # pseudo-answers, and the shards that they are from; each with TOP documents
 
 
 class Added(NamedTuple):
@@ -99,32 +93,3 @@ def weightless(run: RunFolder, names: list[str]) -> list[str]:
         if not retrieve.retrievers[retriever].together or (name == ORIGINAL and retriever not in joining)
     ]
     return [f"{name}/{retriever}" for name, retriever in routed if not takes_part(fuse, name, retriever, 1.0)]
-
-
-def leakage_words(run: RunFolder) -> list[str]:
-    """Counts pseudo-answers that copy one of their first results, or have a gold answer; empty without any."""
-    query = """
-        SELECT query_id, text FROM rewrites WHERE search_as = 'passage' OR list_contains(?, strategy)
-        ORDER BY sha256(query_id), strategy, position LIMIT ?
-    """
-    hits: dict[str, list[str]] = {}
-    with database(run) as connection:
-        create_views(connection, run, ["rewrites", "results"], spread(run.manifests, SHARDS))
-        passages = connection.execute(query, [run.passage_strategies, MOST_COMPARED]).fetchall()
-        wanted = sorted({query_id for query_id, _ in passages})
-        query = "SELECT query_id, doc_id FROM results WHERE rank <= ? AND query_id IN (SELECT unnest(?::VARCHAR[]))"
-        for query_id, doc_id in connection.execute(query, [TOP, wanted]).fetchall():
-            hits.setdefault(query_id, []).append(doc_id)
-    lines = []
-    if hits:
-        texts, without = texts_of(run, sorted({doc_id for of in hits.values() for doc_id in of}))
-        pairs = [] if without else [(text, hits.get(query_id, ())) for query_id, text in passages]
-        copied = sum(any(copies(text, texts[doc_id]) for doc_id in doc_ids) for text, doc_ids in pairs)
-        known = f"{copied:,} of {len(passages):,} pseudo-answers (a sample) copy one of the first {TOP} results of their query."
-        lines.append(known if without is None else sentence(f"whether pseudo-answers copy results is not known: {without}"))
-    try:
-        if passages and (gold := gold_answers(run.config.evaluate)) is not None:
-            lines.append("{:,} of {:,} pseudo-answers of queries with a gold answer have it.".format(*answer_share(run, gold)))
-    except ConfigError as error:
-        lines.append(sentence(f"gold answers cannot be read: {error}"))
-    return lines

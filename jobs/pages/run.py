@@ -20,7 +20,7 @@ from jobs.measure.measures import title
 from jobs.measure.notes import INTERVAL, ends_in_words
 from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
-from jobs.pages.contributions import TOP, Contributions, comparable, contributions, leakage_words
+from jobs.pages.contributions import TOP, Contributions, comparable, contributions
 from jobs.pages.render import Code, Head, Notes, Part, Section, Table, Tile, Tiles, write_page
 from jobs.pages.samples import Sample, samples
 from jobs.pages.sections import configuration, run_page, time_section
@@ -217,7 +217,7 @@ def _strategies(run: RunFolder, added: Contributions | None) -> Section | None:
     text = f"Rewrites alone found {percent(rest)} of all results.{_only_by_rewrites(run, added)}" if known else ""
     total = run.counts["queries"]
     note = "" if added.queries == total else f"Measured on {added.queries:,} of {total:,} queries."
-    return Section("strategies", "Strategies", text, [Table(columns, rows, note=note), Notes(leakage_words(run))])
+    return Section("strategies", "Strategies", text, [Table(columns, rows, note=note)])
 
 
 def _samples(run: RunFolder, chosen: Sequence[Sample], measured: MeasuredRun) -> Section:

@@ -61,9 +61,8 @@ def _rows(run: RunFolder, prices: Prices | None, measured: MeasuredRun) -> Itera
     yield "rewrites", planned_rewrites(counts) + (f" ({listed})" if listed else "")
     if (saving := saving_of_run(run, prices)) is not None:
         yield "gate", saving.summary
-    longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if config.rewrite.compares_cores else ""
     for strategy, text in _by_strategy(counts, readers, config.rewrite.planned).items():
-        yield f"  {strategy}", text + (longer if strategy == "core_content" else "")
+        yield f"  {strategy}", text
     if guards := guard_words(run):
         yield "guards", guards
     yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"

@@ -101,11 +101,6 @@ class RunFolder:
         return list(self.rewriter.get("strategies", ()))
 
     @cached_property
-    def passage_strategies(self) -> list[str]:
-        """Returns the strategies whose texts are passages that an encoder takes for queries."""
-        return [one["name"] for one in self.strategies if one.get("several_lines")]
-
-    @cached_property
     def tables(self) -> dict[str, list[str]]:
         """Returns table -> URLs or paths of its committed files."""
         files = committed_tables(self.plan, (one.files for one in self.manifests))

@@ -1,7 +1,4 @@
-"""The words of a text, as guards compare them, and leakage of documents and answers into texts.
-
-A pseudo-answer that copies a passage, or that has a gold answer, may repeat what the model learnt by heart.
-"""
+"""The words of a text, as guards compare them."""
 
 import re
 import unicodedata
@@ -43,27 +40,3 @@ def _pairs(run: str) -> list[str]:
         spaced = len(part) == 1 or not UNSPACED.match(part)
         pairs += [part] if spaced else [part[i : i + 2] for i in range(len(part) - 1)]
     return pairs
-
-
-COPIED_WORDS, COPIED_CHARS = 12, 50
-
-
-def copies(text: str, passage: str) -> bool:
-    """Returns True if a run of 12 or more words of the text stands in the passage.
-
-    In scripts without spaces between words: 50 characters.
-    """
-    if _share_run(tuple(runs(text)), tuple(runs(passage)), COPIED_WORDS):
-        return True
-    return _share_run("".join(UNSPACED.findall(text)), "".join(UNSPACED.findall(passage)), COPIED_CHARS)
-
-
-def has_answer(text: str, answer: str) -> bool:
-    """Returns True if an answer stands in the text as whole words; False for one without letters and digits."""
-    wanted, tokens = split_words(answer), split_words(text)
-    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(tokens)} "
-
-
-def _share_run(first: str | tuple[str, ...], other: str | tuple[str, ...], length: int) -> bool:
-    runs = {first[i : i + length] for i in range(len(first) - length + 1)}
-    return any(other[i : i + length] in runs for i in range(len(other) - length + 1)) if runs else False

@@ -22,8 +22,7 @@ from rewriters.gate import decide
 from rewriters.guards.guards import compared, near_duplicates
 from rewriters.guards.mask import Mask, has_check_digit, unmasked
 from rewriters.guards.preserve import lost, parts
-from rewriters.guards.words import has_answer
-from rewriters.lengths import UNSPACED, length, longer_cores
+from rewriters.lengths import UNSPACED, length
 from rewriters.normalise import PLAIN, id_bytes, normalise, query_id
 from rewriters.pool import Entry, load, load_pool, named
 from rewriters.query import Query
@@ -169,7 +168,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "unmasked": lambda text: unmasked(text, {"MAIL_1": "a@b.io"}),
     "has_check_digit": has_check_digit,
     "near_duplicates": near,
-    "has_answer": has_answer,
     "gate": lambda scores, below: list(decide("bm25", scores, below)),
     "type_of": load_rules("english").type_of,
     "reason_in": reason_in,

@@ -154,11 +154,6 @@ def test_what_is_committed_is_what_nested_loops_give_however_it_is_cut(
     assert manifest.seconds["write"] > 0
 
 
-def cores_and_keywords(row: Row) -> list[list[str]]:
-    """The words of its texts by each of the two."""
-    return [[one["text"].split() for one in row["rewrites"] if one["strategy"] == name] for name in ("core_content", "keyword")]
-
-
 @settings(max_examples=settings.default.max_examples // 4)
 @given(ROWS)
 def test_counts_are_the_sums_of_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
@@ -173,9 +168,6 @@ def test_counts_are_the_sums_of_the_rows(tmp_path_factory: pytest.TempPathFactor
     assert found["results"] == len(flat["results"])
     assert found["queries_with_results"] == len({one["query_id"] for one in flat["results"]})
     assert found["failed_queries"] == len({one["query_id"] for one in failures})
-    assert found["longer_cores"] == sum(
-        max(map(len, core), default=0) > max(map(len, keys)) for core, keys in map(cores_and_keywords, rows) if keys
-    )
     rungs = Counter(f"rung/{one['strategy']}/{one['parsed_as']}" for one in flat["rewrites"])
     reasons = Counter(f"error/{one['stage']}/{one['component'] or ''}/{one['reason']}" for one in flat["errors"])
     failing = {(one["query_id"], one["stage"], one["reason"]) for one in flat["errors"]}
