@@ -146,7 +146,7 @@ def open_engine(settings: EngineSettings) -> Engine:
         remedy = 'give it `opener: ClassVar[str] = ":Engine"`, with the name of the class of the engine'
         raise RewriterError("plugin", f"{loaded.__file__}: {wrong}; {remedy}")
     with errors_of_engine(settings, "__init__"):
-        engine: Engine = getattr(loaded, name)(settings.opened_with)
+        engine: Engine = getattr(loaded, name)(settings)
     return engine
 
 

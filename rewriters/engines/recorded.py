@@ -18,7 +18,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from os import PathLike, fspath
 from time import perf_counter
 from typing import IO, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from cluster.cause import absent, one_line
 from cluster.errors import RewriterError
 from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
+from rewriters.engines.settings import RecordedSettings
 from rewriters.normalise import normalise
 
 _MODEL = "recorded"  # where a recording does not name its model
@@ -59,16 +59,14 @@ class RecordedEngine:
 
     kind = "recorded"
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, settings: RecordedSettings) -> None:
         """Reads and checks the whole recording.
 
         Raises:
             RewriterError: The file cannot be read, or a line (named in the message) is not a recording.
         """
-        self._path = fspath(path)
+        self._path = settings.path
         self._lines: dict[bytes, tuple[_Line, ...]] = {}  # by the digest of the normalised query
-        if self._path.startswith("s3://"):
-            raise RewriterError("run-file", f"recorded completions {self._path}: is not a local file; give a copy of it")
         try:
             self._file = _opened(self._path)  # kept until close()
         except OSError as error:

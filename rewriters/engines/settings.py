@@ -22,7 +22,7 @@ VLLM_MEMORY = 0.92  # of each accelerator: default of gpu_memory_utilization in 
 class EngineSettings(Settings):
     """Of an engine: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
 
-    opener: ClassVar[str]  # `module:Class` of the engine, which takes `opened_with`; `:Class`: of the module of the settings
+    opener: ClassVar[str]  # `module:Class` of the engine, which takes the settings; `:Class`: of the module of the settings
     is_recorded: ClassVar[bool] = False  # True if its answers are there already: they cost nothing, and a request has one
     at_server: ClassVar[bool] = False  # True if a server answers, so that one worker is enough, and tokens have a price
     package: ClassVar[str | None] = None  # packages that must be installed where it computes
@@ -67,11 +67,6 @@ class EngineSettings(Settings):
     def located(self, locate: Locate) -> tuple[EngineSettings, dict[str, str]]:
         """Returns the settings with the places of weights that it loads, and what identifies these."""
         return self, {}
-
-    @property
-    def opened_with(self) -> Any:
-        """Arguments of the engine's class."""
-        return self
 
 
 class VllmSettings(EngineSettings):
@@ -204,10 +199,6 @@ class RecordedSettings(EngineSettings):
     kind: Literal["recorded"]
     path: Annotated[str, NOT_IDENTITY, Names.FILE]
     """JSON lines of recorded completions."""
-
-    @property
-    def opened_with(self) -> str:
-        return self.path
 
 
 ENGINES = Kinds(

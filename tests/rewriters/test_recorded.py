@@ -28,7 +28,7 @@ def recorded(tmp_path: Path) -> Iterator[Recorded]:
     def open_one(*records: object, file: str = "completions.jsonl") -> RecordedEngine:
         lines = (record if isinstance(record, str) else json.dumps(record) for record in records)
         (tmp_path / file).write_text("".join(f"{line}\n" for line in lines))
-        engines.append(RecordedEngine(tmp_path / file))
+        engines.append(RecordedEngine(RecordedSettings(kind="recorded", path=str(tmp_path / file))))
         return engines[-1]
 
     yield open_one
