@@ -23,7 +23,6 @@ class MessagesProtocol(ChatProtocol):
     """The Messages API. Its `args` may have `thinking`; those of `output_config` are merged with the schema of the answer."""
 
     path = "/messages"
-    text_path = None
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.errors import RewriterError
 from rewriters.engines import Request
 from rewriters.engines.openai.engine import OpenaiEngine
-from rewriters.engines.openai.protocol import sent_fields, without_fields
+from rewriters.engines.openai.protocol import sent_fields, with_args
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
-from tests.support.rewriters.messages_server import MessagesServer
 from tests.support.rewriters.requests import ask, one
 
 Opened = Callable[..., OpenaiEngine]
@@ -182,7 +180,7 @@ _NAMES = st.sets(
 def test_what_is_left_out_is_gone_and_the_rest_is_there(names: set[str], omitted: list[str]) -> None:
     values: Body = {"temperature": 0.0, "top_p": 0.9, "response_format": {"json_schema": {"schema": SCHEMA}}}
     body = {name: values.get(name, 7) for name in names}
-    kept, left_out = without_fields(body, omitted)
+    kept, left_out = with_args(body, {}, omitted)
     assert not sent_fields(kept) & set(omitted)
     assert sent_fields(kept) | set(left_out) >= sent_fields(body) - {"max_tokens"}
     assert set(left_out) <= set(omitted)
@@ -271,10 +269,3 @@ def test_a_server_without_completions_fails_the_request_and_says_so(opened: Open
         done = one(opened(server), text("tea"))
     assert done.text is None
     assert (done.error_reason, "404" in str(done.error_message)) == ("bad_request", True)
-
-
-def test_an_engine_of_messages_alone_refuses_a_text(opened: Opened) -> None:
-    with MessagesServer(["tiny"]) as server:
-        with pytest.raises(RewriterError, match=r"strategy 'rq_rag': its prompt is a text to go on with, and /messages takes"):
-            one(opened(server), text("tea"))
-        assert not server.bodies

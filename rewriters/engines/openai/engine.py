@@ -141,14 +141,15 @@ class OpenaiEngine:
     async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion | None:
         if gate is not None and not await gate.admit(request):
             return None
-        state, path = _RequestState(self._tier), self.protocol.path_of(request)
+        state, protocol = _RequestState(self._tier), self.protocol
+        path = protocol.text_path if request.as_text else protocol.path
         while True:
             try:
                 async with self._limit.slot() as slot:
                     if gate is not None:
                         gate.sending(request)
                     omitted = self._omitted | state.omitted
-                    body, state.left_out = self.protocol.request_body(self._model, request, self._args, omitted)
+                    body, state.left_out = protocol.request_body(self._model, request, self._args, omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
                     result = await self._server.send(body, path)

@@ -14,7 +14,6 @@ from http import HTTPStatus
 from http.client import responses
 from typing import Any, ClassVar, NamedTuple
 
-from cluster.errors import RewriterError
 from cluster.http import FATAL, parsed_json, retry_after
 from rewriters.engines import Request
 
@@ -62,7 +61,7 @@ def error_details(content: bytes, depth: int = 2) -> ErrorDetails:
 
 
 def refused_fields(error: ErrorDetails, body: Mapping[str, Any], fixed: Collection[str]) -> frozenset[str]:
-    """Returns the fields of a request that an error refuses (`without_fields`): of several in a sentence the first.
+    """Returns the fields of a request that an error refuses: of several in a sentence the first.
 
     `fixed` are those that the config sets, which are sent whatever comes.
     """
@@ -86,15 +85,21 @@ def sent_fields(body: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(_key(name, body) for name in (*_WORDS, RENAMED) if name in body)
 
 
-def without_fields(fields: Mapping[str, Any], omitted: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the fields of a request without what a server refuses, and what that left out of them, sorted."""
-    left, sent = dict(fields), sent_fields(fields)
-    for name in sent.intersection(omitted):
-        if name == RENAMED:
-            left["max_completion_tokens"] = left.pop(RENAMED)
-        else:
-            left.pop(name.split()[0], None)
-    return left, tuple(sorted(sent.intersection(omitted) - {RENAMED}))
+def with_args(
+    fields: Mapping[str, Any], args: Mapping[str, Any], omitted: Collection[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns the fields of a request, and what was left out of it, sorted.
+
+    Those of the config (`args`) take the place of others and are always sent, but for null. Of the others what a server refuses
+    is left out.
+    """
+    own = {name: value for name, value in fields.items() if name not in args}
+    refused = sent_fields(own).intersection(omitted)
+    for name in refused - {RENAMED}:
+        del own[name.split()[0]]
+    if RENAMED in refused:
+        own["max_completion_tokens"] = own.pop(RENAMED)
+    return own | {name: value for name, value in args.items() if value is not None}, tuple(sorted(refused - {RENAMED}))
 
 
 def _key(name: str, body: Mapping[str, Any]) -> str:
@@ -191,14 +196,7 @@ class ChatProtocol:
     """OpenAI's protocol; the other ones say where they differ."""
 
     path: ClassVar[str] = "/chat/completions"  # of messages, behind the base URL
-    text_path: ClassVar[str | None] = "/completions"  # of a text that is no message; None: the server takes messages alone
-
-    def path_of(self, request: Request) -> str:
-        """Returns the path that a request goes to. Raises RewriterError if the server takes messages alone."""
-        if request.as_text and self.text_path is None:
-            what = f"strategy {request.name!r}: its prompt is a text to go on with, and {self.path} takes messages alone"
-            raise RewriterError("engine-setting", f"{what}; give it another kind of engine, or set prompt_as: message")
-        return str(self.text_path) if request.as_text else self.path
+    text_path: ClassVar[str] = "/completions"  # of a text that is no message
 
     def headers(self, key: str | None) -> dict[str, str]:
         """Returns the headers of a request beside its type."""
@@ -293,15 +291,6 @@ def sampling(decoding: Mapping[str, Any], names: Collection[str]) -> dict[str, A
     return {name: value for name, value in known.items() if (name, value) != ("top_p", 1)}
 
 
-def with_args(
-    fields: Mapping[str, Any], args: Mapping[str, Any], omitted: Collection[str]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the fields of a request with those of the config in their place, and what was left out of it, sorted."""
-    own = {name: value for name, value in fields.items() if name not in args}
-    kept, left_out = without_fields(own, omitted)
-    return kept | {name: value for name, value in args.items() if value is not None}, left_out
-
-
 def token_count(value: object) -> int | None:
     """Returns a reported token count, None if it is invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TOKEN_COUNT else None
@@ -340,9 +329,7 @@ def _json_body(content: bytes) -> Any:
     """Returns the parsed JSON. Raises ValueError with the problem in words."""
     try:
         return parsed_json(content)
-    except RecursionError:
-        raise ValueError("its JSON is nested too deep") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("the body is not JSON") from None
 
 
