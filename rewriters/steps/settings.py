@@ -37,14 +37,13 @@ class LlmStepSettings(PromptSettings):
 
 HIGH, MEDIUM, LOW = LABELS = ("High", "Medium", "Low")
 LABEL_VARIABLES = frozenset(label.lower() for label in LABELS)  # variables of prompts: the documents with a label
-BY_GRADE = (2.0, 1.0)  # the lowest grades of documents that are High and Medium, where an LLM grades
 
 
-class Labelling(Settings):
+class LabelSettings(Settings):
     """Labels of relevance (High, Medium, Low) of documents."""
 
-    by: str
-    """By what."""
+    by: Literal["rank", "score", "rerank"] = "rank"
+    """rank: thirds of the ranks; score: thresholds of the ranking score; rerank: thresholds of the reranker's own score."""
     high: float | None = None
     """Score or grade from which a document is High (not with `by: rank`)."""
     medium: float | None = None
@@ -68,22 +67,11 @@ class Labelling(Settings):
         """
         if self.by == "rank":
             return LABELS[(rank - 1) * 3 // max(1, shown)]
-        if self.by == "llm" and grade is None:
-            return ""
-        high, medium = (
-            default if own is None else own for own, default in zip((self.high, self.medium), BY_GRADE, strict=True)
-        )
         value = {"score": score, "rerank": reranked, "llm": grade}[self.by]
         if value is None:
-            return LOW
+            return LOW if self.by == "rerank" else ""
+        high, medium = (2.0 if self.high is None else self.high), (1.0 if self.medium is None else self.medium)  # of an LLM
         return HIGH if value >= high else MEDIUM if value >= medium else LOW
-
-
-class LabelSettings(Labelling):
-    """Labels of relevance (High, Medium, Low) of documents."""
-
-    by: Literal["rank", "score", "rerank"] = "rank"
-    """rank: thirds of the ranks; score: thresholds of the ranking score; rerank: thresholds of the reranker's own score."""
 
 
 class DocumentStepSettings(LlmStepSettings):
@@ -95,7 +83,7 @@ class DocumentStepSettings(LlmStepSettings):
     """Largest number of tokens of all documents; later ones are left out, the first is truncated."""
     document_chars: Annotated[int, Field(ge=1)] | None = None
     """Largest number of characters of a document."""
-    labels: Labelling | None = None
+    labels: LabelSettings | None = None
     """Label of relevance behind each document; null: none."""
     separator: str = "\n\n"
     """Text between two documents."""
@@ -109,8 +97,6 @@ class AnswerSettings(DocumentStepSettings):
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "answer"
     """answer, short_answer (a few words, for exact match), or a YAML file of the same form; its content counts for the
     fingerprint."""
-    labels: LabelSettings | None = None
-    """Label of relevance behind each document; null: none."""
 
 
 class QuestionSettings(LlmStepSettings):
@@ -256,10 +242,10 @@ class LabelGradeSettings(LlmStepSettings):
     """Largest number of characters of a document."""
 
 
-class RoundLabelSettings(Labelling):
+class RoundLabelSettings(LabelSettings):
     """Labels of relevance (High, Medium, Low) of documents, for refined queries."""
 
-    by: Literal["rank", "score", "rerank", "llm"] = "rank"
+    by: Literal["rank", "score", "rerank", "llm"] = "rank"  # type: ignore[assignment]
     """rank: thirds of the ranks; score: thresholds of the ranking score; rerank: thresholds of the reranker's own score; llm:
     grades of an LLM (`grades`), High from 2 and Medium from 1."""
     grades: LabelGradeSettings | None = None
