@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from cluster.http import encodable
 from rewriters.calls import Call
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
-from rewriters.reading.answers import Answered, Answers, read_call
+from rewriters.reading.answers import Answers, read_call
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, SENT_WITHOUT, TRIED_AGAIN, fallback_message
 from rewriters.results import Guarded, RewriteFailure, RewriteResult
 from rewriters.selection import Choice
@@ -41,7 +42,7 @@ class Asked(NamedTuple):
     def read(self, pair: Pair) -> list[Answers]:
         """Returns the texts of each strategy in one answer."""
         name = pair[0].name
-        return list(read_call(self.calls[name], [pair], self.query, self.choice)[0].values()) if name in self.calls else []
+        return list(read_call(self.calls[name], [pair[1]], self.query, self.choice)[0].values()) if name in self.calls else []
 
     def worth(self, pair: Pair) -> int:
         """Returns the number of strategies with a text in one answer."""
@@ -101,7 +102,7 @@ def failures_of(
     failures = []
     for strategy in pool:
         answers, left = outcomes.get(strategy.name), [one for one in guarded if one.strategy == strategy.name]
-        raw, attempts = (None, 0) if answers is None else (answers.raw, answers.attempts)
+        completion = None if answers is None else answers.completion
         dropped = [] if answers is None else list(answers.dropped)
         if left and not text_counts[strategy.name]:
             reason, message = left[0].guard, GUARDED[left[0].guard]
@@ -117,11 +118,12 @@ def failures_of(
             message = f"{len(dropped)} of {len(dropped) + text_counts[strategy.name]} texts are left out: {why}"
         else:
             continue
-        failures.append(RewriteFailure(strategy.name, reason, message, raw, attempts))
+        raw = None if completion is None or completion.text is None else encodable(completion.text)
+        failures.append(RewriteFailure(strategy.name, reason, message, raw, 0 if completion is None else completion.attempts))
     return failures
 
 
-def notes_on_sends(mask: Mask, sent: Answered, used: Answered) -> list[RewriteFailure]:
+def notes_on_sends(mask: Mask, sent: Sequence[Pair], used: Sequence[Pair]) -> list[RewriteFailure]:
     """Returns the notes on the requests of one query, none if nothing was sent; of the `sent` ones the `used` are read."""
     notes = []
     if mask.values and sent:

@@ -5,26 +5,24 @@ The caller sends the requests to an engine: `Rewriter.question` (only where the 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.errors import RewriterError, nearest
+from cluster.errors import RewriterError
 from rewriters import adaptive, classifier, settings
 from rewriters.calls import JOINT_PROMPT, Call, calls_of, in_prompt_order
 from rewriters.engines import Completion, Request
 from rewriters.guards.guards import Guards
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
-from rewriters.reading.answers import Answered, Answers, read_call
+from rewriters.reading.answers import Answers, read_call
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MASKED
 from rewriters.results import RewriteResult, Rewritten
-from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, failures_of, notes_on_sends, settled
+from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, Pair, again, failures_of, notes_on_sends, settled
 from rewriters.selection import Choice, all_of, by_chance, by_column
 from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash, told_hash
-
-CALLS = ("joint", "separate")
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,8 @@ class Rewriter:
     """
 
     def __init__(self, rewriting: Rewriting) -> None:
-        """Builds the templates. Raises RewriterError if `calls` is unknown, or the selection does not fit the pool."""
+        """Builds the templates. Raises RewriterError if the selection does not fit the pool."""
         self._of = rewriting
-        if rewriting.calls not in CALLS:
-            calls = rewriting.calls
-            raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
         self.strategies = in_prompt_order(rewriting.pool)
         self._rules = rewriting.rules if rewriting.pool else None
         if rewriting.pool and isinstance(rewriting.select, settings.SelectRandom) and rewriting.select.k > len(rewriting.pool):
@@ -86,6 +81,7 @@ class Rewriter:
                 self._rules.choice(name, rewriting.pool)  # raises for a strategy that the pool has not
         self._asks_type = isinstance(rewriting.select, settings.SelectClassified) and rewriting.select.by == "llm"
         self._calls = self._planned()
+        self._prompt_hashes = {strategy.name: call.prompt_hash for call in self._calls for strategy in call.strategies}
         self._guards = Guards(rewriting.guards, self.strategies)
 
     def question(self, query: Query) -> Request | None:
@@ -133,7 +129,7 @@ class Rewriter:
             for sample in range(_samples(call, choice))
         ]
 
-    def again(self, query: Query, answered: Answered, choice: Choice | None = None) -> list[Request]:
+    def again(self, query: Query, answered: Sequence[Pair], choice: Choice | None = None) -> list[Request]:
         """Returns the requests of one query that are to be made once more, as their answers do not serve.
 
         `answered` are all its requests so far, those of this method included, with their completions; `choice` is that of
@@ -153,7 +149,7 @@ class Rewriter:
         sent = {strategy.name for call in self._calls if call.kind == "own" for strategy in call.strategies}
         return [s.name for s in self.strategies if s.own_file and s.name not in sent]
 
-    def read(self, query: Query, answered: Answered, choice: Choice | None = None) -> Rewritten:
+    def read(self, query: Query, answered: Sequence[Pair], choice: Choice | None = None) -> Rewritten:
         """Returns the rewrites and the failures of one query: one or the other for each chosen strategy.
 
         Raises nothing, whatever the model wrote. `answered` are the requests with their completions, in any order; the
@@ -161,10 +157,10 @@ class Rewriter:
         """
         choice = self.choose(query) if choice is None else choice
         shown, mask = self._guards.masked(query)
-        by_name: dict[str, list[tuple[Request, Completion]]] = {}
-        sent, answered = answered, settled(answered, self._asked_of(query, choice))
-        for request, completion in sorted(answered, key=lambda one: one[0].sample % FIRST_TRY):
-            by_name.setdefault(request.name, []).append((request, completion))
+        by_name: dict[str, list[Completion]] = {}
+        used = settled(answered, self._asked_of(query, choice))
+        for request, completion in sorted(used, key=lambda one: one[0].sample % FIRST_TRY):
+            by_name.setdefault(request.name, []).append(completion)
         outcomes: dict[str, Answers] = {}
         for call in self._asked(choice):
             parsed, choice = read_call(call, by_name.get(call.name, []), shown, choice)
@@ -176,8 +172,7 @@ class Rewriter:
             elif strategy.name in outcomes:
                 results += self._results(strategy, outcomes[strategy.name], choice, mask)
         rewrites, guarded = self._guards.checked(query, results)
-        failures = failures_of(self.strategies, outcomes, rewrites, guarded)
-        failures += notes_on_sends(mask, sent, answered)
+        failures = failures_of(self.strategies, outcomes, rewrites, guarded) + notes_on_sends(mask, answered, used)
         return Rewritten(rewrites, failures, choice, tuple(guarded))
 
     def identity(self) -> dict[str, Any]:
@@ -237,10 +232,11 @@ class Rewriter:
 
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:
         most, masked = choice.texts.get(strategy.name) or strategy.n, (MASKED,) if mask.values else ()
+        model = "" if answers.completion is None else answers.completion.model
         return [
             RewriteResult(
-                strategy.name, text.position, unmasked(text.text, mask.values), strategy.weight, strategy.search_as,
-                answers.model, answers.prompt_hash, text.parsed_as, choice.reason, strategy.position_weight(text.position),
+                strategy.name, text.position, unmasked(text.text, mask.values), strategy.weight, strategy.search_as, model,
+                self._prompt_hashes[strategy.name], text.parsed_as, choice.reason, strategy.position_weight(text.position),
                 (*text.flags, *masked),
             )
             for text in answers.texts[:most]

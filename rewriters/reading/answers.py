@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cluster.http import encodable
 from rewriters.adaptive import reason_in
 from rewriters.calls import Call
-from rewriters.engines import Completion, Request
+from rewriters.engines import Completion
 from rewriters.normalise import normalise
 from rewriters.pool import labelled
 from rewriters.query import Query
@@ -14,8 +13,6 @@ from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_tex
 from rewriters.reasons import Reason
 from rewriters.selection import Choice
 from rewriters.strategy import Strategy
-
-Answered = Sequence[tuple[Request, Completion]]
 
 
 class ReadText(NamedTuple):
@@ -33,53 +30,45 @@ class Answers(NamedTuple):
     texts: list[ReadText]  # each valid text
     dropped: list[str]  # the reason against each other text
     reason: str | None  # why there is no text; None if there is one
-    message: str | None  # the reason of an engine in words
-    raw: str | None  # the completion, of several the first without a text
-    attempts: int  # number of sends
-    model: str  # as the engine names it
-    prompt_hash: str  # of the template
+    completion: Completion | None = None  # of several the first without a text, else the first; None: none came
+    message: str | None = None  # the reason of an engine in words
     stands_for: str | None = None  # why the answers cannot be used for which the original stands in; None: it does not
 
 
-def read_call(call: Call, answered: Answered, query: Query, choice: Choice) -> tuple[dict[str, Answers], Choice]:
-    """Returns the texts of the chosen strategies in the answers to a request, and the choice: an adaptive one is the LLM's."""
+def read_call(call: Call, answered: Sequence[Completion], query: Query, choice: Choice) -> tuple[dict[str, Answers], Choice]:
+    """Returns the texts of the chosen strategies in the answers to a request, and the choice: an adaptive one is the LLM's.
+
+    A strategy that an adaptive answer does not name was not chosen. Where nothing can be read, all strategies fail.
+    """
     if call.kind == "own":
         return {call.name: _read_own(call, answered, query)}, choice
-    failed = _failed(*answered[0]) or _unreadable(*answered[0]) if answered else _missing(call)
+    chosen = [strategy for strategy in call.strategies if strategy.name in choice.texts]
+    failed = _failed(answered[0]) if answered else _missing(call)
     if failed is not None:
-        return {strategy.name: failed for strategy in call.strategies if strategy.name in choice.texts}, choice
-    ((request, completion),) = answered
-    if call.kind == "joint":
-        outcomes = _parsed(call, completion, query)
-        chosen = (strategy for strategy in call.strategies if strategy.name in choice.texts)
-        return {s.name: _of_parsed([outcomes[s.name]], s, query, request, completion) for s in chosen}, choice
-    return _read_adaptive(call, request, completion, query, choice)
+        return {strategy.name: failed for strategy in chosen}, choice
+    (completion,) = answered
+    unread = _ended(completion)
+    if unread is None and call.kind == "adaptive":
+        text, truncated = completion.text or "", completion.finish_reason == "length"
+        parsed = parse_all(text, query.text, requested=call.strategies, instructions=call.template, truncated=truncated)
+        reason = reason_in(text)
+        if parsed or reason is not None:
+            named = [strategy for strategy in call.strategies if strategy.name in parsed]
+            texts = {s.name: _of_parsed(parsed[s.name], s, query, completion) for s in named}
+            return texts, Choice(dict.fromkeys(texts), None, reason)
+        unread = "truncated" if truncated else "unparsable" if text.strip() else "empty"
+    if unread is not None:
+        return {strategy.name: Answers([], [], unread, completion) for strategy in chosen}, choice
+    outcomes = _parsed(call, completion, query)
+    return {s.name: _of_parsed([outcomes[s.name]], s, query, completion) for s in chosen}, choice
 
 
-def _read_adaptive(
-    call: Call, request: Request, completion: Completion, query: Query, choice: Choice
-) -> tuple[dict[str, Answers], Choice]:
-    """Returns the texts of the strategies that the LLM chose, and its choice with its reason.
-
-    A strategy that the answer does not name was not chosen. Where nothing can be read, all strategies fail.
-    """
-    text, truncated = completion.text or "", completion.finish_reason == "length"
-    parsed = parse_all(text, query.text, requested=call.strategies, instructions=call.template, truncated=truncated)
-    reason = reason_in(text)
-    if not parsed and reason is None:
-        unread = Unread("truncated" if truncated else "unparsable" if text.strip() else "empty")
-        return {s.name: _of_parsed([unread], s, query, request, completion) for s in call.strategies}, choice
-    named = [strategy for strategy in call.strategies if strategy.name in parsed]
-    texts = {s.name: _of_parsed(parsed[s.name], s, query, request, completion) for s in named}
-    return texts, Choice(dict.fromkeys(texts), None, reason)
-
-
-def _read_own(call: Call, answered: Answered, query: Query) -> Answers:
+def _read_own(call: Call, answered: Sequence[Completion], query: Query) -> Answers:
     (strategy,) = call.strategies
     parsed: list[Parsed | Unread] = []
     failures: list[Answers] = []
-    for request, completion in answered:
-        if (failed := _failed(request, completion)) is not None:
+    for completion in answered:
+        if (failed := _failed(completion)) is not None:
             failures.append(failed)
         elif (ended := _ended(completion)) is not None:
             parsed.append(Unread(ended))
@@ -92,7 +81,7 @@ def _read_own(call: Call, answered: Answered, query: Query) -> Answers:
             parsed += [first] if strategy.output == "text" else several
     if not parsed:
         return failures[0] if failures else _missing(call)
-    answers = _of_parsed(parsed, strategy, query, *answered[0])
+    answers = _of_parsed(parsed, strategy, query, answered[0])
     if not answers.texts and strategy.fallback == "original":
         texts = [ReadText(1, query.text, "original")]
         return answers._replace(texts=texts, dropped=[], reason=None, stands_for=answers.reason)
@@ -107,22 +96,15 @@ def _parsed(call: Call, completion: Completion, query: Query) -> dict[str, Parse
 
 
 def _missing(call: Call) -> Answers:
-    return Answers([], [], "missing", f"no completion came for request {call.name!r}", None, 0, "", call.prompt_hash)
+    return Answers([], [], "missing", message=f"no completion came for request {call.name!r}")
 
 
-def _failed(request: Request, completion: Completion) -> Answers | None:
-    """Returns the failure of a request without a text; None: it has one."""
+def _failed(completion: Completion) -> Answers | None:
+    """Returns the failure of an answer without a text; None: it has one."""
     if completion.error_reason is None and completion.text is not None:
         return None
-    reason, message = completion.error_reason or "empty", completion.error_message or "the engine gave no text"
-    return Answers([], [], reason, message, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
-
-
-def _unreadable(request: Request, completion: Completion) -> Answers | None:
-    """Returns the failure of a request whose text is no answer, by how it ended; None: it may be one."""
-    if (ended := _ended(completion)) is None:
-        return None
-    return Answers([], [], ended, None, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
+    message = completion.error_message or "the engine gave no text"
+    return Answers([], [], completion.error_reason or "empty", completion, message)
 
 
 def _ended(completion: Completion) -> Reason | None:
@@ -134,32 +116,24 @@ def _ended(completion: Completion) -> Reason | None:
     return "cut_reasoning" if completion.finish_reason == "length" and not completion.text else None
 
 
-def _of_parsed(
-    answers: Sequence[Parsed | Unread], strategy: Strategy, query: Query, request: Request, completion: Completion
-) -> Answers:
+def _of_parsed(parsed: Sequence[Parsed | Unread], strategy: Strategy, query: Query, completion: Completion) -> Answers:
     texts: list[ReadText] = []
     dropped: list[str] = []
     seen: set[str] = set()
-    for number, parsed in enumerate(answers, start=1):
-        if isinstance(parsed, Unread):
-            dropped.append(parsed.reason)
+    for number, value in enumerate(parsed, start=1):
+        if isinstance(value, Unread):
+            dropped.append(value.reason)
             continue
-        if (same := normalise(parsed.text)) in seen or len(texts) == strategy.n:
+        if (same := normalise(value.text)) in seen or len(texts) == strategy.n:
             continue
         seen.add(same)
         position = number if strategy.output == "object" else len(texts) + 1
-        text = parsed.text
+        text = value.text
         if strategy.include_original:  # as often as the strategy says; not again where the text begins with it
             original = " ".join(query.text.split())
-            text = text[len(original) :].strip() if text.startswith(original) else text
+            text = text.removeprefix(original).strip()
             text = " ".join([original] * strategy.include_original + ([text] if text else []))
-        texts.append(ReadText(position, text, parsed.parsed_as, parsed.flags))
-    reason = None if texts else dropped[0] if dropped else "empty"
-    return Answers(
-        texts, dropped if texts else [], reason, None, _raw(completion), completion.attempts, completion.model,
-        request.prompt_hash,
-    )  # fmt: skip
-
-
-def _raw(completion: Completion) -> str | None:
-    return None if completion.text is None else encodable(completion.text)
+        texts.append(ReadText(position, text, value.parsed_as, value.flags))
+    if not texts:
+        return Answers([], [], dropped[0] if dropped else "empty", completion)
+    return Answers(texts, dropped, None, completion)
