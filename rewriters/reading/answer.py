@@ -26,6 +26,7 @@ class LlmAnswer:
     requested: tuple[Strategy, ...]  # the requested strategies, in the order of the prompt
     known: tuple[Strategy, ...]  # all strategies whose labels may occur, the requested ones included
     query: str  # the query that was rewritten
+    instructions: str  # the prompt template
     truncated: bool  # the token limit cut the text
 
 

@@ -9,7 +9,8 @@ from rewriters.engines import Completion
 from rewriters.normalise import normalise
 from rewriters.pool import labelled
 from rewriters.query import Query
-from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_texts
+from rewriters.reading.answer import LlmAnswer
+from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_texts, prepared
 from rewriters.reasons import Reason
 from rewriters.selection import Choice
 from rewriters.strategy import Strategy
@@ -49,17 +50,16 @@ def read_call(call: Call, answered: Sequence[Completion], query: Query, choice: 
     (completion,) = answered
     unread = _ended(completion)
     if unread is None and call.kind == "adaptive":
-        text, truncated = completion.text or "", completion.finish_reason == "length"
-        parsed = parse_all(text, query.text, requested=call.strategies, instructions=call.template, truncated=truncated)
-        reason = reason_in(text)
+        parsed, reason = parse_all(_prepared(call, completion, query)), reason_in(completion.text or "")
         if parsed or reason is not None:
             named = [strategy for strategy in call.strategies if strategy.name in parsed]
             texts = {s.name: _of_parsed(parsed[s.name], s, query, completion) for s in named}
             return texts, Choice(dict.fromkeys(texts), None, reason)
-        unread = "truncated" if truncated else "unparsable" if text.strip() else "empty"
+        cut, blank = completion.finish_reason == "length", not (completion.text or "").strip()
+        unread = "truncated" if cut else "empty" if blank else "unparsable"
     if unread is not None:
         return {strategy.name: Answers([], [], unread, completion) for strategy in chosen}, choice
-    outcomes = _parsed(call, completion, query)
+    outcomes = parse(_prepared(call, completion, query, labelled()))
     return {s.name: _of_parsed([outcomes[s.name]], s, query, completion) for s in chosen}, choice
 
 
@@ -73,10 +73,9 @@ def _read_own(call: Call, answered: Sequence[Completion], query: Query) -> Answe
         elif (ended := _ended(completion)) is not None:
             parsed.append(Unread(ended))
         elif strategy.output == "text" and strategy.marks is None:
-            parsed.append(_parsed(call, completion, query)[strategy.name])
+            parsed.append(parse(_prepared(call, completion, query, labelled()))[strategy.name])
         else:
-            truncated = completion.finish_reason == "length"
-            several = parse_texts(completion.text or "", query.text, strategy, call.template, truncated)
+            several = parse_texts(_prepared(call, completion, query))
             first = next((one for one in several if isinstance(one, Parsed)), several[0])
             parsed += [first] if strategy.output == "text" else several
     if not parsed:
@@ -88,11 +87,9 @@ def _read_own(call: Call, answered: Sequence[Completion], query: Query) -> Answe
     return answers._replace(dropped=answers.dropped + [failed.reason or "empty" for failed in failures])
 
 
-def _parsed(call: Call, completion: Completion, query: Query) -> dict[str, Parsed | Unread]:
-    return parse(
-        completion.text or "", query.text, requested=call.strategies, known=labelled(), instructions=call.template,
-        truncated=completion.finish_reason == "length",
-    )  # fmt: skip
+def _prepared(call: Call, completion: Completion, query: Query, known: Sequence[Strategy] = ()) -> LlmAnswer:
+    truncated = completion.finish_reason == "length"
+    return prepared(completion.text or "", query.text, call.strategies, known, call.template, truncated)
 
 
 def _missing(call: Call) -> Answers:

@@ -48,66 +48,56 @@ class Unread(NamedTuple):
     reason: Reason
 
 
-def parse(
-    text: str, query: str, *, requested: Sequence[Strategy], known: Sequence[Strategy], instructions: str, truncated: bool
-) -> dict[str, Parsed | Unread]:
-    """Returns the rewrite of each requested strategy, or the reason why there is none, by name.
-
-    Args:
-        text: The answer.
-        query: The query that was rewritten.
-        requested: The requested strategies, in the order of the prompt.
-        known: All strategies whose labels may occur.
-        instructions: The prompt template.
-        truncated: The token limit cut the answer; values that are complete before the cut count.
-    """
-    answer = _answer(text, query, requested, known, instructions, truncated)
+def parse(answer: LlmAnswer) -> dict[str, Parsed | Unread]:
+    """Returns the rewrite of each requested strategy, or the reason why there is none, by name."""
     texts, parsed_as = _read_best(answer)
     outcomes: dict[str, Parsed | Unread] = {}
-    for strategy in requested:  # the first valid value, or the reason against the first value
-        checked = [_checked(value, parsed_as, strategy, answer, instructions) for value in texts.get(strategy.name, ())]
+    for strategy in answer.requested:  # the first valid value, or the reason against the first value
+        checked = [_checked(value, parsed_as, strategy, answer) for value in texts.get(strategy.name, ())]
         unread = checked[0] if checked else Unread(_missing_reason(texts, answer))
         outcomes[strategy.name] = next((one for one in checked if isinstance(one, Parsed)), unread)
     return outcomes
 
 
-def parse_all(
-    text: str, query: str, *, requested: Sequence[Strategy], instructions: str, truncated: bool
-) -> dict[str, list[Parsed | Unread]]:
-    """Returns all values of the strategies that an answer names, each read or not, in the order of the answer.
-
-    The answer has labelled lines, or a JSON object; it may name the `requested` strategies. Others as of `parse`.
-    """
-    answer = _answer(text, query, requested, (), instructions, truncated)
+def parse_all(answer: LlmAnswer) -> dict[str, list[Parsed | Unread]]:
+    """Returns all values of the strategies that an answer names in labelled lines or a JSON object, each read or not."""
     read = [(READERS[parsed_as](answer), parsed_as) for parsed_as in ("json", "labelled")]
     texts, parsed_as = max(read, key=lambda one: len(one[0]))
     return {
-        strategy.name: [_checked(value, parsed_as, strategy, answer, instructions) for value in texts[strategy.name]]
-        for strategy in requested
+        strategy.name: [_checked(value, parsed_as, strategy, answer) for value in texts[strategy.name]]
+        for strategy in answer.requested
         if strategy.name in texts
     }
 
 
-def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, truncated: bool) -> list[Parsed | Unread]:
+def parse_texts(answer: LlmAnswer) -> list[Parsed | Unread]:
     """Returns the texts of one strategy whose answer has several, each read or not; or one reason, if none is found.
 
     The answer has lines, a JSON array or a JSON object, as `Strategy.output` says, or parts between marks or separators.
-    Arguments as of `parse`.
     """
-    answer = _answer(text, query, (strategy,), (), instructions, truncated)
+    (strategy,) = answer.requested
     texts = read_texts(answer, strategy)
     checked = [
-        _checked(value, texts.parsed_as, strategy, answer, instructions) if is_long_enough else Unread("empty")
+        _checked(value, texts.parsed_as, strategy, answer) if is_long_enough else Unread("empty")
         for value in texts.values
         if (is_long_enough := len(value.text or "") >= strategy.min_chars) or strategy.output == "object"  # keeps its place
     ]
     return checked or [Unread(_missing_reason({}, answer))]
 
 
-def _answer(
+def prepared(
     text: str, query: str, requested: Sequence[Strategy], known: Sequence[Strategy], instructions: str, truncated: bool
 ) -> LlmAnswer:
-    """Returns an answer as the readers want it: without reasoning and further turns, with single spaces."""
+    """Returns an answer as the readers want it: without reasoning and further turns, with single spaces.
+
+    Args:
+        text: The answer.
+        query: The query that was rewritten.
+        requested: The requested strategies, in the order of the prompt.
+        known: Other strategies whose labels may occur.
+        instructions: The prompt template.
+        truncated: The token limit cut the answer; values that are complete before the cut count.
+    """
     truncated = truncated or len(text) > _MAX_CHARS
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     if is_error(text) or is_page(text, query):
@@ -125,7 +115,7 @@ def _answer(
     text = re.sub(r"(?: ?\n){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
     labels = {label_key(word) for strategy in requested for word in strategy.names}
     others = (one for one in known if labels.isdisjoint(map(label_key, one.names)))
-    return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
+    return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, instructions, truncated)
 
 
 def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
@@ -143,7 +133,7 @@ def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
     return best, parsed_as
 
 
-def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
+def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer) -> Parsed | Unread:
     text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != "json")
     flags: tuple[str, ...] = ()
     if answer.truncated and not value.complete:
@@ -155,8 +145,7 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
         flags = (CUT,)
     if value.text is None or is_thought(text, answer.query):
         return Unread("unparsable")
-    reason = invalid_reason(text, strategy, answer.query, instructions)
-    if reason:
+    if reason := invalid_reason(text, strategy, answer.query, answer.instructions):
         return Unread(reason)
     respelled = not strategy.any_language and is_foreign(answer.query, text) and is_respelled(answer.query, text)
     return Parsed(text, parsed_as, (*flags, OTHER_SCRIPT) if respelled else flags)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rewriters.calls import joint_template
 from rewriters.engines import Completion
 from rewriters.pool import load, load_pool
-from rewriters.reading.ladder import Parsed, Unread, parse
+from rewriters.reading.ladder import Parsed, Unread, parse, prepared
 from rewriters.reasons import CUT, MESSAGES
 from rewriters.results import Rewritten
 from rewriters.rewriter import Rewriter, Rewriting
@@ -82,7 +82,7 @@ def expected(values: tuple[str, ...]) -> dict[str, str]:
 
 
 def read(answer: str, truncated: bool = False, requested: tuple[Strategy, ...] = FOUR) -> dict[str, Parsed | Unread]:
-    return parse(answer, QUERY, requested=requested, known=FOUR, instructions=INSTRUCTIONS, truncated=truncated)
+    return parse(prepared(answer, QUERY, requested, FOUR, INSTRUCTIONS, truncated))
 
 
 def values_of(outcome: dict[str, Parsed | Unread]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import yaml
 
 from rewriters.calls import joint_template
 from rewriters.pool import load_pool
-from rewriters.reading.ladder import Parsed, parse
+from rewriters.reading.ladder import Parsed, parse, prepared
 from rewriters.reasons import MESSAGES
 from rewriters.rewriter import Rewriter
 from rewriters.settings import SelectAdaptive
@@ -31,14 +31,9 @@ def expected(case: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in TABLE["answers"]])
 def test_what_an_answer_becomes(case: dict[str, Any]) -> None:
     requested = load_pool(case.get("asked", FOUR))
-    outcome = parse(
-        case["answer"],
-        case.get("query", TABLE["query"]),
-        requested=requested,
-        known=load_pool(FOUR),
-        instructions=joint_template(requested) if len(requested) > 1 else requested[0].prompt,
-        truncated=case.get("cut", False),
-    )
+    instructions = joint_template(requested) if len(requested) > 1 else requested[0].prompt
+    query = case.get("query", TABLE["query"])
+    outcome = parse(prepared(case["answer"], query, requested, load_pool(FOUR), instructions, case.get("cut", False)))
     shown = {name: one.text if isinstance(one, Parsed) else f"!{one.reason}" for name, one in outcome.items()}
     assert shown == expected(case)
     readers = {one.parsed_as for one in outcome.values() if isinstance(one, Parsed)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cluster.errors import RewriterError
 from rewriters.pool import CONTEXT_BLOCK, Entry, load, load_pool
 from rewriters.query import Query
-from rewriters.reading.ladder import Parsed, parse_texts
+from rewriters.reading.ladder import Parsed, parse_texts, prepared
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
 from rewriters.strategy import variables
@@ -206,7 +206,7 @@ def test_the_texts_are_those_behind_marks_of_texts_whatever_stands_around(
 ) -> None:
     strategy = a_file(marks=TOKENS, output="lines", n=20)
     answer = before + "".join(mark + text for mark, text in parts)
-    read = parse_texts(answer, QUERY, strategy, strategy.prompt, truncated)
+    read = parse_texts(prepared(answer, QUERY, (strategy,), (), strategy.prompt, truncated))
     wanted = [text.strip() for mark, text in parts if mark in TOKENS["texts"] and text.strip()]
     if truncated and wanted and parts[-1][0] in TOKENS["texts"] and parts[-1][1].strip():
         wanted.pop()

@@ -10,7 +10,7 @@ from rewriters.adaptive import adaptive_template
 from rewriters.calls import joint_schema, joint_template
 from rewriters.pool import OF_THE_QUERY, load, load_pool, shipped
 from rewriters.query import Query
-from rewriters.reading.ladder import Parsed, parse
+from rewriters.reading.ladder import Parsed, parse, prepared
 from rewriters.strategy import EXAMPLE_QUERY, one_line, variables
 from tests.support.rewriters.pools import FOUR, rewriter
 
@@ -58,7 +58,7 @@ def test_its_own_example_passes_its_own_checks_but_not_for_another_query(name: s
     joint = joint_template([strategy])
     for query, instructions, passes in ((EXAMPLE_QUERY, strategy.prompt, True), ("tallest volcano of iceland", joint, False)):
         answer = f"{strategy.label}: {strategy.example}"
-        outcome = parse(answer, query, requested=[strategy], known=[strategy], instructions=instructions, truncated=False)[name]
+        outcome = parse(prepared(answer, query, [strategy], [strategy], instructions, truncated=False))[name]
         assert isinstance(outcome, Parsed) == passes
 
 
@@ -79,9 +79,7 @@ def test_query2doc_is_a_passage_in_an_answer_and_a_query_for_an_encoder() -> Non
     strategy = load("query2doc")
     assert (strategy.search_as, strategy.is_passage) == ("query", True)
     answer = "Yeast makes gas in the dough.\nThat lifts the bread."
-    read = parse(
-        answer, "why does bread rise", requested=[strategy], known=[], instructions=strategy.prompt, truncated=False
-    )["query2doc"]  # fmt: skip
+    read = parse(prepared(answer, "why does bread rise", [strategy], [], strategy.prompt, truncated=False))["query2doc"]
     assert isinstance(read, Parsed)
     assert read.text == "Yeast makes gas in the dough. That lifts the bread."
 
