@@ -10,7 +10,7 @@ Reason = Literal[
     "wrong_language", "too_long", "too_short", "banned",
 ]  # fmt: skip
 
-MESSAGES: dict[Reason, str] = {
+MESSAGES: dict[str, str] = {
     "empty": "the answer has no text for it",
     "missing": "the answer has other strategies but not this one, or no answer came",
     "unparsable": "the parser found no rewrite for it",
@@ -42,9 +42,3 @@ FLAGS = (
 SENT_WITHOUT = "sent_without"  # the reason of a note on a query whose requests were sent without what the server does not take
 TRIED_AGAIN = "tried_again"  # the reason of a note on a query of which a request was made again, as its answer did not serve
 FELL_BACK = "fell_back"  # the reason of a note on an answer that could not be used, for which the original query stands in
-
-
-def fallback_message(reason: str) -> str:
-    """Returns the message of FELL_BACK for the reason why an answer cannot be used."""
-    why = MESSAGES.get(reason, reason)  # type: ignore[call-overload]
-    return f"the original query stands in for the answer, which cannot be used ({reason}): {why}"

@@ -16,7 +16,7 @@ from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_call
-from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, SENT_WITHOUT, TRIED_AGAIN, fallback_message
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, SENT_WITHOUT, TRIED_AGAIN
 from rewriters.results import Guarded, RewriteFailure, RewriteResult
 from rewriters.selection import Choice
 from rewriters.strategy import Strategy
@@ -108,9 +108,10 @@ def failures_of(
             reason, message = left[0].guard, GUARDED[left[0].guard]
         elif answers is not None and not answers.texts:
             reason = answers.reason or "empty"
-            message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
+            message = answers.message or MESSAGES.get(reason, reason)
         elif answers is not None and answers.stands_for is not None:
-            reason, message = FELL_BACK, fallback_message(answers.stands_for)
+            reason, why = FELL_BACK, MESSAGES.get(answers.stands_for, answers.stands_for)
+            message = f"the original query stands in for the answer, which cannot be used ({answers.stands_for}): {why}"
         elif dropped or left:
             dropped += [one.guard for one in left for _ in range(one.texts)]
             why = ", ".join(dict.fromkeys(dropped))

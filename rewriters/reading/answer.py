@@ -10,7 +10,7 @@ format only, `checks.py` validates the values. No reader raises, whatever the te
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from rewriters.strategy import Strategy
@@ -29,6 +29,16 @@ class LlmAnswer:
     instructions: str  # the prompt template
     truncated: bool  # the token limit cut the text
 
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Returns the name of each known strategy by `label_key` of all its names."""
+        return {label_key(word): strategy.name for strategy in self.known for word in strategy.names}
+
+    def strategy(self, label: str) -> Strategy | None:
+        """Returns the requested strategy that a label names, or None."""
+        name = self.names.get(label_key(label))
+        return next((strategy for strategy in self.requested if strategy.name == name), None)
+
 
 class Value(NamedTuple):
     """A value as the answer has it, before any check."""
@@ -44,8 +54,3 @@ Found = dict[str, list[Value]]  # the values of each strategy, by its name, the 
 def label_key(text: str) -> str:
     """Returns the form in which labels are compared: letters and digits in lower case, without leading digits."""
     return _NO_LETTER.sub("", text.casefold()).lstrip("0123456789")
-
-
-def names_by_key(strategies: tuple[Strategy, ...]) -> dict[str, str]:
-    """Returns the name of each strategy by `label_key` of all its names."""
-    return {label_key(word): strategy.name for strategy in strategies for word in strategy.names}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rewriters.normalise import normalise
-from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
+from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.words import pattern, word_lists
 from rewriters.strategy import Strategy
 
@@ -19,13 +19,8 @@ class Pairs(list[tuple[str, Any]]):
     """A JSON object as a list of pairs in order, which keeps repeated keys."""
 
 
-def _zero(_: str) -> int:
-    return 0  # no number is a rewrite, and int() raises for 4,300 digits and more
-
-
-# Not strict: models put line breaks into strings.
-DECODER = json.JSONDecoder(strict=False, object_pairs_hook=Pairs, parse_int=_zero, parse_float=_zero, parse_constant=_zero)
-NUMBERS = json.JSONDecoder(strict=False, object_pairs_hook=Pairs)  # reads numbers, too; ones that are too long raise ValueError
+# Not strict: models put line breaks into strings. int() raises for 4,300 digits and more.
+DECODER = json.JSONDecoder(strict=False, object_pairs_hook=Pairs, parse_int=float)
 
 
 def decode(text: str, at: int) -> tuple[Any, int] | None:
@@ -57,15 +52,13 @@ def read_json(answer: LlmAnswer) -> Found:
     Preferred is the object with the most strategies, since one with fewer may be quoted in an explanation; then one that
     begins a line; then the later one, since drafts and examples come first.
     """
-    keys = names_by_key(answer.known)
-    requested = {strategy.name: strategy for strategy in answer.requested}
+    keys = answer.names
     ranked: list[tuple[tuple[int, bool, int], str, list[Value]]] = []
     for content, begins_line in _json_values(answer.text):
         for pairs in _strategy_objects(content, keys, _MAX_DEPTH):
             count = len({keys.get(label_key(word)) for word, _ in pairs} - {None})
             for word, part in pairs:
-                strategy = requested.get(keys.get(label_key(word), ""))
-                if strategy:
+                if (strategy := answer.strategy(word)) is not None:
                     ranked.append(((count, begins_line, len(ranked)), strategy.name, values(part, strategy)))
     texts: Found = {}
     for _, name, parts in sorted(ranked, key=lambda one: one[0], reverse=True):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from rewriters.normalise import normalise
-from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
+from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.lines import SIGNS, has_text, is_chatter, leading_value, opens_with
 from rewriters.reading.lists import read_listed
 from rewriters.reading.markup import elements, has_tags, table, without_emphasis
@@ -54,10 +54,7 @@ def _alternatives(labels: set[str]) -> str:
 def read_labelled(answer: LlmAnswer) -> Found:
     """Returns the values after the labels, earlier ones first: explanations come last in answers."""
     line_pattern, heading_pattern, gap_pattern = _patterns(answer.known)
-    keys = names_by_key(answer.known)
-    requested = {strategy.name: strategy for strategy in answer.requested}
-    marked = _of_markup(answer, keys)
-    if marked:
+    if marked := _of_markup(answer):
         return marked
     lines: list[str] = []
     for line in answer.text.split("\n"):
@@ -66,21 +63,21 @@ def read_labelled(answer: LlmAnswer) -> Found:
         lines += (line[:at] + gap_pattern.sub("\n", line[at:])).split("\n")
     found_lines = [line_pattern.match(line) for line in lines]
     dashes = sum(1 for one in found_lines if one and one["dash"])
-    starts: list[tuple[int, str | None, str]] = []  # line number, strategy name, text after the label
+    starts: list[tuple[int, Strategy | None, str]] = []  # line number, strategy, text after the label
     for at, (line, labelled) in enumerate(zip(lines, found_lines, strict=True)):
         if labelled and (not labelled["dash"] or dashes > 1 or not labelled["label"].islower()):
             if not (at == 0 and len(answer.requested) == 1 and opens_with(answer.query, line[: labelled.start("value")])):
-                starts.append((at, keys.get(label_key(labelled["label"])), _unbold(labelled)))
+                starts.append((at, answer.strategy(labelled["label"]), _unbold(labelled)))
         elif at + 1 < len(lines) and (heading := heading_pattern.fullmatch(line.rstrip())):
-            starts.append((at, keys.get(label_key(heading["label"])), ""))
+            starts.append((at, answer.strategy(heading["label"]), ""))
     texts: Found = {}
     ends = [at for at, _, _ in starts[1:]] + [len(lines)]
-    for (at, name, first), end in zip(starts, ends, strict=False):
-        if name in requested:
+    for (at, strategy, first), end in zip(starts, ends, strict=False):
+        if strategy is not None:
             part = replace(
                 answer, text="\n".join([first, *lines[at + 1 : end]]), truncated=answer.truncated and end == len(lines)
             )
-            texts.setdefault(name, []).extend(_values(part, requested[name], ended=end < len(lines)))
+            texts.setdefault(strategy.name, []).extend(_values(part, strategy, ended=end < len(lines)))
     return texts or _before_labels(answer)
 
 
@@ -92,27 +89,25 @@ def _values(part: LlmAnswer, strategy: Strategy, ended: bool) -> list[Value]:
     return [leading_value(lines, strategy, part.query, ended)]
 
 
-def _of_markup(answer: LlmAnswer, keys: dict[str, str]) -> Found:
+def _of_markup(answer: LlmAnswer) -> Found:
     """Returns the texts of XML elements that are named as strategies, or of a Markdown table with their names."""
-    wanted = {strategy.name for strategy in answer.requested}
     pairs: list[tuple[str, str]] = []
     if has_tags(answer.text, answer.query):
         pairs = [(name, one.content) for one in elements(answer.text) for name in one.names]
     rows = [] if pairs else table(answer.text.split("\n"))
-    if rows and sum(_key(cell) in keys for cell in rows[0]) >= min(2, len(wanted)):
+    if rows and sum(label_key(_bare(cell)) in answer.names for cell in rows[0]) >= min(2, len(answer.requested)):
         pairs = list(zip(rows[0], rows[1], strict=False))
     else:
         pairs += [(cell, text) for row in rows for cell, text in pairwise(row)]
     texts: Found = {}
     for cell, text in pairs:
-        name = keys.get(_key(cell))
-        if name in wanted and text:
-            texts.setdefault(name, []).append(Value(text))
+        if text and (strategy := answer.strategy(_bare(cell))) is not None:
+            texts.setdefault(strategy.name, []).append(Value(text))
     return texts
 
 
-def _key(cell: str) -> str:
-    return label_key(re.sub(r"\([^()]{0,60}\)$", "", cell.strip()))
+def _bare(cell: str) -> str:
+    return re.sub(r"\([^()]{0,60}\)$", "", cell.strip())
 
 
 def _unbold(labelled: re.Match[str]) -> str:
@@ -133,29 +128,29 @@ def _before_labels(answer: LlmAnswer) -> Found:
     """
     if len(answer.requested) < 2:
         return {}
-    keys, requested = names_by_key(answer.known), {strategy.name for strategy in answer.requested}
     lines = [line for line in answer.text.split("\n") if line.strip()]
     texts: Found = {}
     listed = False
     for at, line in enumerate(lines):
-        name, text = _named(line, keys, answer.query)
+        label, text = _named(line, answer)
         mark = _MARKED.match(line)
         marked = mark is not None and mark["mark"] is not None and not is_chatter(line, answer.query)
-        if name is None and marked and not (answer.truncated and at == len(lines) - 1):
+        if label is None and marked and not (answer.truncated and at == len(lines) - 1):
             return {}
-        if name in requested:
+        if label is not None and (strategy := answer.strategy(label)) is not None:
             listed = listed or marked
-            texts.setdefault(name, []).append(Value(text))
+            texts.setdefault(strategy.name, []).append(Value(text))
     return texts if len(texts) > (0 if listed else 1) else {}
 
 
-def _named(line: str, keys: dict[str, str], query: str) -> tuple[str | None, str]:
-    """Returns the strategy and the text of a line that ends in a label, which the query has not; None if it ends in none."""
+def _named(line: str, answer: LlmAnswer) -> tuple[str | None, str]:
+    """Returns the label at the end of a line, which the query has not, and the text before it; None if it ends in none."""
     match = _NAMED.fullmatch(line.rstrip())
-    name = keys.get(label_key(match["label"])) if match else None
-    if match is None or name is None or normalise(match["label"]).strip("*_` ") in normalise(query):
+    if match is None or label_key(match["label"]) not in answer.names:
         return None, ""
-    return name, without_emphasis(match["text"].strip())
+    if normalise(match["label"]).strip("*_` ") in normalise(answer.query):
+        return None, ""
+    return match["label"], without_emphasis(match["text"].strip())
 
 
 # "1. x", "(1) x", "1) x", "1、x", "**1.** x", and "1.x" where x is no Latin letter or digit: "3.11 release" and "3.x"

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from rewriters.lengths import length
 from rewriters.normalise import normalise
-from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
+from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.json_object import decode, value, whole
 from rewriters.reading.lines import has_text, leading_value, list_items, opens_with
 from rewriters.reading.markup import code_lines, elements, has_tags, is_table_row, without_wrapper
@@ -42,14 +42,13 @@ def _key_pattern(known: tuple[Strategy, ...]) -> re.Pattern[str]:
 
 
 def _half_json(answer: LlmAnswer) -> Found:
-    text, keys, pattern = answer.text, names_by_key(answer.known), _key_pattern(answer.known)
-    requested = {strategy.name: strategy for strategy in answer.requested}
+    text, pattern = answer.text, _key_pattern(answer.known)
     texts: Found = {}
     at = pattern.search(text)
     for _ in range(_MAX_KEYS):
         if at is None:
             break
-        strategy = requested.get(keys.get(label_key(at["key"] or at["bare"]), ""))
+        strategy = answer.strategy(at["key"] or at["bare"])
         decoded = decode(text, at.end())
         if decoded and not _is_closed(text[decoded[1] :], answer.truncated):
             decoded = None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rewriters.engines import Completion
 from rewriters.normalise import normalise
-from rewriters.reading.json_object import NUMBERS
+from rewriters.reading.json_object import DECODER
 from rewriters.reading.thoughts import strip_thinking
 from rewriters.steps.step import LlmStep
 
@@ -101,7 +101,7 @@ def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> di
     fields: dict[str, Value] | None = None
     for at in [place.start() for place in re.finditer(r"\{", text)][:_JSON_STARTS]:
         try:
-            pairs: Any = NUMBERS.raw_decode(text, at)[0]
+            pairs: Any = DECODER.raw_decode(text, at)[0]
         except (ValueError, RecursionError):
             continue
         values = {key: known for key, value in pairs if (known := read(value)) is not None}
