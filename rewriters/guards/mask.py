@@ -44,12 +44,10 @@ class Mask:
 
     def __call__(self, text: str) -> str:
         """Returns the text with placeholders such as <MAIL_1>."""
-        if "mail" in self._kinds:
-            text = self._masked(text, "MAIL", MAIL)
-        if "card" in self._kinds:  # before phone numbers, which it may look like
-            text = self._masked(text, "CARD", CARD)
-        if "phone" in self._kinds:
-            text = self._masked(self._masked(text, "PHONE", CALLED), "PHONE", PHONE)
+        # A card may look like a phone number.
+        for kind, pattern in (("mail", MAIL), ("card", CARD), ("phone", CALLED), ("phone", PHONE)):
+            if kind in self._kinds:
+                text = self._masked(text, kind.upper(), pattern)
         for name, value in self.values.items():  # what was masked in one text is in others, though no pattern tells it there
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"<{name}>", text)
         return text

@@ -15,7 +15,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from rewriters.guards.words import split_words
@@ -184,16 +184,13 @@ class _Text:
         self._words = [_folded(word) for word in split_words(text)]
         self._spaced = f" {' '.join(split_words(text))} "
         self._joined = "".join(self._words)
-        self._text = text
-        self._numbers: set[str] | None = None
+        self._numbers = cache(lambda: numbers(text))
 
     def has(self, part: Part) -> bool:
         if part.flag == PHRASE:
             return f" {' '.join(split_words(part.value))} " in self._spaced
         if part.flag == NUMBER:
-            if self._numbers is None:
-                self._numbers = numbers(self._text)
-            return bool(forms(part.value) & self._numbers) or _joined(part.shown) in self._joined
+            return bool(forms(part.value) & self._numbers()) or _joined(part.shown) in self._joined
         instead = " ".join(split_words(part.instead))
         return self._has_name(_folded(part.value)) or (instead != "" and f" {instead} " in self._spaced)
 
