@@ -138,7 +138,6 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
                 "strategy", f"strategy {wanted.stem!r}: {key} is true or false, found {wanted.parameters[key]!r}"
             )
         fields |= variants[key] if wanted.parameters[key] else {}
-    overrides: dict[str, Any] = {}
     decoding = dict(fields.get("decoding") or {})
     for key, value in wanted.parameters.items():
         if key in variants:
@@ -148,14 +147,14 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         elif key in DecodingSettings.model_fields:
             decoding[key] = value
         elif key in _FIELDS:
-            overrides[key] = value
+            fields[key] = value
         elif key != "name":
             known = [*_FIELDS, *DecodingSettings.model_fields, *declared, *variants, "name"]
             raise RewriterError("strategy", f"strategy {wanted.stem!r}: no parameter {key!r}{nearest(key, known)}")
     if "name" in wanted.parameters and not plain_name(wanted.name):
         line = f"strategy {wanted.stem!r}: name {wanted.name!r} must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}"
         raise RewriterError("strategy", line)
-    fields |= overrides | {"decoding": decoding}
+    fields["decoding"] = decoding
     if fields.get("prompt_as") != "text" and isinstance(fields.get("prompt"), str):
         fields["prompt"] = fields["prompt"].rstrip()  # `prompt: |` ends with a line break
     set_here = {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}

@@ -87,20 +87,19 @@ class EventLoopThread:
             if len(answered) == 1:
                 self._loop.call_soon(hand_over)
 
+        ended: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 for request in requests:
                     await self._pending.acquire()
                     task = tasks.create_task(feed(request))
                     task.add_done_callback(lambda _: self._pending.release())  # also if it is cancelled before it begins
-            hand_over()
-            results.put(None)
         except BaseExceptionGroup as group:
-            hand_over()
-            results.put(_first(group))
+            ended = group.exceptions[0]
         except BaseException as error:  # cancelled, or `requests` raised: `stream` raises it to the caller
-            hand_over()
-            results.put(error)
+            ended = error
+        hand_over()
+        results.put(ended)
 
 
 async def _cancel_all() -> None:
@@ -108,10 +107,3 @@ async def _cancel_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

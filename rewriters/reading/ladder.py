@@ -76,10 +76,10 @@ def parse_texts(answer: LlmAnswer) -> list[Parsed | Unread]:
     The answer has lines, a JSON array or a JSON object, as `Strategy.output` says, or parts between marks or separators.
     """
     (strategy,) = answer.requested
-    texts = read_texts(answer, strategy)
+    values, parsed_as = read_texts(answer, strategy)
     checked = [
-        _checked(value, texts.parsed_as, strategy, answer) if is_long_enough else Unread("empty")
-        for value in texts.values
+        _checked(value, parsed_as, strategy, answer) if is_long_enough else Unread("empty")
+        for value in values
         if (is_long_enough := len(value.text or "") >= strategy.min_chars) or strategy.output == "object"  # keeps its place
     ]
     return checked or [Unread(_missing_reason({}, answer))]

@@ -1,7 +1,7 @@
 """The texts of one strategy in an answer to its own request: lines, a JSON array, or a JSON object with a key per text.
 
 A model that was asked for one of these forms may answer in another, so JSON is tried first for all of them, then lines.
-`Texts.parsed_as` names what was found: json, numbered (a number or bullet on every line), or lines. Where a strategy has marks,
+They are read as json, numbered (a number or bullet on every line), or lines. Where a strategy has marks,
 only the parts of the answer that they say are texts count (marked), and where it has a separator, what stands between those.
 """
 
@@ -30,15 +30,8 @@ _JSON = re.compile(
 )
 
 
-class Texts(NamedTuple):
-    """The texts of an answer, in order, before any check; `complete` of the last is False if the answer was cut."""
-
-    values: list[Value]
-    parsed_as: str
-
-
-def read_texts(answer: LlmAnswer, strategy: Strategy) -> Texts:
-    """Returns the texts of a strategy; none if nothing could be read. Raises nothing, whatever the text."""
+def read_texts(answer: LlmAnswer, strategy: Strategy) -> tuple[list[Value], str]:
+    """Returns the texts of a strategy in order, none if nothing could be read, and what they were read as."""
     if strategy.marks is None and strategy.separator is None:
         return _in_any_form(answer, strategy)
     parts = [MarkedPart(answer.text, last=True)]
@@ -46,9 +39,9 @@ def read_texts(answer: LlmAnswer, strategy: Strategy) -> Texts:
         parts = list(text_parts(answer.text, strategy.marks, strategy.begins_with_text))
     if strategy.output in ("text", "lines"):
         texts = [text for part in parts for text in _texts_of(part, strategy, answer.truncated)]
-        return Texts(texts, LINES if strategy.marks is None else MARKED)
+        return texts, LINES if strategy.marks is None else MARKED
     if not parts:
-        return Texts([], MARKED)
+        return [], MARKED
     whole = "\n".join(part.text for part in parts)
     return _in_any_form(replace(answer, text=whole, truncated=answer.truncated and parts[-1].last), strategy)
 
@@ -66,21 +59,21 @@ def _texts_of(part: MarkedPart, strategy: Strategy, truncated: bool) -> Iterator
             yield Value(piece.strip(), complete=not (truncated and part.last and position == len(pieces)))
 
 
-def _in_any_form(answer: LlmAnswer, strategy: Strategy) -> Texts:
+def _in_any_form(answer: LlmAnswer, strategy: Strategy) -> tuple[list[Value], str]:
     read = _json_texts(answer, strategy)
     if read:
-        return Texts([Value(text) for text in read], JSON)
+        return [Value(text) for text in read], JSON
     start = _JSON.search(answer.text)
     if start and (literal := _python_list(answer.text[start.end() :])):
-        return Texts([Value(text) for text in literal], JSON)
+        return [Value(text) for text in literal], JSON
     if start and not answer.text[: start.start()].strip(" `\n"):
-        return Texts([Value(text) for text in _closed_strings(answer, strategy)], "salvage")
+        return [Value(text) for text in _closed_strings(answer, strategy)], "salvage"
     if has_tags(answer.text, answer.query):
         unwrapped = without_wrapper(answer.text)
         if has_tags(unwrapped, answer.query) and (texts := _of_elements(answer, strategy)):
-            return Texts(texts, ELEMENTS)
+            return texts, ELEMENTS
         answer = replace(answer, text=unwrapped)
-    return Texts(*read_listed(answer, strategy.n))
+    return read_listed(answer, strategy.n)
 
 
 def _json_texts(answer: LlmAnswer, strategy: Strategy) -> list[str]:

@@ -135,7 +135,7 @@ def test_marks_of_reasoning_stay_and_other_special_tokens_go(
     chat = Chat(tokenizer, "m", None)
     ids = tokenizer.encode(answer, add_special_tokens=False)
     assert chat.text([], ids, "", {}) == left
-    assert chat.keeps_special_tokens()
+    assert chat.marks
     assert chat.text([], ids, answer, {}) == left
     assert chat.is_harmony == (tokens == HARMONY)
 

@@ -25,7 +25,7 @@ _log = logging.getLogger(f"dmqr.{__name__}")
 
 
 class Chat:
-    """The chat format of one loaded model."""
+    """The chat format of one loaded model; its `marks` of reasoning stay in texts."""
 
     def __init__(self, tokenizer: Any, model: str, reasoning_parser: str | None) -> None:
         """Reads the special tokens of vLLM's tokenizer.
@@ -39,21 +39,14 @@ class Chat:
         self._model, self._warned = model, False
         special = _special_tokens(tokenizer)
         self.is_harmony = set(_HARMONY[:2]) <= set(special)
-        self._marks = {token for token in special if _MARK.search(token) or (self.is_harmony and token in _HARMONY)}
+        self.marks = {token for token in special if _MARK.search(token) or (self.is_harmony and token in _HARMONY)}
         self._parser_class: Any = None
         if reasoning_parser is not None:
             self._parser_class = _parser(reasoning_parser, tokenizer)
             parser = self._parser_class(tokenizer)
-            self._marks |= {parser.reasoning_start_str, parser.reasoning_end_str} & set(special)
+            self.marks |= {parser.reasoning_start_str, parser.reasoning_end_str} & set(special)
         self._special = special
         self._left_out: dict[frozenset[str], tuple[list[str], frozenset[int]]] = {}
-
-    def keeps_special_tokens(self, marks: Collection[str] = ()) -> bool:
-        """Returns True if vLLM, where it makes the text itself, is to leave special tokens in it.
-
-        `marks` are those of the request.
-        """
-        return bool(self._marks or marks)
 
     def tokens(self, prompt: str, switches: Mapping[str, Any], system: str = "", *, as_text: bool = False) -> list[int]:
         """Returns the tokens of a prompt: by the chat template, if any, with its variables `switches`, else bare.
@@ -87,7 +80,7 @@ class Chat:
         It is given the tokens of prompt and answer, the text where vLLM made it ("": it is made here), the prompt's
         switches, and the marks of the request.
         """
-        kept_tokens = frozenset(self._marks.union(marks))
+        kept_tokens = frozenset(self.marks.union(marks))
         others, skipped = self._others(kept_tokens)
         if not text:
             kept = [token for token in tokens if token not in skipped]

@@ -306,7 +306,7 @@ def sampling(request: Request, chat: Chat) -> Any:
         structured_outputs=schema,
         output_kind=RequestOutputKind.FINAL_ONLY,
         detokenize=bool(decoding.get("stop")),
-        skip_special_tokens=not chat.keeps_special_tokens(request.marks),
+        skip_special_tokens=not (chat.marks or request.marks),
         skip_clone=True,  # it is for this request alone, as those of vLLM's own server
     )
 

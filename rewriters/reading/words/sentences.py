@@ -1,6 +1,7 @@
 """Sentences: how many a text has, the text split into them, and those of a passage that the token limit cut."""
 
 import re
+from itertools import pairwise
 
 from rewriters.lengths import UNSPACED, length
 
@@ -18,15 +19,19 @@ def sentences(text: str) -> int:
     return sum(1 for _ in _END.finditer(text))
 
 
+def _ends(text: str) -> list[int]:
+    """Returns 0 and where sentences end; a single word such as "Approx." is none alone."""
+    ends = [0]
+    for match in _END.finditer(text):
+        if length(text[ends[-1] : match.end()]) > 1:
+            ends.append(match.end())
+    return ends
+
+
 def split_sentences(text: str) -> list[str]:
-    """Returns the sentences of a text, and what stands behind the last one; a single word such as "Approx." is none alone."""
-    sentences, begin = [], 0
-    for end in (one.end() for one in _END.finditer(text)):
-        if length(text[begin:end]) > 1:
-            sentences.append(text[begin:end].strip())
-            begin = end
-    rest = text[begin:].strip()
-    return [*sentences, rest] if rest else sentences
+    """Returns the sentences of a text, and what stands behind the last one."""
+    parts = (text[begin:end].strip() for begin, end in pairwise([*_ends(text), len(text)]))
+    return [part for part in parts if part]
 
 
 def whole_sentences(text: str) -> str:
@@ -34,10 +39,6 @@ def whole_sentences(text: str) -> str:
 
     A full stop behind a digit at the very end may be one within a number, and ends nothing.
     """
-    end = 0
-    for match in _END.finditer(text):
-        if length(text[end : match.end()]) > 1:  # "Approx." is no sentence
-            end = match.end()
-    whole = text[:end].rstrip()
+    whole = text[: _ends(text)[-1]].rstrip()
     least = LEAST_CHARACTERS if UNSPACED.search(whole) else LEAST_WORDS
     return whole if length(whole) >= least else ""
