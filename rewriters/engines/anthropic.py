@@ -10,7 +10,7 @@ from typing import Any
 
 from rewriters.engines import Request
 from rewriters.engines.openai.engine import OpenaiEngine
-from rewriters.engines.openai.protocol import ChatProtocol, ChatResponse, Usage, object_in, sampling, token_count, with_args
+from rewriters.engines.openai.protocol import ChatProtocol, ChatResponse, Usage, object_in, sampling, token_counts, with_args
 
 VERSION = "2023-06-01"
 LEAST_TOKENS = 1024  # of the answer, where the decoding names no limit: the API wants one
@@ -64,10 +64,13 @@ class MessagesProtocol(ChatProtocol):
 
     def usage(self, body: Mapping[str, Any]) -> Usage:
         usage = object_in(body, "usage")
-        fresh, read = token_count(usage.get("input_tokens")), token_count(usage.get("cache_read_input_tokens")) or 0
-        written = token_count(usage.get("cache_creation_input_tokens")) or 0
-        prompt = None if fresh is None else fresh + read + written
-        return Usage(prompt, token_count(usage.get("output_tokens")), read, written)
+        counts = token_counts(
+            usage, prompt_tokens="input_tokens", completion_tokens="output_tokens", cached_tokens="cache_read_input_tokens",
+            cache_write_tokens="cache_creation_input_tokens",
+        )  # fmt: skip
+        if "prompt_tokens" in counts:
+            counts["prompt_tokens"] += counts.get("cached_tokens", 0) + counts.get("cache_write_tokens", 0)
+        return counts
 
 
 class AnthropicEngine(OpenaiEngine):

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,7 +43,6 @@ _log = logging.getLogger(f"dmqr.{__name__}")
 
 _PENDING_PER_PLACE = 4  # requests in memory: those that wait for a retry leave no place empty
 _RESERVED_ARGS = {"messages", "model", "stream"}
-_NOTHING = Usage(0, 0, 0)
 _MAX_MESSAGE = 300  # characters of an error message
 
 
@@ -58,12 +58,12 @@ class _RequestState:
     latency: float | None = None  # of the last send
     omitted: set[str] = field(default_factory=set)  # what the server refused in this request (`refused_fields`)
     left_out: tuple[str, ...] = ()  # of the last send
-    spent: Usage = _NOTHING  # also of answers that were no completions: they are billed, too
+    spent: Counter[str] = field(default_factory=Counter)  # tokens, also of answers that were no completions
 
     def add(self, usage: Usage, tier: str | None) -> None:
         """Counts the tokens of an answer, and notes the tier that it is billed by."""
         self.tier = tier or self.tier
-        self.spent = Usage(*((before or 0) + (count or 0) for before, count in zip(self.spent, usage, strict=True)))
+        self.spent.update(usage)
 
 
 class OpenaiEngine:
@@ -164,8 +164,7 @@ class OpenaiEngine:
                 self._refusals.answered()
                 self._learn(state.omitted, sent_fields(body))
                 return await self._completed(request, result, state)
-            if result.usage is not None:
-                state.add(result.usage, result.tier)
+            state.add(result.usage, result.tier)
             if result.details is not None and result.status in FIELD_REJECTIONS:
                 refused = refused_fields(result.details, body, self._args.keys())
                 state.omitted |= refused
@@ -224,30 +223,26 @@ class OpenaiEngine:
         return min(delay, patience_left)
 
     async def _completed(self, request: Request, response: ChatResponse, state: _RequestState) -> Completion:
-        prompt, completion = response.usage.prompt_tokens, response.usage.completion_tokens
-        counted = prompt is None or completion is None
-        if prompt is None:
-            prompt = await asyncio.to_thread(self._counter.count, "\n\n".join(filter(None, (request.system, request.prompt))))
-        if completion is None:
-            completion = await asyncio.to_thread(self._counter.count, response.text)
+        prompt = "\n\n".join(filter(None, (request.system, request.prompt)))
+        texts = {"prompt_tokens": prompt, "completion_tokens": response.text}
+        counted = {name: text for name, text in texts.items() if name not in response.usage}
+        for name, text in counted.items():
+            state.spent[name] += await asyncio.to_thread(self._counter.count, text)
         if counted and not self._warned_of_usage:
             self._warned_of_usage = True
             _log.warning("%s reports no usage; tokens are counted by %s", self._server.base, self._counter.source)
-        state.add(response.usage._replace(prompt_tokens=prompt, completion_tokens=completion), response.tier)
+        state.add(response.usage, response.tier)
         usage, left_out = "counted" if counted else "reported", ", ".join(state.left_out) or None
-        return self._completion(
-            state, response.text, response.finish_reason, usage=usage, left_out=left_out, tier=response.tier or self._tier
-        )
+        return self._completion(state, response.text, response.finish_reason, usage=usage, left_out=left_out)
 
     def _failed(self, failure: RequestFailure, state: _RequestState, suffix: str = "") -> Completion:
         message = self._server.redact(failure.message)[: _MAX_MESSAGE - len(suffix)] + suffix
-        return self._completion(state, None, None, error_reason=failure.reason, error_message=message, tier=state.tier)
+        return self._completion(state, None, None, error_reason=failure.reason, error_message=message)
 
     def _completion(self, state: _RequestState, text: str | None, finish_reason: str | None, **more: Any) -> Completion:
-        prompt, completion, cached, cache_write = state.spent
         return Completion(
-            text, finish_reason, self._model, prompt or 0, cached, completion or 0, seconds=state.seconds, attempts=state.sends,
-            latency=state.latency, cache_write_tokens=cache_write, **more,
+            text, finish_reason, self._model, seconds=state.seconds, attempts=state.sends, latency=state.latency,
+            tier=state.tier, **{**state.spent, **more},
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ it, each for its own error; `max_tokens` is then sent under its newer name.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import responses
 from typing import Any, ClassVar, NamedTuple
@@ -52,10 +52,10 @@ class ErrorDetails(NamedTuple):
     code: str = ""  # its name for the error; "": none
 
 
-def error_details(content: bytes, depth: int = 2) -> ErrorDetails:
-    """Returns the content of an error response; `depth` and JSON as of `details_of`."""
+def error_details(content: bytes) -> ErrorDetails:
+    """Returns the content of an error response, JSON as of `details_of`."""
     try:
-        return details_of(parsed_json(content[:100_000]), depth)
+        return details_of(parsed_json(content[:100_000]))
     except (ValueError, RecursionError):
         return ErrorDetails(content[:2_000].decode("utf-8", "replace"))
 
@@ -106,10 +106,10 @@ def _key(name: str, body: Mapping[str, Any]) -> str:
     return f"{name} {body[name]}" if name in _BY_VALUE else name
 
 
-def details_of(body: Any, depth: int = 2) -> ErrorDetails:
+def details_of(body: Any) -> ErrorDetails:
     """Returns the details of an error, whatever its form: OpenAI's, Anthropic's, Mistral's, FastAPI's, or text.
 
-    OpenRouter wraps the error of the provider, as a text, in one of its own; `depth` such errors are opened.
+    OpenRouter wraps the error of the provider, as a text, in one of its own.
     """
     error = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, dict) and isinstance(error.get("message"), dict):  # Mistral
@@ -123,8 +123,8 @@ def details_of(body: Any, depth: int = 2) -> ErrorDetails:
     message = str(next((error[key] for key in ("message", "detail", "error") if error.get(key)), error))[:2_000]
     message = re.split(r"['\"]input['\"]\s*:", message)[0]  # some servers quote the whole request after it
     wrapped = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None
-    if isinstance(wrapped, str) and depth:
-        inner = error_details(wrapped.encode("utf-8", "replace"), depth - 1)
+    if isinstance(wrapped, str):
+        inner = error_details(wrapped.encode("utf-8", "replace"))
         return inner._replace(message=f"{message}: {inner.message}")
     param = error.get("param")
     return ErrorDetails(message, (param,) if isinstance(param, str) and param else None, code)
@@ -153,13 +153,8 @@ _TIER = re.compile(r"[a-z][a-z0-9_-]{0,39}")  # it becomes a part of names
 STANDARD = "standard"  # the tier that OpenAI calls `default`
 
 
-class Usage(NamedTuple):
-    """The tokens that a server reports; a count that is missing or invalid is None."""
-
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cached_tokens: int
-    cache_write_tokens: int = 0
+Usage = Mapping[str, int]
+"""Field of `Completion` -> the tokens that a server reports; a count that is missing or invalid is left out."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,7 @@ class RequestFailure:
     uses_attempt: bool = True  # False: due to the server's state, and retried within the patience
     final: bool = False  # it must not be retried
     retry_after: float | None = None  # seconds that the server asked to wait
-    usage: Usage | None = None  # the tokens that the server reports of it all the same
+    usage: Usage = field(default_factory=dict)  # the tokens that the server reports of it all the same
     tier: str | None = None  # that these are billed by, as in `Completion`
 
     @property
@@ -276,9 +271,9 @@ class ChatProtocol:
     def usage(self, body: Mapping[str, Any]) -> Usage:
         """Returns the tokens that the JSON of a response reports."""
         usage = object_in(body, "usage")
-        prompt = token_count(usage.get("prompt_tokens"))
-        cached = token_count(object_in(usage, "prompt_tokens_details").get("cached_tokens"))
-        return Usage(prompt, token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
+        counts = token_counts(usage, prompt_tokens="prompt_tokens", completion_tokens="completion_tokens")
+        cached = token_counts(object_in(usage, "prompt_tokens_details"), cached_tokens="cached_tokens")
+        return counts | {name: min(count, counts.get("prompt_tokens", 0)) for name, count in cached.items()}
 
 
 class BrokenAnswerError(ValueError):
@@ -291,9 +286,10 @@ def sampling(decoding: Mapping[str, Any], names: Collection[str]) -> dict[str, A
     return {name: value for name, value in known.items() if (name, value) != ("top_p", 1)}
 
 
-def token_count(value: object) -> int | None:
-    """Returns a reported token count, None if it is invalid."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TOKEN_COUNT else None
+def token_counts(usage: Mapping[str, Any], **names: str) -> dict[str, int]:
+    """Returns field of `Completion` -> the count that is reported under a name; what is missing or invalid is left out."""
+    counts = {field: usage.get(name) for field, name in names.items()}
+    return {field: count for field, count in counts.items() if type(count) is int and 0 <= count < _MAX_TOKEN_COUNT}
 
 
 def object_in(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
