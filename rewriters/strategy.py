@@ -182,11 +182,6 @@ class Strategy(BaseModel):
         return self.prompt_as == "text" or self.marks is not None
 
     @property
-    def begins_with_text(self) -> bool:
-        """True if an answer begins with a text: it has no marks, or the prompt ends with that of a text."""
-        return self.marks is None or self.prompt.rstrip().endswith(self.marks.texts)
-
-    @property
     def is_passage(self) -> bool:
         """True if its texts are passages, whatever an encoder puts before them: they may span several lines of an answer."""
         return self.search_as == "passage" or self.several_lines

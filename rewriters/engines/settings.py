@@ -90,7 +90,6 @@ class VllmSettings(EngineSettings):
 
     @property
     def gpus(self) -> int:
-        """Accelerators that one engine spans."""
         return int(self.args.get("tensor_parallel_size", 1)) * int(self.args.get("pipeline_parallel_size", 1))
 
     @property

@@ -15,18 +15,13 @@ def split_words(text: str) -> list[str]:
 
     In scripts without spaces between words, a run gives its overlapping pairs of characters.
     """
-    tokens = []
-    for run in runs(text):
-        tokens += [run] if run.isascii() or not UNSPACED.search(run) else _pairs(run)
-    return tokens
-
-
-def runs(text: str) -> list[str]:
-    """Returns the same without cutting any run."""
     normal = normalise(text).replace("'", "").replace("’", "")
     if normal.isascii():
         return _ASCII.findall(normal)
-    return "".join(char if _is_kept(char) else " " for char in normal).split()
+    tokens = []
+    for run in "".join(char if _is_kept(char) else " " for char in normal).split():
+        tokens += _pairs(run) if UNSPACED.search(run) else [run]
+    return tokens
 
 
 @lru_cache(maxsize=8192)

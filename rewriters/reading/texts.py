@@ -36,7 +36,8 @@ def read_texts(answer: LlmAnswer, strategy: Strategy) -> tuple[list[Value], str]
         return _in_any_form(answer, strategy)
     parts = [MarkedPart(answer.text, last=True)]
     if strategy.marks is not None:
-        parts = list(text_parts(answer.text, strategy.marks, strategy.begins_with_text))
+        begins = strategy.prompt.rstrip().endswith(strategy.marks.texts)
+        parts = list(text_parts(answer.text, strategy.marks, begins))
     if strategy.output in ("text", "lines"):
         texts = [text for part in parts for text in _texts_of(part, strategy, answer.truncated)]
         return texts, LINES if strategy.marks is None else MARKED

@@ -158,11 +158,6 @@ class GradeSettings(LlmStepSettings):
         """Returns the lowest grade of an ambiguous document."""
         return min(1.0, self.least_relevant) if self.ambiguous is None else self.ambiguous
 
-    @property
-    def against_question(self) -> bool:
-        """Returns True if documents are graded against the question that is made of query and rewrites."""
-        return self.question is not None and self.against != "query"
-
     def verdict(self, grade: float) -> str:
         """Returns relevant, ambiguous or irrelevant."""
         return RELEVANT if grade >= self.least_relevant else AMBIGUOUS if grade >= self.least_ambiguous else IRRELEVANT

@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,7 @@ class Chat:
             self._parser_class = _parser(reasoning_parser, tokenizer)
             parser = self._parser_class(tokenizer)
             self.marks |= {parser.reasoning_start_str, parser.reasoning_end_str} & set(special)
-        self._special = special
-        self._left_out: dict[frozenset[str], tuple[list[str], frozenset[int]]] = {}
+        self._special, self._others = special, cache(self._others_than)
 
     def tokens(self, prompt: str, switches: Mapping[str, Any], system: str = "", *, as_text: bool = False) -> list[int]:
         """Returns the tokens of a prompt: by the chat template, if any, with its variables `switches`, else bare.
@@ -102,12 +102,10 @@ class Chat:
             return text
         return content or ""
 
-    def _others(self, kept: frozenset[str]) -> tuple[list[str], frozenset[int]]:
+    def _others_than(self, kept: frozenset[str]) -> tuple[list[str], frozenset[int]]:
         """Returns the special tokens that are left out of a text, the longest first, and their ids."""
-        if kept not in self._left_out:
-            others = sorted(set(self._special) - kept, key=len, reverse=True)
-            self._left_out[kept] = others, frozenset(self._special[token] for token in others)
-        return self._left_out[kept]
+        others = sorted(set(self._special) - kept, key=len, reverse=True)
+        return others, frozenset(self._special[token] for token in others)
 
 
 def has_template(tokenizer: Any) -> bool:

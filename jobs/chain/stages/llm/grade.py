@@ -92,7 +92,7 @@ def grade(
     questions = [
         query._replace(text=fix.get("question", query.text)) for query, fix in zip(block.queries, corrections, strict=True)
     ]
-    against = questions if settings.against_question else block.queries
+    against = questions if settings.question is not None and settings.against != "query" else block.queries
     grades: list[list[dict[str, Any]]] = [
         [{"rank": rank, "doc_id": one.doc_id} for rank, one in enumerate(of_row, start=1)] for of_row in results
     ]
