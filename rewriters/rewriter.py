@@ -32,7 +32,7 @@ class Rewriting:
     pool: tuple[Strategy, ...]  # the strategies; may be empty (then only the original query is searched)
     calls: str = "joint"  # "joint": one request for all joint strategies, one for each other; "separate": one each
     decoding: Mapping[str, Any] = field(default_factory=dict)  # passed to the engine
-    joint_prompt: str | None = None  # replaces the default joint prompt; `check_joint_prompt` accepts it
+    joint_prompt: str = JOINT_PROMPT  # the default one, or one that `check_joint_prompt` accepts
     language: str | None = None  # that rewrites are written in; None: the query's
     context: bool = False  # whether queries have earlier turns
     select: settings.SelectSettings = field(
@@ -79,7 +79,7 @@ class Rewriter:
         if self._rules is not None:
             for name in self._rules.strategies:
                 self._rules.choice(name, rewriting.pool)  # raises for a strategy that the pool has not
-        self._asks_type = isinstance(rewriting.select, settings.SelectClassified) and rewriting.select.by == "llm"
+        self._asks_type = rewriting.select.typed_by == "llm"
         self._calls = self._planned()
         self._prompt_hashes = {strategy.name: call.prompt_hash for call in self._calls for strategy in call.strategies}
         self._guards = Guards(rewriting.guards, self.strategies)
@@ -135,8 +135,6 @@ class Rewriter:
         `answered` are all its requests so far, those of this method included, with their completions; `choice` is that of
         `requests`.
         """
-        if not self._of.retries:
-            return []
         choice = self.choose(query) if choice is None else choice
         return again(answered, self._asked_of(query, choice), self._of.retries, self._of.answer_once)
 
@@ -210,8 +208,7 @@ class Rewriter:
                 self.strategies, own.demonstrations, own.language, own.context, own.select.least
             )
             return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, own.decoding)]
-        joint_prompt = own.joint_prompt or JOINT_PROMPT
-        return calls_of(self.strategies, own.calls, own.decoding, joint_prompt, own.language, own.context)
+        return calls_of(self.strategies, own.calls, own.decoding, own.joint_prompt, own.language, own.context)
 
     def _asked(self, choice: Choice) -> list[Call]:
         return [call for call in self._calls if any(strategy.name in choice.texts for strategy in call.strategies)]
@@ -226,7 +223,7 @@ class Rewriter:
         decoding = dict(call.decoding) | ({"seed": call.decoding.get("seed", 0) + sample} if sample else {})
         return Request(
             query.query_id, query.text, call.name, render(call.template, values), call.prompt_hash, call.schema, decoding,
-            call.recorded_as, sample, call.engine, told_hash(used, mask.counts), shared_prefix(call.template, values, values),
+            call.recorded_as, sample, call.engine, told_hash(used, mask.counts), shared_prefix(call.template, values),
             as_text=call.as_text, marks=call.marks,
         )  # fmt: skip
 

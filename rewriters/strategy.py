@@ -7,7 +7,7 @@ file of the user.
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
@@ -282,10 +282,10 @@ def render(template: str, values: Mapping[str, str]) -> str:
     return ANY_PLACEHOLDER.sub(lambda found: values.get(found.group().strip("{} "), found.group()), template)
 
 
-def shared_prefix(template: str, own: Collection[str], values: Mapping[str, str]) -> int:
-    """Returns the number of first characters of a rendered template that do not depend on the variables `own`."""
-    first = next((found.start() for found in ANY_PLACEHOLDER.finditer(template) if found.group().strip("{} ") in own), None)
-    return 0 if first is None else len(render(template[:first], values))
+def shared_prefix(template: str, values: Mapping[str, str]) -> int:
+    """Returns the number of first characters of a template that depend on none of its variables; 0 if it has none."""
+    first = (found.start() for found in ANY_PLACEHOLDER.finditer(template) if found.group().strip("{} ") in values)
+    return next(first, 0)
 
 
 def template_hash(template: str) -> str:

@@ -6,7 +6,7 @@ from cluster.errors import ConfigError, RewriterError
 from cluster.storage import open_file
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
-from rewriters.calls import check_joint_prompt
+from rewriters.calls import JOINT_PROMPT, check_joint_prompt
 from rewriters.classifier import load_rules
 from rewriters.files import read_file
 from rewriters.pool import load_pool
@@ -26,7 +26,7 @@ def read_rewriting(config: Config) -> Rewriting:
             pool,
             rewrite.calls,
             rewrite.decoding.model_dump(),
-            None if rewrite.joint_prompt is None else _joint_prompt(rewrite.joint_prompt),
+            JOINT_PROMPT if rewrite.joint_prompt is None else _joint_prompt(rewrite.joint_prompt),
             rewrite.language,
             context,
             select,

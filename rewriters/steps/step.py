@@ -77,7 +77,7 @@ class LlmStep(BaseModel):
         return Request(
             query.query_id, query.text, self.name, render(self.prompt, shown), self.prompt_hash,
             schema, decoding, self.name, 0, engine, told_hash(values, mask.counts),
-            shared_prefix(self.prompt, shown, shown), self.system,
+            shared_prefix(self.prompt, shown), self.system,
         )  # fmt: skip
 
     @model_validator(mode="after")

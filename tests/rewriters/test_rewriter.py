@@ -36,7 +36,8 @@ class TestRequests:
         assert none.read(TEA, [])[:2] == ([], [])
 
     def test_a_joint_prompt_of_one_s_own_is_the_prompt_and_in_the_hash(self) -> None:
-        made = [rewriter(FOUR, joint_prompt=prompt) for prompt in (None, "One: {query}", "Two: {query}")]
+        own = [rewriter(FOUR, joint_prompt=prompt) for prompt in ("One: {query}", "Two: {query}")]
+        made = [rewriter(FOUR), *own]
         ours, one, two = (each.requests(TEA)[0] for each in made)
         assert (one.name, one.prompt, one.schema) == ("dmqr", "One: tea", ours.schema)
         assert len({request.prompt_hash for request in (ours, one, two)}) == 3
