@@ -157,14 +157,11 @@ _LABEL = re.compile(r"[^\n{\[:：]{1,60}[:：]\s{0,3}(?=[{\[])")
 def _single_strategy(answer: LlmAnswer, strategy: Strategy) -> Found:
     """Returns the value of an answer for one strategy: a list, or an object with one text."""
     text, query = answer.text, normalise(answer.query)
-    introduced = _INTRODUCTION.match(text)
+    introduced, label = _INTRODUCTION.match(text), _LABEL.match(text)
     decoded = decode(text, introduced.end()) if introduced else None
-    if decoded is None and (label := _LABEL.match(text)):
-        decoded = decode(text.rstrip(), label.end())
-        decoded = decoded if decoded is not None and decoded[1] == len(text.rstrip()) else None
-    if decoded is None:
+    content = decoded[0] if decoded else whole(text[label.end() :].rstrip(), text[label.end()]) if label else None
+    if content is None:
         return {}
-    content = decoded[0]
     if not isinstance(content, Pairs):
         return {strategy.name: [value(content, strategy)]}
     named = [part for word, part in content if label_key(word).startswith("rewrit")]
