@@ -67,9 +67,9 @@ def adaptive_template(
     Raises:
         RewriterError: A strategy has no definition or guideline, and so cannot be chosen.
     """
-    bases = [strategy.recorded_as for strategy in pool]
+    bases = [strategy.base for strategy in pool]
     for strategy in pool:
-        if bases.count(strategy.recorded_as) > 1:
+        if bases.count(strategy.base) > 1:
             line = f"strategy {strategy.name!r}: adaptive selection offers each file's strategy once; remove one of them"
             raise RewriterError("strategy", line)
         if not one_line(strategy.definition) or not one_line(strategy.usage):
@@ -83,7 +83,7 @@ def adaptive_template(
     shown = [one for one in demonstrations if one.rewrites.keys() <= {*bases}]
     chosen = [one for one in pool if one.example][: max(1, min(2, len(pool) - 1))]  # two at most, and not all
     if demonstrations and chosen and not any(one.rewrites for one in shown):
-        rewrites: dict[str, str | tuple[str, ...]] = {one.recorded_as: tuple(one.example.splitlines()) for one in chosen}
+        rewrites: dict[str, str | tuple[str, ...]] = {one.base: tuple(one.example.splitlines()) for one in chosen}
         reason = f"The query is of a kind that these help with: {'; '.join(one.usage for one in chosen)}."
         shown.append(Demonstration(query=EXAMPLE_QUERY, rewrites=rewrites, reason=reason))
     if least or not any(one.rewrites for one in shown):
@@ -108,6 +108,6 @@ def reason_in(answer: str) -> str | None:
 def _shown(demonstration: Demonstration, pool: Sequence[Strategy]) -> str:
     lines = []
     for strategy in pool:
-        texts = demonstration.rewrites.get(strategy.recorded_as, ())
+        texts = demonstration.rewrites.get(strategy.base, ())
         lines += [f"{strategy.label}: {text}" for text in ((texts,) if isinstance(texts, str) else texts)]
     return "\n".join([f"Query: {demonstration.query}", *lines, f"reason: {demonstration.reason}"])

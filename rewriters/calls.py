@@ -62,9 +62,9 @@ def joint_template(
 def _values(strategies: Sequence[Strategy], language: str | None) -> dict[str, str]:
     """Returns the values of all variables of a joint prompt except `query` and `context`."""
     return {
-        "methods": "\n".join(f"- {strategy.recorded_as} ({strategy.label}): {strategy.definition}." for strategy in strategies),
+        "methods": "\n".join(f"- {strategy.base} ({strategy.label}): {strategy.definition}." for strategy in strategies),
         "example_query": EXAMPLE_QUERY,
-        "example": json.dumps({strategy.recorded_as: strategy.example for strategy in strategies}, ensure_ascii=False),
+        "example": json.dumps({strategy.base: strategy.example for strategy in strategies}, ensure_ascii=False),
         "language": language or OF_THE_QUERY,
     }
 
@@ -75,7 +75,7 @@ def joint_schema(strategies: Sequence[Strategy]) -> dict[str, object]:
     `maxLength` is `max_chars` + 1. It is part of what the answer is known by and is not sent (`Request.sent_schema`); the
     reader tells a text that is too long.
     """
-    return object_schema({s.recorded_as: {"type": "string", "maxLength": s.max_chars + 1} for s in strategies})
+    return object_schema({s.base: {"type": "string", "maxLength": s.max_chars + 1} for s in strategies})
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def joint_strategies(strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
     """Returns the strategies that one joint request asks for, in prompt order: of several with one file only the first."""
     joint: tuple[Strategy, ...] = ()
     for strategy in strategies:
-        if strategy.is_joint and strategy.recorded_as not in {one.recorded_as for one in joint}:
+        if strategy.is_joint and strategy.base not in {one.base for one in joint}:
             joint += (strategy,)
     return joint
 
@@ -156,7 +156,7 @@ def calls_of(
         marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *own.get("stop", ()))))
         if s not in joint:
             planned.append(Call(
-                "own", s.name, s.recorded_as, s.prompt, (s,), own, schema if keys else None, s.samples,
+                "own", s.name, s.base, s.prompt, (s,), own, schema if keys else None, s.samples,
                 s.name if s.engine is not None else "", s.prompt_as == "text", marks,
             ))  # fmt: skip
     return planned

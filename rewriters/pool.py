@@ -110,7 +110,7 @@ def load_pool(
             raise RewriterError("strategy", f"strategy {strategy.name!r} is listed twice; list it once, or give one a name")
         for word in strategy.names:
             owner = owners.setdefault(label_key(word), strategy)
-            if owner.recorded_as != strategy.recorded_as:
+            if owner.base != strategy.base:
                 raise RewriterError(
                     "strategy", f"strategies {owner.name!r} and {strategy.name!r} both answer to {word!r}; change one"
                 )

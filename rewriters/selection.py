@@ -72,7 +72,7 @@ def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], w
     known = [strategy.name for strategy in pool]
     for name in names:
         if name not in known:
-            of_file = [one.name for one in pool if one.recorded_as == name]
+            of_file = [one.name for one in pool if one.base == name]
             remedy = f"add name: {name} to the parameters of {of_file[0]}" if len(of_file) == 1 else "add it"
             raise RewriterError(
                 "selection", f"{where}: {name!r} is not among rewrite.strategies{nearest(name, known)}; {remedy}"

@@ -83,7 +83,7 @@ class Strategy(BaseModel):
 
     name: str
     """In tables, weights and reports: the file's name, with the parameters that the config gives."""
-    base: str = ""
+    base: str
     """The file's name without parameters: recorded completions are found by it."""
     label: str
     """Name for people; an answer may use it."""
@@ -163,12 +163,7 @@ class Strategy(BaseModel):
     @property
     def names(self) -> tuple[str, ...]:
         """All names that an answer may use."""
-        return (self.label, self.base or self.name, *self.aliases)
-
-    @property
-    def recorded_as(self) -> str:
-        """The name of its completions in a recording."""
-        return self.base or self.name
+        return (self.label, self.base, *self.aliases)
 
     @property
     def is_joint(self) -> bool:
@@ -223,7 +218,7 @@ class Strategy(BaseModel):
         return self
 
     def _rules(self) -> Iterator[tuple[str, bool]]:
-        yield f"name must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}", plain_name(self.base or self.name)
+        yield f"name must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}", plain_name(self.base)
         yield (
             "label and aliases must have a letter and no colon, brace or line break",
             all(any(map(str.isalpha, one)) and not re.search(r"[:：{}\r\n]", one) for one in (self.label, *self.aliases)),

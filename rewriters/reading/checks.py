@@ -78,7 +78,7 @@ def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
 @lru_cache(maxsize=256)
 def _labels(strategy: Strategy) -> frozenset[str]:
     """Returns the names of a strategy and the first words of its label and name, such as "core" of Core Content Extraction."""
-    first = (re.split(r"[\W_]+", name)[0] for name in (strategy.label, strategy.recorded_as))
+    first = (re.split(r"[\W_]+", name)[0] for name in (strategy.label, strategy.base))
     return frozenset(map(label_key, (*strategy.names, *first)))
 
 

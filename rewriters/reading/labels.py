@@ -77,16 +77,12 @@ def read_labelled(answer: LlmAnswer) -> Found:
             part = replace(
                 answer, text="\n".join([first, *lines[at + 1 : end]]), truncated=answer.truncated and end == len(lines)
             )
-            texts.setdefault(strategy.name, []).extend(_values(part, strategy, ended=end < len(lines)))
+            if strategy.output != "text" and not first.strip():
+                values = read_listed(part, strategy.n)[0]  # of the list below the label
+            else:
+                values = [leading_value(part.text.split("\n"), strategy, answer.query, ended=end < len(lines))]
+            texts.setdefault(strategy.name, []).extend(values)
     return texts or _before_labels(answer)
-
-
-def _values(part: LlmAnswer, strategy: Strategy, ended: bool) -> list[Value]:
-    """Returns the values behind a label: one, or those of the list below it for a strategy with several texts."""
-    lines = part.text.split("\n")
-    if strategy.output != "text" and not lines[0].strip():
-        return read_listed(part, strategy.n)[0]
-    return [leading_value(lines, strategy, part.query, ended)]
 
 
 def _of_markup(answer: LlmAnswer) -> Found:

@@ -44,7 +44,7 @@ def test_a_variant_replaces_fields_and_false_is_as_without() -> None:
     plain, varied = load("decompose"), load({"decompose": {"interpret": True}})
     assert (plain.output, varied.output, varied.keys) == ("lines", "array", ("query", "interpretation"))
     assert varied.decoding["max_tokens"] == 700
-    assert (varied.n, varied.recorded_as) == (plain.n, "decompose")
+    assert (varied.n, varied.base) == (plain.n, "decompose")
     assert load({"decompose": {"interpret": False}}).prompt == plain.prompt
     assert load({"decompose": {"interpret": True, "max_tokens": 10}}).decoding["max_tokens"] == 10
 
