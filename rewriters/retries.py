@@ -41,8 +41,7 @@ class Asked(NamedTuple):
 
     def read(self, pair: Pair) -> list[Answers]:
         """Returns the texts of each strategy in one answer."""
-        name = pair[0].name
-        return list(read_call(self.calls[name], [pair[1]], self.query, self.choice)[0].values()) if name in self.calls else []
+        return list(read_call(self.calls[pair[0].name], [pair[1]], self.query, self.choice)[0].values())
 
     def worth(self, pair: Pair) -> int:
         """Returns the number of strategies with a text in one answer."""
@@ -72,9 +71,8 @@ def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collec
     """
     requests = []
     for request, completion in (pairs[-1] for pairs in _tries(answered)):
-        if tries_so_far(request) >= most or completion.error_reason is not None:
-            continue
-        if request.name in asked.calls and asked.calls[request.name].engine in answer_once:
+        is_final = completion.error_reason is not None or asked.calls[request.name].engine in answer_once
+        if is_final or tries_so_far(request) >= most:
             continue
         if reasons := TRIED.intersection(answers.stands_for or answers.reason for answers in asked.read((request, completion))):
             requests.append(_tried_again(request, reasons))

@@ -85,8 +85,6 @@ class Guards:
     def masked(self, query: Query) -> tuple[Query, Mask]:
         """Returns the query as prompts show it, and what stands behind its placeholders."""
         mask = Mask(self._settings.mask)
-        if not self._settings.mask:
-            return query, mask
         context = None if query.context is None else mask(query.context)
         values = {name: None if value is None else mask(value) for name, value in sorted(query.values.items())}
         return query._replace(text=mask(query.text), context=context, values=values), mask
