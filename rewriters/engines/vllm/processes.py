@@ -18,9 +18,7 @@ from collections.abc import Iterator, Sequence
 import psutil
 
 _SHELL = """
-while read -r pid; do
-  case $pid in new) pids= ;; *) pids="$pids $pid" ;; esac
-done
+while read -r line; do pids=$line; done
 [ -z "$pids" ] || kill -9 $pids 2>/dev/null
 """
 _POLL_INTERVAL = 0.5  # seconds
@@ -33,7 +31,6 @@ class ChildProcessWatchdog:
         """Starts the watchdog's shell."""
         # In a session of its own: a signal to this process's group must not end the shell first.
         self._shell = subprocess.Popen(["/bin/sh", "-c", _SHELL], stdin=subprocess.PIPE, start_new_session=True)
-        self._registered: set[int] = set()
 
     @contextlib.contextmanager
     def registering(self) -> Iterator[None]:
@@ -43,7 +40,7 @@ class ChildProcessWatchdog:
 
         def poll() -> None:
             while not done.wait(_POLL_INTERVAL):
-                self._register(_descendants() - before - self._registered)
+                self._register(_descendants() - before)
 
         poller = threading.Thread(target=poll, daemon=True)
         poller.start()
@@ -52,7 +49,6 @@ class ChildProcessWatchdog:
         finally:
             done.set()
             poller.join()
-            self._write("new")  # forgets processes that have ended: their ids may be used again
             self._register(_descendants() - before)
 
     def close(self) -> None:
@@ -61,12 +57,9 @@ class ChildProcessWatchdog:
         self._shell.wait()
 
     def _register(self, pids: set[int]) -> None:
-        self._registered |= pids
-        self._write(*map(str, sorted(pids)))
-
-    def _write(self, *fields: str) -> None:
+        """Registers these processes, and no others: the ids of those that have ended may be used again."""
         assert self._shell.stdin is not None
-        self._shell.stdin.write("".join(f"{word}\n" for word in fields).encode())
+        self._shell.stdin.write(f"{' '.join(map(str, pids))}\n".encode())
         self._shell.stdin.flush()
 
 
