@@ -10,7 +10,6 @@ it, each for its own error; `max_tokens` is then sent under its newer name.
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from http.client import responses
 from typing import Any, ClassVar, NamedTuple
 
@@ -135,8 +134,13 @@ def _list(value: object) -> list[Any]:
 
 
 FIELD_REJECTIONS = frozenset({400, 404, 422, 501})  # statuses that can be due to one field
-_UNAVAILABLE = frozenset({502, 503, 504, 529, 520, 521, 522, 523})  # due to the server's state, not to the request
-_TIMEOUT = frozenset({408, 524})
+# Status of a response -> the reason, and whether it is of the request: others are due to the server's state.
+_FAILURES: dict[int, tuple[str, bool]] = {
+    **dict.fromkeys((409, 500, *range(505, 600)), ("server_error", True)),
+    **dict.fromkeys((502, 503, 504, 529, 520, 521, 522, 523), ("unavailable", False)),
+    **dict.fromkeys((408, 524), ("timeout", True)),
+    429: ("rate_limited", False),
+}
 # How servers say that an answer did not end by itself (all else: "stop"): OpenAI, OpenRouter, Mistral, Gemini, Claude,
 # DeepSeek, GLM, vLLM. None: the server broke it off, and the request is sent again.
 _FINISH_REASONS: dict[str, str | None] = {
@@ -307,18 +311,11 @@ def _failure(status: int, headers: Mapping[str, str], content: bytes) -> Request
     """Returns the reason why a response has no completion."""
     details = error_details(content)
     message = f"HTTP {status}: {error_text(details) or responses.get(status, 'nothing more')}"
-    is_final, uses_attempt = False, True
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        reason, uses_attempt = "rate_limited", False
-    elif status in _UNAVAILABLE:
-        reason, uses_attempt = "unavailable", False
-    elif status in _TIMEOUT:
-        reason = "timeout"
-    elif status == HTTPStatus.CONFLICT or (status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED):
-        reason = "server_error"
-    else:
-        reason, is_final = "content_filter" if FILTERED.fullmatch(details.code) else "bad_request", True
-    return RequestFailure(reason, message, status, details, uses_attempt, is_final, None if is_final else retry_after(headers))
+    if status not in _FAILURES:
+        reason = "content_filter" if FILTERED.fullmatch(details.code) else "bad_request"
+        return RequestFailure(reason, message, status, details, final=True)
+    reason, uses_attempt = _FAILURES[status]
+    return RequestFailure(reason, message, status, details, uses_attempt, retry_after=retry_after(headers))
 
 
 def _json_body(content: bytes) -> Any:
