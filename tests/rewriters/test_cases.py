@@ -144,13 +144,6 @@ def ended_at_anthropic(words: str) -> str:
     return found.finish_reason
 
 
-def cores_longer_than_keywords(rows: list[tuple[str, str, str]]) -> int:
-    columns = [[row[place] for row in rows] for place in range(3)]
-    found = longer_cores(*columns)
-    assert longer_cores(*(column[::-1] for column in columns)) == found
-    return found
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_foreign": is_foreign,
     "is_romanised": lambda latin, native: (
@@ -161,7 +154,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "whole_sentences": whole_sentences,
     "strip_thinking": lambda text, query: " ".join(strip_thinking(text, query).split()),
     "length": length,
-    "cores_longer_than_keywords": cores_longer_than_keywords,
     "normalise": normalise,
     "lost": lambda query, text: sorted(f"{part.flag[5:]} {part.value}" for part in lost(text, parts(query))),
     "masked": masked,

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -23,7 +22,7 @@ from jobs.terminal.tables import page_text
 from rewriters.guards import preserve
 from rewriters.guards.guards import NEAR_DUPLICATE, REPAIRED
 from rewriters.reasons import CUT, FLAGS, MASKED, OTHER_SCRIPT
-from tests.support.jobs.run_folders import Make, Page, Query, RunMaker, frame_of
+from tests.support.jobs.run_folders import Make, Page, Query, frame_of
 from tests.support.jobs.terminals import lines, printed
 from tests.support.jobs.whole_runs import ROOT
 
