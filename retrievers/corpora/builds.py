@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -23,9 +23,6 @@ from retrievers.corpora.files import COLUMNS, Progress, Source, corpus_files, co
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
-if TYPE_CHECKING:
-    from retrievers.elastic.bulk import BatchLoader
-
 
 class BuildInputs(NamedTuple):
     """Arguments of a build."""
@@ -34,7 +31,6 @@ class BuildInputs(NamedTuple):
     columns: CorpusSettings = COLUMNS
     folder: Path | None = None  # for temporary files; None: the system's
     progress: Progress = lambda phase, done, total: None
-    load: BatchLoader | None = None  # loads passages with their vectors on a cluster; None: in this process
     replace: bool = True  # whether it may replace a local index; else an existing one was built by another process meanwhile
     source: str | None = None  # what tells the corpus's files from others without reading them; None: they are not all here
 
@@ -57,7 +53,7 @@ class Built:
     replaced: int | None = None  # documents of the index of another corpus in whose place it is; None: of none
     notes: Sequence[str] = ()  # what else a person should know
     concrete: str | None = None  # the index for which the alias stands, where a build is called by an alias
-    counts: Mapping[str, int] = field(default_factory=dict)  # of `BatchLoader`
+    counts: Mapping[str, int] = field(default_factory=dict)  # of `retrievers.elastic.bulk.load_corpus`
 
 
 class IndexBuild(Protocol):
@@ -65,7 +61,6 @@ class IndexBuild(Protocol):
 
     name: str  # for messages
     location: str  # what tells it from other indexes
-    encodes: bool  # whether passages are encoded, which workers of a cluster may do
 
     def build(self, given: BuildInputs) -> Built:
         """Builds the index, unless the same one is there."""
@@ -108,8 +103,6 @@ class ReadCorpus:
 
 class OwnBuild:
     """The index of one retriever, by its module's `build_index`."""
-
-    encodes = False
 
     def __init__(self, name: str, settings: RetrieverSettings, builder: Any) -> None:
         suffix = settings.location({})

@@ -24,7 +24,7 @@ from retrievers.analysis.detection import SAMPLE, other_language
 from retrievers.corpora.builds import BuildInputs, Built, CorpusNote, shared_indexes
 from retrievers.corpora.corpus import DOCUMENTS, sampled, slices, write_documents
 from retrievers.corpora.files import corpus_files, corpus_schema, doc_id_type
-from retrievers.elastic.bulk import PASSAGE, load_here
+from retrievers.elastic.bulk import PASSAGE, load_corpus
 from retrievers.elastic.connection import Connection, RequestRefused
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, connect, find_index, put_note
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
@@ -119,7 +119,6 @@ class AliasBuild:
 
     def __init__(self, url_env: str, alias: str, fields: Fields) -> None:
         self.name, self.location, self._fields = alias, f"{alias} ({url_env})", fields
-        self.encodes = bool(fields.dense and fields.encoder.loaded)
 
     def build(self, given: BuildInputs) -> Built:
         return build_elastic_index(self._fields, given)
@@ -155,7 +154,7 @@ def build_elastic_index(fields: Fields, given: BuildInputs) -> Built:
         counts = Counter[str]()
         if not build.find_complete():
             build.create_index()
-            for part in (given.load or load_here)(build.loader_settings(), build.batches()):
+            for part in load_corpus(build.loader_settings(), build.batches()):
                 counts += part
                 given.progress("load", counts["loaded"] + counts["present"], build.written.documents)
             build.finish()
@@ -219,7 +218,7 @@ class ElasticBuild:
         return slices(self._documents, _BATCH)
 
     def loader_settings(self) -> dict[str, Any]:
-        """Returns the settings of `passages.CorpusLoader`, as plain values for any process."""
+        """Returns the settings of `passages.CorpusLoader`, as plain values."""
         return {
             "where": self._where,
             "connection": self._settings,

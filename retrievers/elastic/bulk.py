@@ -29,11 +29,6 @@ PASSAGE = "passage"  # the field with the hash of a document's text
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts to vectors, shape (n, dim); raises as `TextEncoder.encode`
 
-BatchLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], Iterator[Counter[str]]]
-"""Loads batches into an index, as `build.ElasticBuild.loader_settings` say; yields counts: documents `loaded` and `present` in
-the index already, texts `encoded`, and vectors of an index `reused`."""
-
-
 _DOCUMENTS, _BYTES = 512, 5 << 20  # per bulk request, at most; a larger document has a request to itself
 _LONGEST_ID = 512  # bytes that Elasticsearch accepts
 _CONFLICT = 409
@@ -224,30 +219,24 @@ class CorpusLoader:
 
 
 class PassageEncoder:
-    """Encodes passages, one thread at a time; loads the model with the first call."""
+    """Encodes passages on the CPU; loads the model with the first call."""
 
-    def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
-        self._settings, self._device = settings, device
+    def __init__(self, settings: AnyEncoderSettings) -> None:
+        self._settings = settings
         self._encoder: TextEncoder | None = None
-        self._lock = threading.Lock()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        with self._lock:
-            if self._encoder is None:
-                self._encoder = open_encoder(self._settings, self._device)
-            return self._encoder.encode([SearchText(text, "passage") for text in texts])
+        if self._encoder is None:
+            self._encoder = open_encoder(self._settings)
+        return self._encoder.encode([SearchText(text, "passage") for text in texts])
 
 
-def load_here(
-    settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch], encode: Encode | None = None
-) -> Iterator[Counter[str]]:
-    """Loads batches as a `BatchLoader` in this process: encodes the next one while requests with earlier ones are in flight.
+def load_corpus(settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Counter[str]]:
+    """Loads batches as `build.ElasticBuild.loader_settings` say: encodes one while requests with earlier ones are in flight.
 
-    `encode` replaces the encoder of the config, which runs on the CPU.
+    Yields counts: documents `loaded` and `present` in the index already, texts `encoded`, and vectors of an index `reused`.
     """
-    if encode is None and settings["encoder"]:
-        encode = PassageEncoder(settings["encoder"])
-    loader = CorpusLoader(settings, encode)
+    loader = CorpusLoader(settings, PassageEncoder(settings["encoder"]) if settings["encoder"] else None)
     try:
         for batch in batches:
             yield loader.add(batch)

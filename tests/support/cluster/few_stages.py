@@ -64,19 +64,6 @@ class Fold:
         return table.select(["shard"]).slice(0, 1)
 
 
-class Doubled:
-    """A table's number -> twice that, but for one that it refuses."""
-
-    def __init__(self, refused: int) -> None:
-        self._refused = refused
-
-    def __call__(self, table: pa.Table) -> int:
-        n = int(table["n"][0].as_py())
-        if n == self._refused:
-            raise ValueError(f"no {n}")
-        return 2 * n
-
-
 def odd(_: pa.Table, table: pa.Table) -> dict[str, int]:
     return {"odd": sum(shard % 2 for shard in table.column("shard").to_pylist())}
 
