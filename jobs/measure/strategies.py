@@ -5,6 +5,7 @@ list that no depth and no score floor keeps out of fusion, whatever the list's w
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import duckdb
@@ -16,6 +17,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.judged_rows import above_cuts, counted_keys
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, portions
+from jobs.runs.tally import Committed
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 
@@ -85,7 +87,7 @@ def worth(run: RunFolder) -> list[Worth]:
         return []
     reranked = run.config.rerank.kind != "none" and (not run.is_ablation or run.own_reranker is not None)
     with database(run) as connection:
-        sums = _sums_by_strategy(connection, run, _RESULTS, _NEW, *[_GAINS] * reranked)
+        sums = sums_by_strategy(connection, run, _RESULTS, _NEW, *[_GAINS] * reranked)
     asked, results = run.counts["queries"], sums["results", ""]
     return [
         Worth(
@@ -112,7 +114,7 @@ def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | N
         # An ablation stores the fused candidates, and a run with `fuse.keep_candidates`. Of another run those that were scored
         # are known, and the results: all candidates without a reranker, and the first of them where it failed on the query.
         candidates = "candidates" if run.is_ablation or run.config.fuse.keep_candidates else "scores"
-        sums = _sums_by_strategy(connection, run, _FOLLOWED.format(candidates=candidates, top=top))
+        sums = sums_by_strategy(connection, run, _FOLLOWED.format(candidates=candidates, top=top))
     stages = ["found", "alone", "fused", "kept", "top"]
     strategies: dict[str, list[int | None]] = {
         name: [None if stage == "kept" and run.config.rerank.kind == "none" else sums[stage, name] for stage in stages]
@@ -121,8 +123,10 @@ def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | N
     return Funnel(len(keys_of), len(pairs), sums["any_list", ""], strategies)
 
 
-def _sums_by_strategy(connection: duckdb.DuckDBPyConnection, run: RunFolder, *queries: str) -> Counter[tuple[str, str]]:
-    """Returns (column, strategy) -> sum over the committed shards, about `PORTION` rows of runs/ at a time.
+def sums_by_strategy(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, *queries: str, manifests: Sequence[Committed] | None = None
+) -> Counter[tuple[str, str]]:
+    """Returns (column, strategy) -> sum over some or all committed shards, about `PORTION` rows of runs/ at a time.
 
     Queries return a row per strategy. They have views of each table, and of the rows that are the config's own: `own_runs`,
     without hits that a cut keeps out of fusion, `own_results`, `own_scores`.
@@ -131,8 +135,8 @@ def _sums_by_strategy(connection: duckdb.DuckDBPyConnection, run: RunFolder, *qu
     reranker = run.own_reranker if run.is_ablation else None
     own = {"runs": above_cuts(run), "results": f"arm = {text_literal(FULL if run.is_ablation else RUN)}"}
     own["scores"] = "true" if reranker is None else f"reranker = {text_literal(reranker)}"
-    for manifests in portions(run.manifests, "runs", PORTION):
-        create_views(connection, run, ["runs", "results", "candidates", "scores"], manifests)
+    for portion in portions(run.manifests if manifests is None else manifests, "runs", PORTION):
+        create_views(connection, run, ["runs", "results", "candidates", "scores"], portion)
         for table, condition in own.items():
             connection.execute(f"CREATE OR REPLACE VIEW own_{table} AS FROM {table} WHERE {condition}")
         for rows in map(connection.execute, queries):
