@@ -20,7 +20,7 @@ from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
 from jobs.measure.judge import judged_relevance
 from jobs.measure.missing_documents import unknown_documents
 from jobs.measure.notes import PART, comparison_notes
-from jobs.measure.significance import ALPHA, EQUIVALENT, SAMPLES, TIE, Corrected, adjusted, detectable, effects, verdict
+from jobs.measure.significance import ALPHA, EQUIVALENT, SAMPLES, TIE, Corrected, adjusted, detectable, verdict
 from jobs.measure.slices import Slice, slices_of
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import and_more
@@ -56,11 +56,7 @@ class Difference(Corrected):
     low: float
     high: float
     weighted_difference: float
-    weighted_low: float
-    weighted_high: float
-    weighted_p: float  # two-sided test over clusters; in no family
     condensed_difference: float
-    effect: float  # Cohen's d_z: the mean difference over the standard deviation of the differences
     p: float
     p_holm: float | None  # `p` adjusted within the family of `QUESTIONS`; None for the baseline and arms outside
     q: float | None  # false discovery rate within the grid; None for other arms
@@ -237,7 +233,7 @@ def compare_frame(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> C
     slice_notes: Sequence[str] = ()
     if frame.keys:
         untested = comparison.oracles | comparison.untested
-        slices, slice_notes = slices_of(run, frame, settings.slices, baseline, untested)
+        slices, slice_notes = slices_of(run, frame, settings.slices, baseline)
         of_arms = differences(frame, baseline, comparison.margin, comparison.families, untested)
         comparison = replace(comparison, differences=tuple(of_arms), slices=tuple(slices))
     return replace(comparison, notes=(*notes, *comparison_notes(comparison), *slice_notes))
@@ -259,8 +255,7 @@ def _of_measure(frame: Frame, index: int, baseline: str, margin: float, tested: 
     base, keys = frame.arms.index(baseline), len(frame.keys)
     values, condensed = frame.values[:, index], frame.condensed[:, index]
     series = values - values[base]
-    arms = range(len(frame.arms))
-    test, by_traffic = (frame.difference_test(arms, base, index, weights=weights) for weights in (None, frame.weights))
+    test = frame.difference_test(range(len(frame.arms)), base, index)
     known = bool((test.freedom > 0).all())
     p_holm, q = adjusted(test.p, tested if known else [None] * len(tested))
     seen = detectable(test, p_holm, len(p_holm)) | detectable(test, q, len(q))
@@ -274,11 +269,7 @@ def _of_measure(frame: Frame, index: int, baseline: str, margin: float, tested: 
         "low": test.low,
         "high": test.high,
         "weighted_difference": weighted - weighted[base],
-        "weighted_low": by_traffic.low,
-        "weighted_high": by_traffic.high,
-        "weighted_p": by_traffic.p,
         "condensed_difference": condensed_means - condensed_means[base],
-        "effect": effects(series),
         "p": test.p,
         "p_equivalent": frame.equivalence_p(test, index, margin),
         "wins": wins,

@@ -135,16 +135,9 @@ class Frame:
         share = self.counts / np.array([keys_of[query_id] if query_id else 1 for query_id in self.query_ids], np.float64)
         return share / share.sum()
 
-    def difference_test(
-        self, arms: Sequence[int], base: int, measure: int, keys: Numbers | None = None, weights: Floats | None = None
-    ) -> PairedTest:
-        """Returns the mean differences of arms to one by one measure, with their intervals and tests.
-
-        `arms`, `base`: places. `weights`: of the `keys` that count (None: all), with a sum of 1.
-        """
-        chosen = slice(None) if keys is None else keys
-        series = self.values[arms, measure] - self.values[base, measure]
-        return paired_test(series[:, chosen], self.clusters[chosen], weights)
+    def difference_test(self, arms: Sequence[int], base: int, measure: int) -> PairedTest:
+        """Returns the mean differences of arms to one, by their places, by one measure, with their intervals and tests."""
+        return paired_test(self.values[arms, measure] - self.values[base, measure], self.clusters)
 
     def equivalence_p(self, test: PairedTest, measure: int, margin: float) -> Floats:
         """Returns the p that differences by a measure are within a margin; NaN where it is 0 throughout: it says nothing."""

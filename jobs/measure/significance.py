@@ -88,7 +88,7 @@ def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
     return series @ members
 
 
-def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None, level: float = LEVEL) -> PairedTest:
+def paired_test(series: Floats, clusters: Numbers, level: float = LEVEL) -> PairedTest:
     """Returns the mean, its interval and its t-test for each series of differences, robust to clusters.
 
     With n keys of mean difference m, cluster g of n_g keys, r_g the sum over its keys of (difference - m), and the correction
@@ -101,35 +101,26 @@ def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None
     one degree of freedom less than clusters, and clusters of one key give the paired t-test. The plain cluster-robust variance
     with that many covered the true mean in 91 instead of 95 % where one of 101 clusters had a third of the keys.
 
-    With weights w that sum to 1, W_g and s_g the sums of w and w^2 in cluster g, S that of all w^2, and r_g the sum of w times
-    (difference - m), the error is sqrt(sum of c_g r_g^2) with c_g = 1 / (1 - 2 W_g + W_g^2 S / s_g), and the degrees of freedom
-    are 2 E^2 / V with E and V the mean and the variance of the sum: as above for keys with one variance that are independent,
-    so that the weights say what counts, not how exact a key is. Equal weights give the formulas above. With 200 keys of weight
-    1 / rank it held the true mean in 99.8 % of simulated experiments with normal differences (2.3 degrees of freedom), and in
-    95 % with skewed ones, where one degree less than keys held it in 93 and 80 %.
-
     As any t interval it is too narrow for very skewed differences: with 100 clusters it held the true mean in 93 to 96 % of
     simulated experiments at a skewness of up to 1, in 92 % at 3.8 (nearly no losses, few large gains).
 
     Args:
         series: (series, keys). Differences up to `TIE` count as none, so that rounding has no p.
         clusters: (keys,), numbers of clusters.
-        weights: (keys,), above 0, with a sum of 1; None: all keys count alike.
         level: of the interval.
     """
     keys = len(clusters)
-    clusters = np.unique(clusters, return_inverse=True)[1]
+    _, clusters, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     series = np.where(np.abs(series) <= TIE, 0.0, series)
-    mean = np.full(len(series), np.nan) if not keys else series.mean(axis=1) if weights is None else series @ weights
-    if not clusters.any():
+    mean = series.mean(axis=1) if keys else np.full(len(series), np.nan)
+    if len(sizes) < 2:
         unknown = np.full(len(series), np.nan)
         return PairedTest(mean, unknown, unknown, unknown, unknown, np.zeros(len(series)))
-    each = np.full(keys, 1 / keys) if weights is None else weights
-    total, own = np.bincount(clusters, each).astype(np.float64), np.bincount(clusters, each**2).astype(np.float64)
-    correction = 1 / (1 - 2 * total + total**2 * own.sum() / own)
-    residuals = cluster_sums((series - mean[:, None]) * each, clusters)
+    correction = 1 / (1 - sizes / keys)
+    residuals = cluster_sums(series - mean[:, None], clusters) / keys
     error = np.sqrt(residuals**2 @ correction)
-    freedom = _freedom(total, own, correction)
+    squares = correction * sizes**2
+    freedom = keys**2 / ((sizes**2).sum() + (squares.sum() ** 2 - (squares**2).sum()) / keys**2)
     error[(error <= TIE) & (np.abs(mean) > TIE)] = np.nan
     return t_test(mean, error, np.full(len(series), freedom), level)
 
@@ -144,20 +135,6 @@ def t_test(mean: Floats, error: Floats, freedom: Floats, level: float = LEVEL) -
     return PairedTest(mean, error, mean - reach, mean + reach, p, freedom)
 
 
-def _freedom(total: Floats, own: Floats, correction: Floats) -> float:
-    """Returns Satterthwaite's degrees of freedom of the sum of correction x residual^2 over clusters.
-
-    The residuals' covariance is diag(own) - total own' - own total' + S total total', S the sum of own.
-    `total` and `own` are the sums of the weights and of their squares, by cluster.
-    """
-    spread = own.sum()
-    crossed = total * (spread * total - 2 * own)  # the diagonal without `own`
-    a, b, c = (correction @ one for one in (own**2, total**2, total * own))
-    products = 2 * a * b + 2 * c**2 + spread * b * (spread * b - 4 * c)
-    above = (correction @ (own + crossed)) ** 2
-    return float(above / (correction**2 @ (own**2 + 2 * own * crossed) + products))
-
-
 def equivalence_p(test: PairedTest, margin: float) -> Floats:
     """Returns (series,): the greater p of the two one-sided t-tests that the mean is above -margin and below margin.
 
@@ -169,16 +146,6 @@ def equivalence_p(test: PairedTest, margin: float) -> Floats:
     above = stats.t.sf(_ratio(test.mean + margin, test.error), known)
     below = stats.t.cdf(_ratio(test.mean - margin, test.error), known)
     return np.maximum(above, below)
-
-
-def effects(series: Floats) -> Floats:
-    """Returns (series,): Cohen's d_z, the mean difference over the standard deviation of the differences.
-
-    0 where no key differs, NaN with fewer than two keys, infinite where all keys differ by the same.
-    """
-    if series.shape[1] < 2:
-        return np.full(len(series), np.nan)
-    return _ratio(series.mean(axis=1), series.std(axis=1, ddof=1))
 
 
 def detectable(test: PairedTest, places: Iterable[int], tests: int = 1) -> dict[int, float]:

@@ -3,9 +3,8 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from cluster.storage.sql import text_literal
 from jobs.measure.frame import Frame
-from jobs.measure.significance import FEW_QUERIES, Floats, false_discovery_rates
+from jobs.measure.significance import FEW_QUERIES, Floats
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import database
 from rewriters.classifier import load_rules
@@ -26,20 +25,11 @@ OTHERS, NONE = "(others)", "(none)"
 _ORDER = ("head", "torso", "tail", "hard", "medium", "easy", "1-2", "3-5", "6 and more")
 DIFFICULTY = (
     "difficulty: thirds by the baseline's own value, so that gains of hard and losses of easy queries are in part "
-    "regression to the mean; not tested"
+    "regression to the mean"
 )
 
 Values = Sequence[str | None]
 Places = npt.NDArray[np.intp]
-
-
-class SliceTest(NamedTuple):
-    """The t-test over clusters of one difference within a slice; NaN with fewer than two clusters."""
-
-    low: float
-    high: float
-    p: float
-    q: float  # false discovery rate among all tests of the slices of one property
 
 
 @dataclass(frozen=True)
@@ -51,37 +41,21 @@ class Slice:
     keys: int
     means: dict[str, tuple[float, float]]  # arm -> mean of the first measure, and its difference to the arm's baseline
     few: bool
-    tests: dict[str, SliceTest] = field(default_factory=dict)
-    """Arm that is tested -> test of its difference; empty where the baseline's own value made the slices."""
-    measures: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def slices_of(
-    run: RunFolder, frame: Frame, names: Sequence[str], baseline: str, untested: frozenset[str] = frozenset()
-) -> tuple[list[Slice], list[str]]:
+def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str) -> tuple[list[Slice], list[str]]:
     """Returns the slices, by property and value, and a note on each property that needs one."""
     first, base = frame.values[:, 0], frame.arms.index(baseline)
-    compared = [n for n, arm in enumerate(frame.arms) if n != base and arm not in untested]
     slices: list[Slice] = []
     notes = []
     for name in dict.fromkeys(names):
         with database(run, tables=["queries", "selections"]) as connection:
             title, values, note = _values(connection, frame, name, first[base])
         notes += [note] if note else []
-        parts = _parts(values)
-        tests: list[dict[str, SliceTest]] = [{}] * len(parts)
-        if compared and parts and note != DIFFICULTY:
-            each = [frame.difference_test(compared, base, 0, chosen) for _, chosen in parts]
-            q = false_discovery_rates(np.array([test.p for test in each]))
-            rows = [np.stack([test.low, test.high, test.p, rates], axis=1) for test, rates in zip(each, q, strict=True)]
-            arms = [frame.arms[n] for n in compared]
-            tests = [dict(zip(arms, (SliceTest(*row) for row in part.tolist()), strict=True)) for part in rows]
-        for (value, chosen), tested in zip(parts, tests, strict=True):
+        for value, chosen in _parts(values):
             means = first[:, chosen].mean(axis=1)
             figures = {arm: (float(means[n]), float(means[n] - means[base])) for n, arm in enumerate(frame.arms)}
-            means_of = frame.values[:, :, chosen].mean(axis=2).tolist()
-            measured = {arm: dict(zip(frame.measures, of, strict=True)) for arm, of in zip(frame.arms, means_of, strict=True)}
-            slices.append(Slice(title, value, len(chosen), figures, len(chosen) < FEW_QUERIES, tested, measured))
+            slices.append(Slice(title, value, len(chosen), figures, len(chosen) < FEW_QUERIES))
     return slices, notes
 
 

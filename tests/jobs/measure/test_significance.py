@@ -16,7 +16,6 @@ from jobs.measure.significance import (
     Numbers,
     PairedTest,
     detectable,
-    effects,
     equivalence_p,
     false_discovery_rates,
     gap,
@@ -53,25 +52,6 @@ def test_with_clusters_of_one_it_is_scipys_paired_t_test(keys: int) -> None:
     low, high = expected.confidence_interval(0.95)
     assert (found.low[0], found.high[0]) == pytest.approx((low, high), rel=CLOSE)
     assert found.mean[0] == pytest.approx((arm - base).mean())
-
-
-def test_weighted_clusters_of_any_sizes_by_matrices() -> None:
-    """Of keys with one variance, the sum has the variance of the mean as its mean, and Satterthwaite's degrees of freedom."""
-    clusters = np.unique(GENERATOR.integers(0, 14, 50), return_inverse=True)[1]
-    weights = 1 / GENERATOR.permutation(np.arange(1.0, 51))
-    weights /= weights.sum()
-    differences = GENERATOR.normal(0.02, 0.1, 50)
-    of_cluster = np.equal.outer(np.arange(clusters.max() + 1), clusters) * weights
-    residuals = of_cluster @ (np.eye(50) - np.outer(np.ones(50), weights))
-    covariance = residuals @ residuals.T
-    correction = (of_cluster**2).sum(axis=1) / np.diag(covariance)
-    found = paired_test(differences[None], clusters, weights)
-    assert found.error[0] ** 2 == pytest.approx(correction @ (residuals @ differences) ** 2, rel=CLOSE)
-    assert correction @ np.diag(covariance) == pytest.approx((weights**2).sum(), rel=CLOSE)
-    scaled = np.sqrt(np.outer(correction, correction)) * covariance
-    assert found.freedom == pytest.approx(np.trace(scaled) ** 2 / (scaled**2).sum(), rel=CLOSE)
-    even = paired_test(differences[None], clusters, np.full(50, 1 / 50))
-    assert even.error[0] == pytest.approx(paired_test(differences[None], clusters).error[0], rel=CLOSE)
 
 
 def test_clusters_of_any_sizes_are_the_linearisation_by_its_definition() -> None:
@@ -143,14 +123,12 @@ def test_an_arm_that_equals_the_baseline() -> None:
     found = paired_test(np.zeros((1, 20)), alone(20))
     assert (found.p[0], found.low[0], found.high[0]) == (1, 0, 0)
     assert equivalence_p(found, 0.01)[0] == 0
-    assert effects(np.zeros((1, 20)))[0] == 0
 
 
 def test_one_cluster_has_a_mean_and_no_test() -> None:
     found = paired_test(np.array([[0.1, 0.3]]), np.zeros(2, np.int64))
     assert found.mean[0] == pytest.approx(0.2)
     assert np.isnan([found.p[0], found.low[0], equivalence_p(found, 0.01)[0]]).all()
-    assert np.isnan(effects(np.array([[0.3]]))[0])
 
 
 def gains_and_losses(made: np.random.Generator, *shape: int) -> Floats:

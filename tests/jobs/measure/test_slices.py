@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.comparison import Comparison, compare
 from jobs.measure.slices import MOST_VALUES, NONE, OTHERS, thirds
-from jobs.pages.comparison import comparison_values
 from tests.support.jobs.run_folders import Row, ablation, arm, ask
 
 ARMS = [arm("full"), arm("original")]
@@ -38,24 +36,6 @@ def test_means_and_differences_of_a_slice(tmp_path: Path) -> None:
     assert (short.name, short.value, short.keys, short.few) == ("words", "1-2", 3, True)
     assert short.means == {"full": (1, pytest.approx(1 / 6)), "original": (pytest.approx(5 / 6), 0)}
     assert (middle.value, middle.keys, middle.means["full"][1]) == ("3-5", 2, 0.25)
-
-
-def test_differences_within_slices_are_tested_but_not_those_by_difficulty(tmp_path: Path) -> None:
-    texts = [f"{chr(97 + n) * 5} {chr(98 + n) * 4}" if n < 12 else f"{chr(97 + n - 12) * 7} and three words" for n in range(20)]
-    found = sliced(tmp_path, [ask(f"q{n}", text) for n, text in enumerate(texts)], ["words", "difficulty"])
-    parts = [one for one in found.slices if one.name == "words"]
-    p = []
-    for part, places in zip(parts, (range(12), range(12, 20)), strict=True):
-        values = np.array([0.5 if n % 2 else 0.0 for n in places])
-        expected = stats.ttest_1samp(values, 0)
-        assert list(part.tests) == ["full"]
-        assert part.tests["full"].p == pytest.approx(expected.pvalue)
-        assert part.tests["full"][:2] == pytest.approx(tuple(expected.confidence_interval(0.95)))
-        p.append(expected.pvalue)
-    assert [part.tests["full"].q for part in parts] == pytest.approx(stats.false_discovery_control(p).tolist())
-    assert {len(one.tests) for one in found.slices if one.name == "difficulty"} == {0}
-    said = comparison_values(found)["slices"]
-    assert said[0]["tests"]["full"]["p"] == parts[0].tests["full"].p
 
 
 def test_words_and_scripts(tmp_path: Path) -> None:
