@@ -1,4 +1,4 @@
-"""The cost of each arm of an ablation: alone, and what leaving it out would save; and what the gates of arms save and lose.
+"""The cost of each arm of an ablation: alone, and what leaving it out would save; and what the gates of arms save.
 
 An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
 pairs that the arm needs (`jobs.runs.sums.arm_needs`), times what one of that kind cost in this ablation: the seconds,
@@ -10,17 +10,15 @@ without work are not divided among arms: they are no part of these costs.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cluster.costs import Totals, add_totals, stage_sums
 from cluster.prices import Prices
 from jobs.counts import MADE_WORK, QUANTITIES, by_arm, cost_quantity, cost_stages
-from jobs.measure.comparison import Comparison
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
 from jobs.runs.savings import GateSaving, gate_saving
 from jobs.runs.sums import Need, arm_needs
-from jobs.terminal.formats import signed
 
 ArmCost = dict[str, Any]
 """The cost of one arm over all committed queries, by name; what is not known is None.
@@ -79,42 +77,13 @@ def usd_of(billed: Bill | None, cost: Totals | None) -> float | None:
     return sum(billed.usd_of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())
 
 
-class GatedArm(NamedTuple):
-    """An arm with a gate."""
-
-    arm: str
-    saving: GateSaving
-    without: str | None  # the arm that is the same but for its gate; None: there is none
-    losses: Sequence[Mapping[str, Any]]
-    """By measure the `difference` to that arm, and the ends of its interval, `low` and `high`; None: they are unknown."""
-
-    @property
-    def summary(self) -> str:
-        if self.without is None:
-            return f"{self.saving.summary}; no arm is the same without a gate"
-        losses = []
-        for loss in self.losses:
-            ends = "" if loss["low"] is None else f" ({signed(loss['low'])} to {signed(loss['high'])})"
-            losses.append(f"{loss['measure']} {signed(loss['difference'])}{ends}")
-        return f"{self.saving.summary}; against {self.without}: {', '.join(losses) or 'not measured'}"
-
-
-def gated_arms(run: RunFolder, prices: Prices | None, comparison: Comparison | None) -> list[GatedArm]:
-    """Returns the arms of an ablation that have gates, in its order."""
-    arms = {arm["name"]: arm for arm in run.record["ablation"]["arms"] if not arm["members"]}
-    counts, needs = by_arm(run.counts, arms), arm_needs(run.counts, list(arms))
-    billed = None if prices is None else run.bill(prices)
-    frame, gated = None if comparison is None or not comparison.frame.keys else comparison.frame, []
-    for name, arm in arms.items():
-        requests = [need for need in needs[name].whole if need.quantity == "requests"]
-        saving = gate_saving(counts[name], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
-        if saving is None:
-            continue
-        without, losses = arm.get("without_gate"), list[dict[str, Any]]()
-        if frame is not None and comparison is not None and {name, without} <= {*frame.arms}:
-            pairs = frame.pairs(frame.arms.index(name), frame.arms.index(without), comparison.margin)
-            for measure, pair in pairs.items():
-                low, high = pair.interval or (None, None)
-                losses.append({"measure": measure, "difference": pair.difference or 0.0, "low": low, "high": high})
-        gated.append(GatedArm(name, saving, without, losses))
-    return gated
+def gate_savings(run: RunFolder, prices: Prices | None) -> dict[str, GateSaving]:
+    """Returns arm -> the savings of its gate, of the arms of an ablation that have one."""
+    arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
+    counts, billed, savings = by_arm(run.counts, arms), None if prices is None else run.bill(prices), {}
+    for arm, needs in arm_needs(run.counts, arms).items():
+        requests = [need for need in needs.whole if need.quantity == "requests"]
+        saving = gate_saving(counts[arm], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
+        if saving is not None:
+            savings[arm] = saving
+    return savings

@@ -3,7 +3,7 @@
 The page says which arm is best and by how much, what each strategy brings, what arms cost, and which queries move.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from statistics import fmean
@@ -21,7 +21,7 @@ from jobs.job.indexes import noted_changes
 from jobs.log.judgements import Judgements
 from jobs.measure.answers import GoldAnswers
 from jobs.measure.comparison import FAMILIES, FULL, Comparison, comparisons
-from jobs.measure.costs import ArmCost, GatedArm, arm_costs, gated_arms
+from jobs.measure.costs import ArmCost, arm_costs, gate_savings
 from jobs.measure.exports import LONG, long_tables, write_tables
 from jobs.measure.judge import judge_models
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
@@ -33,7 +33,7 @@ from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, 
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import spending_rows
 from jobs.runs.folder import REPORT, RunFolder
-from jobs.runs.savings import Saving, saved
+from jobs.runs.savings import GateSaving, Saving, saved
 from jobs.runs.sums import found_by_guards
 from jobs.runs.tally import covered_words
 from jobs.terminal.formats import count, duration, figure, known, money, percent, sentence
@@ -57,7 +57,7 @@ class ComparedArms:
     funnel: Funnel | None
     worth: Sequence[Worth]
     costs: Sequence[ArmCost]
-    gates: Sequence[GatedArm] = ()
+    gates: Mapping[str, GateSaving]
 
     @property
     def comparison(self) -> Comparison | None:
@@ -105,7 +105,7 @@ def compared(
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         worth(folder),
         arm_costs(folder, prices, gains),
-        gated_arms(folder, prices, compared.lists),
+        gate_savings(folder, prices),
     )
 
 
@@ -148,8 +148,8 @@ def _rows(ablation: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
-    for gate in [gate for gate in ablation.gates if gate.without is not None] or ablation.gates:
-        yield "gate", f"{gate.arm}: {gate.summary}"
+    for arm, gate in ablation.gates.items():
+        yield "gate", f"{arm}: {gate.summary}"
     yield from spending_rows(folder, ablation.prices)
     if folder.storage.get(REPORT) is not None:
         yield "report", Text(folder.storage.url(REPORT), overflow="fold")
@@ -324,7 +324,7 @@ def _cost(ablation: ComparedArms) -> Section | None:
     naive, executed = ablation.saving.naive, ablation.saving.executed
     saved = ", ".join(f"{executed[name]:,} {name.replace('_', ' ')} in place of {n:,}" for name, n in naive.items() if n)
     text = f"Arms share what they need: {saved}." if saved else ""
-    gates = Notes([sentence(f"gate of {gate.arm}: {gate.summary}") for gate in ablation.gates])
+    gates = Notes([sentence(f"gate of {arm}: {gate.summary}") for arm, gate in ablation.gates.items()])
     return Section("cost", "Cost", text, [*_cost_chart(ablation), Table(columns, rows, note=note), gates])
 
 

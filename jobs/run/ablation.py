@@ -6,7 +6,6 @@ from dataclasses import replace
 from cluster.errors import ConfigError
 from jobs.chain.arms.arms import Arm, arms_of, configs_of
 from jobs.chain.arms.compile import Compiled, compile_arms
-from jobs.chain.arms.resources import digest
 from jobs.config.config import Config
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
@@ -54,8 +53,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     sized = prepared.config.cluster.model_copy(update={"shard_size": size})
     opened = compiled.work.retrievers.values()
     of_lists = (note for arm in arms for note in given_list_notes(with_given_lists(arm.config)))
-    without = _without_gates(arms)
-    noted = [_noted_arm(arm, compiled) | ({"without_gate": without[arm.name]} if arm.name in without else {}) for arm in arms]
+    noted = [_noted_arm(arm, compiled) for arm in arms]
     prepared = replace(
         prepared,
         config=prepared.config.model_copy(update={"cluster": sized}),
@@ -74,19 +72,6 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
 def _of_log(prepared: Prepared, name: str) -> bool:
     """Returns True if slices of this name are by a column of the log."""
     return name not in SLICES or (name != "query_type" and has_values(prepared.files[0], name))
-
-
-def _without_gates(arms: Sequence[Arm]) -> dict[str, str]:
-    """Returns arm with a gate -> the arm that is the same without one, where there is such an arm."""
-    gated = [arm for arm in arms if not arm.members and arm.config.rewrite.gated is not None]
-    if not gated:
-        return {}
-
-    def ungated(arm: Arm) -> str:
-        return digest([arm.config.model_dump(exclude={"rewrite": {"gate"}}), arm.sample])
-
-    known = {ungated(arm): arm.name for arm in reversed(arms) if not arm.members and arm.config.rewrite.gate is None}
-    return {arm.name: known[key] for arm in gated if (key := ungated(arm)) in known}
 
 
 def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:

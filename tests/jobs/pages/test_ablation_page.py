@@ -85,7 +85,7 @@ def html(folder: Path, comparison: Comparison | None, **options: Any) -> str:
     evaluate = {"qrels": "qrels.tsv", "measures": list(MEASURES)}
     run = write_folder(folder, {}, queries=3, arms=ARMS, strategies=STRATEGIES, counts=counts, costs=costs, evaluate=evaluate)
     lists, funnel = Comparisons([comparison] if comparison else []), FUNNEL if comparison else None
-    return ablation_report(ComparedArms(run, None, saved(run), lists, funnel, WORTH, COSTS), **options)
+    return ablation_report(ComparedArms(run, None, saved(run), lists, funnel, WORTH, COSTS, {}), **options)
 
 
 def signed(value: float) -> str:
