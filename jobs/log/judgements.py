@@ -31,7 +31,6 @@ class JudgedBy(NamedTuple):
     measures: tuple[str, ...]  # to measure by, since it judged the first results only
     notes: tuple[str, ...] = ()  # notes on its judgements; a sentence each
     relevant: int = 1  # the lowest grade of a relevant document
-    asked: str | None = None  # digest of its prompt, decoding and weights; None: not known
 
 
 class Judgements(NamedTuple):

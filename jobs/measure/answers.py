@@ -28,7 +28,6 @@ from jobs.counts import WITHOUT_GOLD
 from jobs.job.measure_checks import ANSWER_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
 from jobs.measure.frame import ANSWERS, Frame, arms_of, frame_of
-from jobs.measure.judge import judge_asked
 from jobs.measure.judged_rows import asked_queries, counted_keys, wanted_rows
 from jobs.measure.measures import MeasuredCells
 from jobs.runs.folder import RunFolder
@@ -143,7 +142,7 @@ def _judged_frame(run: RunFolder, kind: str) -> Frame:
         notes.append(f"left out: {len(left_out):,} queries whose answer{arm} the judge could not grade; errors/ says why")
     if kind == ACCURACY and (alone := run.counts.get(WITHOUT_GOLD, 0)):
         notes.append(f"judged by the question alone, since they have no gold answer: {alone:,} queries")
-    judge = JudgedBy(", ".join(sorted(models)) or "a judge", measures, tuple(notes), asked=judge_asked(run, kind))
+    judge = JudgedBy(", ".join(sorted(models)) or "a judge", measures, tuple(notes))
     keys = Judgements(f"{run.storage.root}: judgements/", {query_id: {} for query_id in ids}, "query_id", judge)
     return _frame(run, kind, measures, keys, lambda key, arm, _: grades[key, arm])
 

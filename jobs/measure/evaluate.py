@@ -95,7 +95,7 @@ class Evaluation:
         values = {
             "key": frame.key,
             "judgements": self.judgements,
-            **({} if frame.judge is None else {"judged_by": frame.judge.model, "judge_asked": frame.judge.asked}),
+            **({} if frame.judge is None else {"judged_by": frame.judge.model}),
             **frame.counted,
             "without_results": int(frame.failed[0]),
             "unjudged": unjudged[0],

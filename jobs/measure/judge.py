@@ -1,32 +1,10 @@
 """The judge of a run, and its grades of results: judgements, by which measures need no file of them."""
 
-import hashlib
-import json
-
-from jobs.chain.arms.tasks import ACCURACY, RELEVANCE
+from jobs.chain.arms.tasks import RELEVANCE
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.runs.folder import RunFolder
 from jobs.runs.tables import database
-
-_OF_A_FILE = "content"  # of an engine that answers from a file, which has other answers for other queries
-
-
-def judge_asked(run: RunFolder, kind: str) -> str | None:
-    """Returns the digest of how a run's judge was asked in one kind, 16 hex digits; None: the run's record does not say.
-
-    It tells a judge from another of the same model: its prompt, decoding and weights, and gold answers that it is shown.
-    """
-    identity = run.record.get("identity") or {}
-    prompts = {name: one for name, one in (identity.get("judge") or {}).items() if name.partition(".")[0] == kind}
-    if not prompts:
-        return None
-    engines = {
-        name: {key: of for key, of in prompt.get("engine", {}).items() if key != _OF_A_FILE} for name, prompt in prompts.items()
-    }
-    asked = {name: one | {"engine": engines[name]} for name, one in prompts.items()}
-    gold = identity.get("gold_answers") if kind == ACCURACY else None
-    return hashlib.sha256(json.dumps([asked, gold], sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
 
 
 def judge_models(run: RunFolder) -> list[str]:
@@ -63,6 +41,6 @@ def judged_relevance(run: RunFolder) -> Judgements | None:
         grades |= {query_id: {} for query_id in ids if query_id not in with_results}
     why = f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why"
     notes = (why,) if left_out else ()
-    least, asked = run.config.judge.relevance.relevant, judge_asked(run, RELEVANCE)
-    judge = JudgedBy(", ".join(sorted(models)) or "a judge", judged_measures(run.config), notes, least, asked)
+    named, least = ", ".join(sorted(models)) or "a judge", run.config.judge.relevance.relevant
+    judge = JudgedBy(named, judged_measures(run.config), notes, least)
     return Judgements(f"{run.storage.root}: judgements/", grades, "query_id", judge)

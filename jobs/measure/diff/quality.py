@@ -81,15 +81,12 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
 
 
 def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
-    """Returns the judge of two runs, with a warning where they are two, or one that was not asked alike; None: people did."""
+    """Returns the judge of two runs, with a warning where they are two; None: people did."""
     if a is None or b is None:
         return a or b
     notes = list(dict.fromkeys((*a.notes, *b.notes)))
     if a.model != b.model:
         notes.insert(0, f"warning: {a.model} judged A, {b.model} B: the difference is of the judges, too")
-    elif None not in (a.asked, b.asked) and a.asked != b.asked:
-        problem = "was not asked alike in A and B (its prompt, decoding, weights or gold answers differ)"
-        notes.insert(0, f"warning: the judge {b.model} {problem}: the difference is of the judge, too")
     return b._replace(notes=tuple(notes))
 
 

@@ -17,7 +17,6 @@ from jobs.measure.diff import changed_queries
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
 from jobs.measure.diff.diff import Change, Cost, changes, diff, diff_values
 from jobs.measure.diff.quality import judge_of_both
-from jobs.measure.judge import judge_asked
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.sums import Selected, selected_by_type
@@ -150,38 +149,11 @@ def test_what_later_steps_are_asked_is_compared(side: Side) -> None:
             assert {one.path for one in found[section]} == expected
 
 
-def test_a_judge_is_known_by_what_it_was_asked(side: Side) -> None:
-    run = side("a")
-
-    def asked(kind: str, of: dict[str, dict[str, Any]], **more: Any) -> str | None:
-        return judge_asked(with_steps(run, of, **more), kind)
-
-    plain = {"judge.relevance": of_step(), "judge.accuracy": of_step(), "judge.criteria": of_step()}
-    known = {kind: asked(kind, plain) for kind in ("relevance", "accuracy", "criteria")}
-    assert None not in known.values()
-    for name, (_, value, _) in PLANTED.items():
-        other = plain | {"judge.relevance": of_step(**{name: value})}
-        assert asked("relevance", other) != known["relevance"]
-        assert all(asked(kind, other) == known[kind] for kind in ("accuracy", "criteria"))
-    assert asked("accuracy", plain, gold_answers="aaa") != known["accuracy"]
-    assert asked("relevance", plain, gold_answers="aaa") == known["relevance"]
-    contents = [{"judge.relevance": of_step() | {"engine": {"kind": "recorded", "content": one}}} for one in "ab"]
-    assert len({asked("relevance", one) for one in contents}) == 1  # other answers, not another judge
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "said"),
-    [
-        (JudgedBy("m", (), asked="p"), JudgedBy("m", (), asked="q"), "warning: the judge m was not asked alike in A and B"),
-        (JudgedBy("m", (), asked="p"), JudgedBy("n", (), asked="q"), "warning: m judged A, n B"),
-        (JudgedBy("m", (), asked="p"), JudgedBy("m", (), asked="p"), None),
-        (JudgedBy("m", (), asked=None), JudgedBy("m", (), asked="q"), None),  # a record that does not say
-    ],
-)
-def test_two_judges_are_warned_of(a: JudgedBy, b: JudgedBy, said: str | None) -> None:
-    judge = judge_of_both(a, b)
+@pytest.mark.parametrize(("other", "said"), [("n", [True]), ("m", [])])
+def test_two_judges_are_warned_of(other: str, said: list[bool]) -> None:
+    judge = judge_of_both(JudgedBy("m", ()), JudgedBy(other, ()))
     assert judge is not None
-    assert [note.startswith(said or "") for note in judge.notes] == ([] if said is None else [True])
+    assert [note.startswith("warning: m judged A, n B") for note in judge.notes] == said
 
 
 # ---------------------------------------------------------------- what moved
