@@ -28,7 +28,7 @@ from jobs.pages.summary import guard_words, lost_words
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.retry import retry_words
 from jobs.runs.savings import saving_of_run
-from jobs.runs.sums import Selected, many_fallbacks, readers_by_strategy, selected_by_type
+from jobs.runs.sums import many_fallbacks, readers_by_strategy, selected
 from jobs.runs.tables import database, files
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import count, duration, figure, money, percent, planned_rewrites, queries, sentence
@@ -172,10 +172,11 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
         texts.append(f"Redundancy weights are by {redundancy['used']}: for {redundancy['asked']} a retriever must be dense.")
     if (saving := saving_of_run(run, prices)) is not None:
         texts.append(f"Gate: {saving.summary}.")
-    chosen = sum(selected_by_type(counts, run.config.rewrite.planned).values(), start=Selected())
+    chosen = selected(counts, run.config.rewrite.planned)
     if chosen.queries:
-        shares = ", ".join(f"{name} {percent(chosen.share(name))}" for name in run.config.rewrite.planned)
-        texts.append(f"Selected were {chosen.mean_strategies:.2f} strategies per query: {shares}.")
+        shares = ", ".join(f"{name} {percent(n / chosen.queries)}" for name, n in chosen.strategies.items())
+        mean = sum(chosen.strategies.values()) / chosen.queries
+        texts.append(f"Selected were {mean:.2f} strategies per query: {shares}.")
     notes = {reason: sum(n for (_, why), n in ERROR_QUERIES.of(counts) if why == reason) for reason in NOTES}
     if notes["no_hits"]:
         texts.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")

@@ -23,14 +23,13 @@ from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.retry import RETRY, retry_words
 from jobs.runs.savings import saving_of_run
 from jobs.runs.sums import (
-    Selected,
     by_reason,
     fallbacks,
     found_by_guards,
     many_fallbacks,
     readers_by_strategy,
     searches_saved,
-    selected_by_type,
+    selected,
 )
 from jobs.runs.tally import covered_words
 from jobs.tables import READER_WORDS, READERS, WRONG_CITATION
@@ -166,10 +165,9 @@ def _by_strategy(
     for strategy, counts_of_readers in readers.items():
         if further := counts.get(FURTHER_TEXTS.key(strategy), 0):
             texts[strategy] += f"; texts for {queries(sum(counts_of_readers.values()) - further)}"
-    chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
-    for strategy in strategies if chosen.queries else ():
-        selected = f"selected for {queries(chosen.strategies[strategy])}"
-        texts[strategy] = "; ".join(filter(None, [texts.get(strategy), selected]))
+    chosen = selected(counts, strategies)
+    for strategy, n in chosen.strategies.items() if chosen.queries else ():
+        texts[strategy] = "; ".join(filter(None, [texts.get(strategy), f"selected for {queries(n)}"]))
     return texts
 
 

@@ -1,10 +1,7 @@
 """Reads the sums of a job's counts: failures, flags of guards, selected strategies, needs of arms."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jobs.config.config import Config
@@ -88,38 +85,20 @@ def searches_saved(counts: Mapping[str, int], config: Config) -> int:
     return sum(n * searches.get(name, 0) for (strategy,), n in saved for name in retrieve.route(strategy))
 
 
-@dataclass
-class Selected:
+class Selected(NamedTuple):
     """Strategies that were selected for some queries."""
 
-    strategies: Counter[str] = field(default_factory=Counter)  # strategy -> number of queries for which it was selected
-    numbers: Counter[int] = field(default_factory=Counter)  # number of selected strategies -> number of queries
-
-    @property
-    def queries(self) -> int:
-        return self.numbers.total()
-
-    @property
-    def mean_strategies(self) -> float:
-        """Returns the mean number of selected strategies of a query."""
-        return sum(number * n for number, n in self.numbers.items()) / self.queries if self.queries else 0.0
-
-    def share(self, strategy: str) -> float:
-        """Returns the share of the queries for which a strategy was selected, 0 to 1."""
-        return self.strategies[strategy] / self.queries if self.queries else 0.0
-
-    def __add__(self, other: Selected) -> Selected:
-        return Selected(self.strategies + other.strategies, self.numbers + other.numbers)
+    strategies: Mapping[str, int]  # strategy -> number of queries for which it was selected
+    queries: int
 
 
-def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, Selected]:
-    """Returns query type -> what was selected, the most frequent type first; empty for a run without selection."""
-    by_type: dict[str, Selected] = {}
-    for (query_type, number), n in STRATEGIES_OF_QUERIES.of(counts):
-        by_type.setdefault(query_type, Selected()).numbers[int(number)] += n
-    for query_type, selected in by_type.items():
-        selected.strategies.update({name: counts.get(SELECTED_QUERIES.key(query_type, name), 0) for name in strategies})
-    return dict(sorted(by_type.items(), key=lambda pair: (-pair[1].queries, pair[0])))
+def selected(counts: Mapping[str, int], strategies: Sequence[str]) -> Selected:
+    """Returns what was selected for queries of all types; of no query in a run without selection."""
+    queries = Counter[str]()
+    for (query_type, _), n in STRATEGIES_OF_QUERIES.of(counts):
+        queries[query_type] += n
+    chosen = {name: sum(counts.get(SELECTED_QUERIES.key(kind, name), 0) for kind in queries) for name in strategies}
+    return Selected(chosen, queries.total())
 
 
 class Need(NamedTuple):
