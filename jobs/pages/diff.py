@@ -92,9 +92,6 @@ def _moves(moved: Moves) -> RenderableType:
             "" if bool(strategy.a.queries) == bool(strategy.b.queries) else f", only in {'A' if strategy.a.queries else 'B'}"
         )
         row(f"  {strategy.strategy}{alone}", strategy.moved)
-        for name, share in (("A", strategy.selected_a), ("B", strategy.selected_b)):
-            if share.queries:
-                row(f"    selected in {name} only", share)
     row(f"first {moved.depth} documents moved", moved.documents)
     row("  other documents", moved.others)
     row("  another first document", moved.first)
@@ -110,9 +107,6 @@ def _moved(query: MovedQuery, depth: int) -> Iterator[str | RenderableType]:
     yield Text.assemble((_text(query.query), "bold"), f"  ({_asked(query.asked)}; {text})")
     yield from (f"  {words}" for words in _asked_with(query))
     yield from (f"  {name}: {_text(a)} -> {_text(b)}" for name, (a, b) in query.rewrites.items())
-    for run in ("A", "B"):
-        if names := [strategy for strategy, of in query.selected.items() if of == run]:
-            yield f"  selected in {run} only: {', '.join(names)}"
 
 
 def _asked(times: int) -> str:

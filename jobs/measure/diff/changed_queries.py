@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from cluster.run.shards import Shard
 from jobs.measure.judged_rows import contexts_of, text_names
@@ -20,15 +19,15 @@ from jobs.runs.folder import RunFolder
 from jobs.runs.tables import create_views, database, queries_table
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
-TABLES = ("rewrites", "results", "selections")
+TABLES = ("rewrites", "results")
 LAST = "\U0010ffff"
 
 
 def portions(connection: duckdb.DuckDBPyConnection, a: RunFolder, b: RunFolder) -> Iterator[None]:
     """Goes through the queries of two runs; at each step the connection has views of a portion of their committed rows.
 
-    They are `a_queries`, `b_queries` (query_id, query, log_count), and of each run `rewrites`, `results` and `selections`
-    (query_id, strategies: the planned ones where the run does not select); the last three may hold rows of other queries, too.
+    They are `a_queries`, `b_queries` (query_id, query, log_count), and of each run `rewrites` and `results`, which may hold
+    rows of other queries, too.
     """
     sides = [("a", a, _ranges(connection, a)), ("b", b, _ranges(connection, b))]
     count = max(1, -(-max(sum(shard.rows for _, _, shard in ranges) for _, _, ranges in sides) // QUERIES))
@@ -64,12 +63,6 @@ def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, sha
     manifests = [manifest for manifest in run.manifests if manifest.shard in numbers]
     # the portion's other rows are dropped where the rows are joined to its queries
     create_views(connection, run, TABLES, manifests, f"{name}_")
-    if not run.config.rewrite.selects:
-        planned = pa.table({"strategies": pa.array([run.config.rewrite.planned], pa.list_(pa.string()))})
-        connection.register(f"{name}_planned", planned)
-        connection.execute(
-            f"CREATE OR REPLACE VIEW {name}_selections AS SELECT query_id, strategies FROM {name}_queries, {name}_planned"
-        )
 
 
 _TEXTS = """
@@ -99,14 +92,6 @@ FROM shared LEFT JOIN documents USING (query_id)
 LEFT JOIN (SELECT query_id, bool_or(moved AND list_contains($both, strategy)) AS rewritten FROM texts GROUP BY query_id)
     USING (query_id)
 """
-_CHOICES = """
-CREATE OR REPLACE TABLE choices AS
-SELECT query_id, strategy, x.strategy IS NOT NULL AS of_a
-FROM (SELECT query_id, unnest(strategies) AS strategy FROM a_selections SEMI JOIN shared USING (query_id)) AS x
-FULL JOIN (SELECT query_id, unnest(strategies) AS strategy FROM b_selections SEMI JOIN shared USING (query_id)) AS y
-    USING (query_id, strategy)
-WHERE (x.strategy IS NULL OR y.strategy IS NULL) AND list_contains($both, strategy)
-"""
 _SHARES = {  # field of `Moves` -> table and condition of its queries
     "only_a": "a_queries ANTI JOIN b_queries USING (query_id)",
     "only_b": "b_queries ANTI JOIN a_queries USING (query_id)",
@@ -119,10 +104,8 @@ _SHARES = {  # field of `Moves` -> table and condition of its queries
 _OVERLAPS = "SELECT coalesce(sum(overlap * log_count), 0), coalesce(sum(log_count), 0), coalesce(sum(overlap), 0) FROM moved"
 _BY_STRATEGY = """
 SELECT strategy, count(*) FILTER (texts.of_a), sum(log_count) FILTER (texts.of_a),
-    count(*) FILTER (texts.of_b), sum(log_count) FILTER (texts.of_b), count(*) FILTER (moved), sum(log_count) FILTER (moved),
-    count(*) FILTER (choices.of_a), sum(log_count) FILTER (choices.of_a),
-    count(*) FILTER (NOT choices.of_a), sum(log_count) FILTER (NOT choices.of_a)
-FROM texts FULL JOIN choices USING (query_id, strategy) JOIN shared USING (query_id) GROUP BY strategy
+    count(*) FILTER (texts.of_b), sum(log_count) FILTER (texts.of_b), count(*) FILTER (moved), sum(log_count) FILTER (moved)
+FROM texts JOIN shared USING (query_id) GROUP BY strategy
 """
 
 
@@ -140,8 +123,6 @@ class StrategyMoves(NamedTuple):
     a: Share
     b: Share
     moved: Share  # with other texts, or with a text in one of them only
-    selected_a: Share  # selected in A only, of strategies that both runs have
-    selected_b: Share
 
 
 class MovedQuery(NamedTuple):
@@ -155,7 +136,6 @@ class MovedQuery(NamedTuple):
     first: tuple[str | None, str | None]
     rewrites: dict[str, tuple[str | None, str | None]]
     """Strategy, with the position where it has several texts -> its text in A and in B, where they differ."""
-    selected: dict[str, str]
     context: str | None = None
 
 
@@ -181,7 +161,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
     planned = a.config.rewrite.planned, b.config.rewrite.planned
     both = [name for name in planned[0] if name in planned[1]]
     shares = {name: np.zeros(2, np.int64) for name in _SHARES}
-    by_strategy = {name: np.zeros(10, np.int64) for name in dict.fromkeys([*planned[0], *planned[1]])}
+    by_strategy = {name: np.zeros(6, np.int64) for name in dict.fromkeys([*planned[0], *planned[1]])}
     overlaps = np.zeros(3)  # by traffic, the traffic itself, and by queries, where nobody asked anything
     listed: list[MovedQuery] = []
     with database(a, b) as connection:
@@ -193,11 +173,10 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             connection.execute(_TEXTS)
             connection.execute(_DOCUMENTS.format(depth=depth))
             connection.execute(_MOVED, {"both": both})
-            connection.execute(_CHOICES, {"both": both})
             for name, rows in _SHARES.items():
                 shares[name] += connection.execute(f"SELECT count(*), coalesce(sum(log_count), 0) FROM {rows}").fetchone()
             for strategy, *numbers in connection.execute(_BY_STRATEGY).fetchall():
-                by_strategy.setdefault(strategy, np.zeros(10, np.int64))[:] += [number or 0 for number in numbers]
+                by_strategy.setdefault(strategy, np.zeros(6, np.int64))[:] += [number or 0 for number in numbers]
             overlaps += connection.execute(_OVERLAPS).fetchone()
             listed += _listed(connection, both, count)
             listed = sorted(listed, key=lambda query: (-query.asked, query.overlap, query.query_id))[:count]
@@ -207,7 +186,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
         **{name: Share(*share.tolist()) for name, share in shares.items()},
         depth=depth,
         strategies=[
-            StrategyMoves(name, *(Share(*share) for share in numbers.reshape(5, 2).tolist()))
+            StrategyMoves(name, *(Share(*share) for share in numbers.reshape(3, 2).tolist()))
             for name, numbers in by_strategy.items()
         ],
         overlap=by_traffic / traffic if traffic else by_queries / queries if queries else None,
@@ -230,16 +209,13 @@ def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) 
     written: dict[str, dict[tuple[str, int], tuple[str | None, str | None]]] = {}
     for query_id, strategy, position, left, right in texts:
         written.setdefault(query_id, {})[strategy, position] = (left, right)
-    choices = connection.execute("SELECT query_id, strategy, of_a FROM choices SEMI JOIN listed USING (query_id)").fetchall()
-    selected = {(query_id, strategy): "A" if of_a else "B" for query_id, strategy, of_a in choices}
     rows = connection.execute(
         "SELECT query_id, query, listed.log_count, moved, overlap, first_a, first_b FROM listed JOIN b_queries USING (query_id)"
     ).fetchall()
     moved = []
     for query_id, query, asked, is_moved, overlap, *first in rows:
-        selections = {name: selected[query_id, name] for name in both if (query_id, name) in selected}
         names, of_query = text_names(written.get(query_id, {})), written.get(query_id, {})
         order = sorted((text for text in of_query if text[0] in both), key=lambda text: (both.index(text[0]), text[1]))
         rewrites = {names[text]: of_query[text] for text in order if of_query[text][0] != of_query[text][1]}
-        moved.append(MovedQuery(query_id, query, asked, is_moved, overlap, (first[0], first[1]), rewrites, selections))
+        moved.append(MovedQuery(query_id, query, asked, is_moved, overlap, (first[0], first[1]), rewrites))
     return moved
