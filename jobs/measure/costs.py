@@ -9,7 +9,7 @@ an arm's work all the same, at what it has cost there. Fusing, ordering, writing
 without work are not divided among arms: they are no part of these costs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cluster.costs import Totals, add_totals, stage_sums
@@ -25,29 +25,25 @@ ArmCost = dict[str, Any]
 
 `requests`, `searches` and so on are what the arm needs (judgements of documents: of all arms that have them among their first
 results), `alone_...` what no other arm needs. `seconds` are those of workers. `standalone_usd`: if the arm ran alone;
-`marginal_usd`: what leaving it out would save; `gain_per_usd`: gain of the first measure over the baseline per USD alone.
+`marginal_usd`: what leaving it out would save.
 """
 
 
-def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float]) -> list[ArmCost]:
-    """Returns the cost of each arm but oracles, in the order of the ablation.
-
-    Without `prices` there are no USD; `gains`: arm -> the difference of the first measure to the baseline.
-    """
+def arm_costs(run: RunFolder, prices: Prices | None) -> list[ArmCost]:
+    """Returns the cost of each arm but oracles, in the order of the ablation; without `prices` there are no USD."""
     arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
     billed = None if prices is None else run.bill(prices)
     costs = []
     for arm, needs in arm_needs(run.counts, arms).items():
         cost = cost_of(run, needs.whole)
         sums = None if cost is None else stage_sums(cost)
-        usd = usd_of(billed, cost)
         names = ("seconds", "device_seconds", "requests", "prompt_tokens", "completion_tokens")
         figures: ArmCost = {"arm": arm} | {name: None if sums is None else sums.get(name, 0.0) for name in names}
         for before, some in ("", needs.whole), ("alone_", needs.alone):
             for quantity in QUANTITIES:
                 figures[before + quantity] = sum(need.amount for need in some if need.quantity == quantity)
-        figures["standalone_usd"], figures["marginal_usd"] = usd, usd_of(billed, cost_of(run, needs.alone))
-        costs.append(figures | {"gain_per_usd": gains[arm] / usd if usd and arm in gains else None})
+        figures["standalone_usd"], figures["marginal_usd"] = usd_of(billed, cost), usd_of(billed, cost_of(run, needs.alone))
+        costs.append(figures)
     return costs
 
 

@@ -27,7 +27,7 @@ from jobs.measure.judge import judge_models
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.measure.significance import TIE
 from jobs.measure.strategies import TOP, Funnel, Worth, funnel, worth
-from jobs.pages.charts import Point, gains, scatter
+from jobs.pages.charts import Point, scatter
 from jobs.pages.comparison import Comparisons, arms_table, comparison_values, means_table, signs_note, slices_table
 from jobs.pages.render import Chart, Head, Marked, Notes, Section, Table, Tile, Tiles, difference, write_page
 from jobs.pages.sections import configuration, run_page, time_section
@@ -43,7 +43,6 @@ PER_QUERY = "per_query.parquet"
 MOST_ARMS = 50  # rows of a table; --json has the others
 MOST_QUERIES = 10  # that gained most, and that lost most
 MUCH_UNJUDGED = 0.2
-MOST_BARS = 400  # of queries, evenly spread in their order
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,6 @@ def compared(
 ) -> ComparedArms:
     """Returns the measures of an ablation's arms; `by_judge`: also those of a judge of answers, where there is one."""
     compared = Comparisons(comparisons(folder, judgements, settings, gold, by_judge=by_judge))
-    of_lists = () if compared.lists is None else compared.lists.differences
-    gains = {of_arm.arm: of_arm.difference for of_arm in of_lists if of_arm.measure == of_lists[0].measure}
     return ComparedArms(
         folder,
         prices,
@@ -104,7 +101,7 @@ def compared(
         # a judge grades the results alone, so it knows nothing of what was lost on the way
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         worth(folder),
-        arm_costs(folder, prices, gains),
+        arm_costs(folder, prices),
         gate_savings(folder, prices),
     )
 
@@ -381,7 +378,4 @@ def _queries(comparison: Comparison, texts: bool) -> Section | None:
     gained, lost = int((moved > 0).sum()), int((moved < 0).sum())
     stay = len(moved) - gained - lost
     text = f"{best} against {base}: {gained:,} queries gain {comparison.first}, {lost:,} lose, {stay:,} stay."
-    ordered = sorted(moved.tolist(), reverse=True)
-    bars = [ordered[n * len(ordered) // MOST_BARS] for n in range(MOST_BARS)] if len(ordered) > MOST_BARS else ordered
-    chart = Chart("Each query's difference", gains(bars, f"difference in {comparison.first}"))
-    return Section("queries", "Queries", text, [chart, Table(columns, rows, "Those that gained and lost most")])
+    return Section("queries", "Queries", text, [Table(columns, rows, "Those that gained and lost most")])

@@ -95,28 +95,13 @@ def scatter(points: Sequence[Point], across: str, up: str, label: Callable[[floa
     return _drawing(parts, f"{up} by {across} of {len(points)} arms")
 
 
-def gains(differences: Sequence[float], up: str) -> Markup:
-    """Returns differences as bars, the greatest first, on both sides of zero; `up` says of what."""
-    ordered = sorted(differences, reverse=True)
-    y, width = axis(ordered, BOTTOM, TOP + 12, zero=True), (RIGHT - LEFT) / len(ordered)
-    parts = [*_grid(None, y, str, f"{len(ordered):,} queries, the greatest gain first", up)]
-    bar = '<rect class="{}" x="{:.3f}%" width="{:.3f}%" y="{:.1f}" height="{:.1f}"/>'
-    for number, value in enumerate(ordered):
-        if value:
-            top, bottom = sorted((y.position(value), y.position(0)))
-            kind = "gain" if value > 0 else "loss"
-            parts.append(Markup(bar).format(kind, LEFT + number * width, width, top, bottom - top))
-    summary = f"{sum(one > 0 for one in ordered):,} gained, {sum(one < 0 for one in ordered):,} lost"
-    return _drawing([*parts, _line("zero", LEFT, RIGHT, y.position(0), y.position(0))], f"{up}: {summary}")
-
-
-def _grid(x: Axis | None, y: Axis, label: Callable[[float], str], across: str, up: str) -> Iterator[Markup]:
+def _grid(x: Axis, y: Axis, label: Callable[[float], str], across: str, up: str) -> Iterator[Markup]:
     for tick in y.ticks():
         yield _line("grid", LEFT, RIGHT, y.position(tick), y.position(tick))
         yield _text("tick", LEFT - 1.5, y.position(tick) + 4, f"{tick:.3g}".replace("-", "−"), "end")
-    for tick, at in [(tick, x.position(tick)) for tick in x.ticks()] if x else ():
-        yield _line("grid", at, at, TOP + 12, BOTTOM)
-        yield _text("tick", at, BOTTOM + 17, label(tick), "middle")
+    for tick in x.ticks():
+        yield _line("grid", x.position(tick), x.position(tick), TOP + 12, BOTTOM)
+        yield _text("tick", x.position(tick), BOTTOM + 17, label(tick), "middle")
     yield _text("axis", LEFT, TOP + 2, up, "start")
     yield _text("axis", RIGHT, BOTTOM + 38, across, "end")
 

@@ -219,14 +219,14 @@ ORIGINAL = 4 * 0.05 * 0.01
 
 
 def costs(
-    folder: Path, counts: dict[str, int] = COUNTS, spent: Totals = SPENT, prices: Prices | None = PRICES, **gains: float
-) -> dict[str, ArmCost]:  # fmt: skip
+    folder: Path, counts: dict[str, int] = COUNTS, spent: Totals = SPENT, prices: Prices | None = PRICES
+) -> dict[str, ArmCost]:
     run = write_folder(folder, {}, queries=2, arms=COSTED_ARMS, counts=counts, costs=spent)
-    return {one["arm"]: one for one in arm_costs(run, prices, gains)}
+    return {one["arm"]: one for one in arm_costs(run, prices)}
 
 
 def test_what_an_arm_needs_at_the_price_of_its_components(tmp_path: Path) -> None:
-    found = costs(tmp_path, full=0.2, original=0.0)
+    found = costs(tmp_path)
     assert list(found) == ["full", "original", "a/b"]  # an oracle cannot be had
     full = found["full"]
     assert (full["requests"], full["searches"], full["pairs"]) == (5, 30, 40)
@@ -234,8 +234,6 @@ def test_what_an_arm_needs_at_the_price_of_its_components(tmp_path: Path) -> Non
     assert quantities == pytest.approx([5 + 1 + 4 + 2, 5, 500, 25])
     assert full["standalone_usd"] == pytest.approx(FULL + SEARCHES)
     assert found["original"]["standalone_usd"] == pytest.approx(ORIGINAL)
-    assert full["gain_per_usd"] == pytest.approx(0.2 / (FULL + SEARCHES))
-    assert (found["original"]["gain_per_usd"], found["a/b"]["gain_per_usd"]) == (0.0, None)
 
 
 def test_a_request_costs_all_of_its_attempts(tmp_path: Path) -> None:
@@ -254,8 +252,8 @@ def test_marginal_is_what_no_other_arm_needs(tmp_path: Path) -> None:
 
 def test_a_component_that_was_only_reused_has_no_cost(tmp_path: Path) -> None:
     spent = SPENT | {"retrieve": {"bm25@": SPENT["retrieve"]["bm25@"], "dense@encoder": {"reused": 20}}}
-    found = costs(tmp_path, spent=spent, full=0.2)
-    assert (found["full"]["seconds"], found["full"]["standalone_usd"], found["full"]["gain_per_usd"]) == (None, None, None)
+    found = costs(tmp_path, spent=spent)
+    assert (found["full"]["seconds"], found["full"]["standalone_usd"]) == (None, None)
     assert (found["full"]["searches"], found["full"]["marginal_usd"]) == (30, pytest.approx(FULL / 5 + 0.005))
     assert found["original"]["standalone_usd"] == pytest.approx(ORIGINAL)
 
@@ -272,5 +270,5 @@ def test_models_of_a_request_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_an_arm_that_needs_nothing_costs_nothing(tmp_path: Path) -> None:
-    found = costs(tmp_path, {}, full=0.2)
-    assert (found["full"]["seconds"], found["full"]["standalone_usd"], found["full"]["gain_per_usd"]) == (0.0, 0.0, None)
+    found = costs(tmp_path, {})
+    assert (found["full"]["seconds"], found["full"]["standalone_usd"]) == (0.0, 0.0)

@@ -149,7 +149,7 @@ def test_strategies_costs_and_queries_are_those_handed_in(tmp_path: Path) -> Non
     assert f"{(moved > 1e-9).sum()} queries gain nDCG@10, {(moved < -1e-9).sum()} lose" in page.sections["queries"]
     assert page.row("queries", f"query number {moved.argmax()}")[-1] == signed(float(moved.max()))
     drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
-    assert len(drawings) == 2
+    assert len(drawings) == 1
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in drawings)
 
 

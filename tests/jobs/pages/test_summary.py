@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cluster.prices import Prices
 from jobs.chain.drift import DRIFT
 from jobs.measure.evaluate import Evaluation
-from jobs.pages.charts import Point, axis, gains, scatter
+from jobs.pages.charts import Point, axis, scatter
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.render import Head, Interval, Marked, Section, Table, difference, interval, render
 from jobs.pages.summary import _shown, closing_table
@@ -134,8 +134,6 @@ def test_charts_are_well_formed_and_their_texts_stay_texts(points: list[tuple[fl
     assert sorted(one.findtext("title") or "" for one in read.iter("circle")) == sorted(words for *_, words, _ in points)
     for one in read.iter("circle"):
         assert 0 <= float(one.attrib["cx"].rstrip("%")) <= 100
-    bars = ElementTree.fromstring(gains([y for _, y, *_ in points], "difference")).iter("rect")
-    assert len(list(bars)) == sum(y != 0 for _, y, *_ in points)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.booleans(), st.booleans())
