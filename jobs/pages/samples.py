@@ -1,4 +1,4 @@
-"""Sample queries: some that failed, gained most, lost most and were asked most, and others spread over the run.
+"""Sample queries: some that failed, gained most, lost most and were asked most, and any others.
 
 Each with its rewrites, what later steps made of it, one request of each kind, and its results beside those of the original
 alone as it is measured. The choice is deterministic for a run and its judgements.
@@ -17,11 +17,10 @@ from jobs.pages.contributions import TOP, comparable
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_views, database, queries_of, spread
+from jobs.runs.tables import create_views, database
 from jobs.tables import NOTES, ORIGINAL
 
-SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, spread: each has an equal part of the samples
-SHARDS = 6  # that the spread ones are taken from
+SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, any: each has an equal part of the samples
 CHARACTERS = 3_000  # of the beginning and of the end of a prompt, and of an answer
 
 Chosen = tuple[int, str, str, int]  # shard, query_id, query, log_count
@@ -101,34 +100,27 @@ def samples(run: RunFolder, failed: Sequence[str], measured: MeasuredRun, *, tex
 
 
 def _choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun) -> list[Chosen]:
-    committed = sorted(manifest.shard for manifest in run.manifests if manifest.counts["queries"])
-    part = SAMPLES // KINDS
+    part, gains = SAMPLES // KINDS, measured.gains
     notable = list(dict.fromkeys(failed))[:part]
-    notable += [query_id for query_id, gain in measured.gains[:part] if gain > 0]
-    notable += [query_id for query_id, gain in measured.gains[::-1][:part] if gain < 0]
-    chosen = {row[1]: row for row in (_located(run, notable, part) if committed else ())}
-    shards = spread(committed, max(SHARDS, 2 * -(-(SAMPLES - len(chosen)) // run.plan.shard_size)))
-    for number, shard in enumerate(shards):
-        others = [(shard, *row) for row in queries_of(run, shard) if row[0] not in chosen]
-        wanted = -(-(SAMPLES - len(chosen)) // (len(shards) - number))
-        chosen |= {row[1]: row for row in spread(others, wanted)}
-    return sorted(chosen.values())
-
-
-def _located(run: RunFolder, query_ids: Sequence[str], most: int) -> list[Chosen]:
-    """Returns these queries, and those that were asked most often, if they are committed."""
-    query = """
-        SELECT shard, query_id, query, log_count
-        FROM read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)
-        JOIN spans USING (filename) WHERE file_row_number >= first AND file_row_number < next AND
-    """
+    notable += [query_id for query_id, gain in gains[:part] if gain > 0] + [name for name, gain in gains[-part:] if gain < 0]
     done = [span for span in run.spans if span["shard"] in run.tally.shards]
-    given = {"names": sorted({span["filename"] for span in done}), "ids": query_ids}
-    asked = f"({query} log_count > 1 ORDER BY log_count DESC, query_id LIMIT {most})"
+    if not done:
+        return []
+    query = f"""
+        WITH committed AS (
+            SELECT shard, query_id, query, log_count
+            FROM read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)
+            JOIN spans USING (filename) WHERE file_row_number >= first AND file_row_number < next
+        ), notable AS (
+            SELECT unnest($ids::VARCHAR[]) AS query_id
+            UNION (SELECT query_id FROM committed WHERE log_count > 1 ORDER BY log_count DESC, query_id LIMIT {part})
+        )
+        FROM committed ORDER BY query_id NOT IN (FROM notable), query_id LIMIT {SAMPLES}  -- ids are hashes: the first are any
+    """
     with database(run) as connection:
         connection.register("spans", pa.Table.from_pylist(done))
-        rows = connection.execute(f"{asked} UNION {query} query_id IN (SELECT unnest($ids::VARCHAR[]))", given).fetchall()
-    return list(rows)
+        given = {"names": sorted({span["filename"] for span in done}), "ids": notable}
+        return connection.execute(query, given).fetchall()
 
 
 def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, by_query_id: Mapping[str, Sample], texts: bool) -> None:

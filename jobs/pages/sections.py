@@ -17,11 +17,9 @@ from jobs.chain.pipeline import COSTED
 from jobs.pages.render import Code, Head, Section, Table, render
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import TIMES, node_time
-from jobs.runs.tables import create_views, database, spread
-from jobs.tables import ELAPSED
+from jobs.runs.tables import database
 from jobs.terminal.formats import count, duration, masked, percent, size
 
-SHARDS = 50  # of which the times of queries are read
 BUSY = 0.5  # of their ready time: workers that work more than that are what others wait for
 
 
@@ -89,19 +87,7 @@ def time_section(run: RunFolder) -> Section | None:
         [Head("start"), Head("began"), Head("ended as"), Head("wall time", duration)],
         [[str(start["start"]), moment(start["began"]), start["status"], start["wall_seconds"]] for start in run.starts],
     )
-    return Section("time", "Time and workers", slowest_words(stages) + elapsed_words(run), [table, starts], folded=True)
-
-
-def elapsed_words(run: RunFolder) -> str:
-    """Returns the latency of queries from the first stage to the last; empty where that was not measured."""
-    with database(run) as connection:
-        create_views(connection, run, ["costs"], spread(run.manifests, SHARDS))
-        query = "SELECT quantile_cont(latency, [0.5, 0.95, 0.99]) FROM costs WHERE stage = ?"
-        row = connection.execute(query, [ELAPSED]).fetchone()
-    if not row or row[0] is None:
-        return ""
-    half, most, nearly_all = map(duration, row[0])
-    return f" From the first stage to the last half of the queries took at most {half}, 95 % {most}, 99 % {nearly_all}."
+    return Section("time", "Time and workers", slowest_words(stages), [table, starts], folded=True)
 
 
 def run_page(run: RunFolder, kind: str, sections: Iterable[Section | None], *, texts: bool) -> str:

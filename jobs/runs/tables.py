@@ -70,12 +70,6 @@ def portions(manifests: Sequence[Committed], table: str, rows: int) -> Iterator[
         yield portion
 
 
-def queries_of(run: RunFolder, number: int) -> list[tuple[str, str, int]]:
-    """Returns (query_id, query, log_count) of a shard's queries, sorted by query_id."""
-    table = queries_table(run, [number], ["query_id", "query", "log_count"])
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
 def queries_table(run: RunFolder, numbers: Iterable[int], columns: Sequence[str]) -> pa.Table:
     """Returns columns of the queries of some shards, in the order of these; a text that the log lacks (`context`) is null."""
     shards = {one.number: one for one in run.plan.shards}
