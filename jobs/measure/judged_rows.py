@@ -16,7 +16,7 @@ from cluster.storage.sql import text_literal
 from jobs.chain.cuts import Cuts, cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_view, create_views, database
+from jobs.runs.tables import committed_queries, create_view, create_views, database
 from jobs.tables import ORIGINAL
 from retrievers.fusion import fuse
 from retrievers.lists import Lists, by_document
@@ -105,15 +105,10 @@ def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str | Non
 
 def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:
     """Returns the wanted query_ids whose shard has no manifest."""
-    if not run.pending:
+    if len(run.manifests) == len(run.plan.shards):
         return set()
-    connection.register("pending", pa.Table.from_pylist(run.pending))
-    rows = connection.execute(
-        "SELECT query_id FROM read_parquet(?, filename = true, file_row_number = true, hive_partitioning = false) AS queries"
-        " SEMI JOIN wanted USING (query_id) JOIN pending ON queries.filename = pending.filename"
-        " AND file_row_number >= first AND file_row_number < next",
-        [sorted({str(shard["filename"]) for shard in run.pending})],
-    ).fetchall()
+    committed_queries(connection, run)
+    rows = connection.execute("SELECT query_id FROM wanted ANTI JOIN committed USING (query_id)").fetchall()
     return {query_id for (query_id,) in rows}
 
 

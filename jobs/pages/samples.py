@@ -17,7 +17,7 @@ from jobs.pages.contributions import TOP, comparable
 from jobs.pages.steps import answer_lines, grade_lines, judged_lines, list_words, round_lines
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_views, database
+from jobs.runs.tables import committed_queries, create_views, database
 from jobs.tables import NOTES, ORIGINAL
 
 SAMPLES, KINDS = 30, 5  # errors, gain, loss, traffic, any: each has an equal part of the samples
@@ -103,24 +103,16 @@ def _choose(run: RunFolder, failed: Sequence[str], measured: MeasuredRun) -> lis
     part, gains = SAMPLES // KINDS, measured.gains
     notable = list(dict.fromkeys(failed))[:part]
     notable += [query_id for query_id, gain in gains[:part] if gain > 0] + [name for name, gain in gains[-part:] if gain < 0]
-    done = [span for span in run.spans if span["shard"] in run.tally.shards]
-    if not done:
-        return []
     query = f"""
-        WITH committed AS (
-            SELECT shard, query_id, query, log_count
-            FROM read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)
-            JOIN spans USING (filename) WHERE file_row_number >= first AND file_row_number < next
-        ), notable AS (
+        WITH notable AS (
             SELECT unnest($ids::VARCHAR[]) AS query_id
             UNION (SELECT query_id FROM committed WHERE log_count > 1 ORDER BY log_count DESC, query_id LIMIT {part})
         )
         FROM committed ORDER BY query_id NOT IN (FROM notable), query_id LIMIT {SAMPLES}  -- ids are hashes: the first are any
     """
     with database(run) as connection:
-        connection.register("spans", pa.Table.from_pylist(done))
-        given = {"names": sorted({span["filename"] for span in done}), "ids": notable}
-        return connection.execute(query, given).fetchall()
+        committed_queries(connection, run)
+        return connection.execute(query, {"ids": notable}).fetchall()
 
 
 def _fill(run: RunFolder, connection: duckdb.DuckDBPyConnection, by_query_id: Mapping[str, Sample], texts: bool) -> None:

@@ -107,22 +107,6 @@ class RunFolder:
         return {table: [self.storage.url(file.key) for file in named] for table, named in files.items()}
 
     @cached_property
-    def spans(self) -> list[dict[str, Any]]:
-        """Returns the rows of `queries/` of each planned shard: `shard`, `filename`, `first`, and `next` after the last."""
-        begins: dict[str, int] = {}  # every row group of a planned file is a shard
-        spans = []
-        for shard in sorted(self.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
-            first = begins.get(shard.key, 0)
-            begins[shard.key] = end = first + shard.rows
-            spans.append({"shard": shard.number, "filename": self.storage.url(shard.key), "first": first, "next": end})
-        return spans
-
-    @cached_property
-    def pending(self) -> list[dict[str, Any]]:
-        """Returns the `spans` of the shards that have no manifest."""
-        return [span for span in self.spans if span["shard"] not in self.tally.shards]
-
-    @cached_property
     def counts(self) -> Counter[str]:
         """Returns the sums of the counts of the committed shards (by the stage `write`)."""
         return Counter(self.tally.counts)

@@ -1,5 +1,6 @@
 """Reading of a run's tables in bounded memory: by shards, and only a sample of many."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -19,6 +20,7 @@ from jobs.tables import OPTIONAL_QUERIES, STORED
 
 MEMORY = "512MB"
 _NO_OPTION = 'SELECT NULL::VARCHAR AS context, NULL::VARCHAR AS query_type, NULL::MAP(VARCHAR, VARCHAR) AS "values" WHERE false'
+_SPANS = pa.schema([("shard", pa.int32()), ("filename", pa.string()), ("first", pa.int64()), ("next", pa.int64())])
 Item = TypeVar("Item")
 
 
@@ -80,6 +82,25 @@ def queries_table(run: RunFolder, numbers: Iterable[int], columns: Sequence[str]
             there = [name for name in columns if name in parquet.schema_arrow.names]
             parts.append(parquet.read_row_groups([shard.row_group for shard in of_file], columns=there))
     return pa.concat_tables(parts, promote_options="default")
+
+
+def committed_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder, name: str = "committed") -> None:
+    """Has a view stand for the queries of the committed shards: shard, query_id, query, log_count."""
+    begins: Counter[str] = Counter()  # every row group of a planned file is a shard
+    spans = []
+    for shard in sorted(run.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
+        first = begins[shard.key]
+        begins[shard.key] += shard.rows
+        if shard.number in run.tally.shards:
+            url = run.storage.url(shard.key)
+            spans.append({"shard": shard.number, "filename": url, "first": first, "next": begins[shard.key]})
+    connection.register(f"{name}_spans", pa.Table.from_pylist(spans, _SPANS))
+    paths = ", ".join(text_literal(run.storage.url(key)) for key in sorted(begins))
+    connection.execute(
+        f"CREATE OR REPLACE VIEW {name} AS SELECT shard, query_id, query, log_count"
+        f" FROM read_parquet([{paths}], filename = true, file_row_number = true, hive_partitioning = false)"
+        f" JOIN {name}_spans USING (filename) WHERE file_row_number >= first AND file_row_number < next"
+    )
 
 
 def create_views(

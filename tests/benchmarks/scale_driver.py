@@ -162,7 +162,7 @@ def opened(folder: Path) -> dict[str, float]:
     found = open_run(root)
     seconds["open"] = time.perf_counter() - began
     began = time.perf_counter()
-    _ = found.counts, found.spent, found.tables, found.pending, node_time(found.starts, found.tally.by_start)
+    _ = found.counts, found.spent, found.tables, node_time(found.starts, found.tally.by_start)
     return seconds | {"sums": time.perf_counter() - began}
 
 

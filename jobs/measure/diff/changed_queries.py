@@ -1,8 +1,7 @@
 """The queries of two runs whose rewrites or first documents differ, with how often they were asked; by DuckDB, in portions.
 
-A shard holds a range of query_ids, of its tier, and the statistics of its row group in `queries/` tell which. Two logs are cut
-into shards at other ids, so a portion is a range of ids, with the files of the shards of each run that have some of them:
-comparing takes memory that does not grow with the log.
+Two logs are cut into shards at other ids, so a portion is a range of query_ids, with the files of the shards of each run that
+have some of them: comparing takes memory that does not grow with the log.
 """
 
 from collections.abc import Iterator
@@ -12,11 +11,10 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 
-from cluster.run.shards import Shard
 from jobs.measure.judged_rows import contexts_of, text_names
 from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
-from jobs.runs.tables import create_views, database, queries_table
+from jobs.runs.tables import committed_queries, create_views, database
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results")
@@ -26,43 +24,21 @@ LAST = "\U0010ffff"
 def portions(connection: duckdb.DuckDBPyConnection, a: RunFolder, b: RunFolder) -> Iterator[None]:
     """Goes through the queries of two runs; at each step the connection has views of a portion of their committed rows.
 
-    They are `a_queries`, `b_queries` (query_id, query, log_count), and of each run `rewrites` and `results`, which may hold
+    They are `a_queries`, `b_queries` (as `committed_queries`), and of each run `rewrites` and `results`, which may hold
     rows of other queries, too.
     """
-    sides = [("a", a, _ranges(connection, a)), ("b", b, _ranges(connection, b))]
-    count = max(1, -(-max(sum(shard.rows for _, _, shard in ranges) for _, _, ranges in sides) // QUERIES))
+    for name, run in (("a", a), ("b", b)):
+        committed_queries(connection, run, f"{name}_committed")
+    count = max(1, -(-max(run.counts["queries"] for run in (a, b)) // QUERIES))
     cuts = ["", *(f"{number * 16**8 // count:08x}" for number in range(1, count)), LAST]  # ids are hashes, so evenly spread
     for low, high in pairwise(cuts):
-        for name, run, ranges in sides:
-            shards = [shard for least, greatest, shard in ranges if greatest >= low and least < high]
-            _views(connection, name, run, shards, low, high)
+        for name, run in (("a", a), ("b", b)):
+            portion = f"FROM {name}_committed WHERE query_id >= $low AND query_id < $high"
+            connection.execute(f"CREATE OR REPLACE TABLE {name}_queries AS {portion}", {"low": low, "high": high})
+            numbers = {number for (number,) in connection.execute(f"SELECT DISTINCT shard FROM {name}_queries").fetchall()}
+            # the portion's other rows are dropped where the rows are joined to its queries
+            create_views(connection, run, TABLES, [one for one in run.manifests if one.shard in numbers], f"{name}_")
         yield
-
-
-def _ranges(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> list[tuple[str, str, Shard]]:
-    """Returns the least and the greatest query_id of each committed shard."""
-    done = {manifest.shard for manifest in run.manifests}
-    shards = {(run.storage.url(shard.key), shard.row_group): shard for shard in run.plan.shards if shard.number in done}
-    rows = (
-        connection.execute(
-            "SELECT file_name, row_group_id, stats_min_value, stats_max_value FROM parquet_metadata(?)"
-            " WHERE path_in_schema = 'query_id'",
-            [sorted({file for file, _ in shards})],
-        ).fetchall()
-        if shards
-        else []
-    )
-    return [(least, greatest, shards[file, group]) for file, group, least, greatest in rows if (file, group) in shards]
-
-
-def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, shards: list[Shard], low: str, high: str) -> None:
-    numbers = {shard.number for shard in shards}
-    connection.register("queries", queries_table(run, sorted(numbers), ["query_id", "query", "log_count"]))
-    portion = "SELECT * FROM queries WHERE query_id >= $low AND query_id < $high"
-    connection.execute(f"CREATE OR REPLACE TABLE {name}_queries AS {portion}", {"low": low, "high": high})
-    manifests = [manifest for manifest in run.manifests if manifest.shard in numbers]
-    # the portion's other rows are dropped where the rows are joined to its queries
-    create_views(connection, run, TABLES, manifests, f"{name}_")
 
 
 _TEXTS = """
