@@ -180,8 +180,8 @@ def test_rewrites_that_moved_by_traffic(side: Side) -> None:
     assert (keyword.strategy, keyword.a, keyword.b) == ("keyword", Share(1, 50), Share(0, 0))
     assert (core.strategy, core.a, core.b) == ("core_content", Share(0, 0), Share(2, 80))
     assert found.listed == [  # of strategies that both have; most often asked first
-        MovedQuery(query_id(1), "bravo", 30, False, 1.0, (None, None), {"general": ("b", "B")}, {}),
-        MovedQuery(query_id(2), "charlie", 10, False, 1.0, (None, None), {"general": ("c", None)}, {}),
+        MovedQuery(query_id(1), "bravo", 30, False, 1.0, (None, None), {"general": ("b", "B")}),
+        MovedQuery(query_id(2), "charlie", 10, False, 1.0, (None, None), {"general": ("c", None)}),
     ]
     assert [one.query for one in moves(a, b, 1).listed] == ["bravo"]
     page = shown(a, b)
