@@ -31,19 +31,11 @@ WITH found AS (
 )
 SELECT unnest(strategies) AS strategy, count(*) AS new FROM found WHERE NOT list_contains(strategies, '{ORIGINAL}') GROUP BY 1
 """
-_GAINS = f"""
-WITH best AS (
-    SELECT query_id, strategy, max(own_scores.score) AS score
-    FROM own_runs JOIN own_scores USING (query_id, doc_id) GROUP BY ALL
-), originals AS (SELECT query_id, score FROM best WHERE strategy = '{ORIGINAL}')
-SELECT strategy, sum(best.score - originals.score) AS gain, count(*) AS gaining
-FROM best JOIN originals USING (query_id) GROUP BY strategy
-"""
-_FOLLOWED = """
+_FOLLOWED = f"""
 WITH pairs AS (
     SELECT query_id, doc_id, list(DISTINCT strategy) AS strategies
     FROM own_runs SEMI JOIN relevant USING (query_id, doc_id) GROUP BY ALL
-), fused AS (SELECT query_id, doc_id, true AS fused FROM {candidates} UNION SELECT query_id, doc_id, true FROM own_results),
+), fused AS (SELECT query_id, doc_id, true AS fused FROM candidates UNION SELECT query_id, doc_id, true FROM own_results),
 followed AS (
     SELECT strategies, len(strategies) = 1 AS alone, coalesce(fused, false) AS fused, rank
     FROM pairs LEFT JOIN fused USING (query_id, doc_id) LEFT JOIN own_results USING (query_id, doc_id)
@@ -51,18 +43,15 @@ followed AS (
 SELECT '' AS strategy, count(*) AS any_list, 0 AS found, 0 AS alone, 0 AS fused, 0 AS kept, 0 AS top FROM followed
 UNION ALL
 SELECT strategy, 0, count(*), count(*) FILTER (alone), count(*) FILTER (alone AND fused),
-    count(*) FILTER (alone AND fused AND rank IS NOT NULL), count(*) FILTER (alone AND fused AND rank <= {top})
+    count(*) FILTER (alone AND fused AND rank IS NOT NULL), count(*) FILTER (alone AND fused AND rank <= {TOP})
 FROM (SELECT *, unnest(strategies) AS strategy FROM followed) GROUP BY strategy
 """
 
 
 class Worth(NamedTuple):
-    """The worth of one strategy without judgements, measured by the original."""
+    """The worth of one strategy of an ablation's arm `full` without judgements, measured by the original."""
 
     strategy: str  # `original` for the query as it was asked, `together` for texts that are searched as one
-    reranker_gain: float | None
-    """Mean over queries of the reranker's best score of a document of its lists, less that of the original's, in the
-    reranker's own scale; over queries with scored documents of both. None: there are none, or there is no reranker."""
     increment: float  # mean number of results per query that a list of it has, and no list of the original
     increment_share: float  # the same as a share of all results
 
@@ -82,28 +71,18 @@ class Funnel(NamedTuple):
 
 
 def worth(run: RunFolder) -> list[Worth]:
-    """Returns the worth of each strategy, the original first, for a run or arm `full`; nothing if lists were not kept."""
-    if not _lists_kept(run):
-        return []
-    reranked = run.config.rerank.kind != "none" and (not run.is_ablation or run.own_reranker is not None)
+    """Returns the worth of each strategy of an ablation, the original first."""
     with database(run) as connection:
-        sums = sums_by_strategy(connection, run, _RESULTS, _NEW, *[_GAINS] * reranked)
+        sums = sums_by_strategy(connection, run, _RESULTS, _NEW)
     asked, results = run.counts["queries"], sums["results", ""]
     return [
-        Worth(
-            strategy=name,
-            reranker_gain=sums["gain", name] / sums["gaining", name] if sums["gaining", name] else None,
-            increment=sums["new", name] / asked if asked else 0.0,
-            increment_share=sums["new", name] / results if results else 0.0,
-        )
+        Worth(name, sums["new", name] / asked if asked else 0.0, sums["new", name] / results if results else 0.0)
         for name in listed_strategies(run)
     ]
 
 
-def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | None:
-    """Returns the funnel of an ablation's arm `full`, or of a run; None if its lists were not kept."""
-    if not _lists_kept(run):
-        return None
+def funnel(run: RunFolder, judgements: Judgements) -> Funnel:
+    """Returns the funnel of an ablation's arm `full`."""
     with database(run) as connection:
         keys_of = counted_keys(connection, run, judgements).of_query
         graded = [(query_id, judgements.grades[key]) for query_id, keys in keys_of.items() for key in keys]
@@ -111,10 +90,7 @@ def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | N
         pairs = {(query_id, doc_id) for query_id, grades in graded for doc_id, grade in grades.items() if grade >= least}
         columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
         connection.register("relevant", pa.table(columns, names=["query_id", "doc_id"]))
-        # An ablation stores the fused candidates, and a run with `fuse.keep_candidates`. Of another run those that were scored
-        # are known, and the results: all candidates without a reranker, and the first of them where it failed on the query.
-        candidates = "candidates" if run.is_ablation or run.config.fuse.keep_candidates else "scores"
-        sums = sums_by_strategy(connection, run, _FOLLOWED.format(candidates=candidates, top=top))
+        sums = sums_by_strategy(connection, run, _FOLLOWED)
     stages = ["found", "alone", "fused", "kept", "top"]
     strategies: dict[str, list[int | None]] = {
         name: [None if stage == "kept" and run.config.rerank.kind == "none" else sums[stage, name] for stage in stages]
@@ -129,14 +105,12 @@ def sums_by_strategy(
     """Returns (column, strategy) -> sum over some or all committed shards, about `PORTION` rows of runs/ at a time.
 
     Queries return a row per strategy. They have views of each table, and of the rows that are the config's own: `own_runs`,
-    without hits that a cut keeps out of fusion, `own_results`, `own_scores`.
+    without hits that a cut keeps out of fusion, and `own_results`.
     """
     sums: Counter[tuple[str, str]] = Counter()
-    reranker = run.own_reranker if run.is_ablation else None
     own = {"runs": above_cuts(run), "results": f"arm = {text_literal(FULL if run.is_ablation else RUN)}"}
-    own["scores"] = "true" if reranker is None else f"reranker = {text_literal(reranker)}"
     for portion in portions(run.manifests if manifests is None else manifests, "runs", PORTION):
-        create_views(connection, run, ["runs", "results", "candidates", "scores"], portion)
+        create_views(connection, run, ["runs", "results", "candidates"], portion)
         for table, condition in own.items():
             connection.execute(f"CREATE OR REPLACE VIEW own_{table} AS FROM {table} WHERE {condition}")
         for rows in map(connection.execute, queries):
@@ -144,11 +118,6 @@ def sums_by_strategy(
             for strategy, *numbers in rows.fetchall():
                 sums.update({(name, strategy): number or 0 for name, number in zip(names, numbers, strict=True)})
     return sums
-
-
-def _lists_kept(run: RunFolder) -> bool:
-    """Returns True if runs/ has the lists; an ablation keeps those of arm `full`."""
-    return run.is_ablation or run.config.retrieve.keep_runs
 
 
 def listed_strategies(run: RunFolder) -> list[str]:

@@ -284,10 +284,8 @@ def _left_out(comparison: Comparison) -> Section | None:
     return Section("left-out", "Leave one out", text, [table])
 
 
-def _strategies(ablation: ComparedArms) -> Section | None:
+def _strategies(ablation: ComparedArms) -> Section:
     """Returns the gains of each strategy: its share of the results, and with judgements its relevant documents by stage."""
-    if not ablation.worth:
-        return None
     steps = ("after fusion", "after the reranker", f"in the first {TOP}")
     labels = ["relevant documents found", "found by it alone", *(f"of these {step}" for step in steps)]
     columns = [Head("strategy"), *(Head(label, count) for label in labels)]
@@ -296,11 +294,11 @@ def _strategies(ablation: ComparedArms) -> Section | None:
         text = f"{funnel.judged_queries:,} queries have {funnel.relevant:,} relevant documents; "
         text += f"lists hold {funnel.found:,} of them."
     columns += [Head("results that the original has not, per query", lambda value: f"{value:.2f}")]
-    columns += [Head("their share of all results", percent), Head("best reranker score over the original's", difference)]
+    columns += [Head("their share of all results", percent)]
     rows = []
     for own in ablation.worth:
         counts = funnel.strategies[own.strategy] if funnel else [None] * len(labels)
-        rows.append([own.strategy, *counts, own.increment, own.increment_share, own.reranker_gain])
+        rows.append([own.strategy, *counts, own.increment, own.increment_share])
     return Section("strategies", "Strategies", text, [Table(columns, rows)])
 
 

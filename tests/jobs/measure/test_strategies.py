@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.log.judgements import Judgements
 from jobs.measure import strategies as measured
-from jobs.measure.strategies import Funnel, Worth, funnel, worth
+from jobs.measure.strategies import TOP, Worth, funnel, worth
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.run_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
@@ -37,20 +37,14 @@ LISTS = {
 JUDGEMENTS = Judgements("qrels", GRADES)
 
 
-def of(result: Funnel | None) -> dict[str, list[int | None]]:
-    assert result is not None
-    return result.strategies
-
-
 @pytest.mark.parametrize("portion", [1, measured.PORTION])
 def test_an_ablation_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portion: int) -> None:
     monkeypatch.setattr(measured, "PORTION", portion)
-    result = funnel(write_folder(tmp_path, LISTS, queries=2, shard_size=1, arms=ARMS, rerank=RERANK), JUDGEMENTS, top=2)
-    assert result is not None
+    result = funnel(write_folder(tmp_path, LISTS, queries=2, shard_size=1, arms=ARMS, rerank=RERANK), JUDGEMENTS)
     assert (result.judged_queries, result.relevant, result.found) == (2, 7, 6)
     assert result.strategies == {
         "original": [1, 0, 0, 0, 0],  # d1 is in general's list as well
-        "general": [4, 3, 2, 1, 0],  # d4 is no candidate, d7 no result, d3 third
+        "general": [4, 3, 2, 1, 1],  # d4 is no candidate, d7 no result
         "keyword": [2, 2, 2, 2, 2],
     }
 
@@ -58,37 +52,14 @@ def test_an_ablation_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, po
 def test_hits_below_a_floor_or_an_own_depth_are_not_found(tmp_path: Path) -> None:
     floor = {"kind": "local", "index": "nowhere", "score_floor": 97.5}
     retrieve = {"retrievers": {"bm25": floor, "dense": {"kind": "local", "index": "nowhere"}}}
-    found = of(funnel(write_folder(tmp_path, LISTS, queries=2, arms=ARMS, rerank=RERANK, retrieve=retrieve), JUDGEMENTS))
+    found = funnel(write_folder(tmp_path, LISTS, queries=2, arms=ARMS, rerank=RERANK, retrieve=retrieve), JUDGEMENTS).strategies
     assert found["general"][:2] == [3, 2]  # d4 is third, with a score of 97
-
-
-def test_without_a_reranker_the_results_of_a_plain_run_are_the_candidates(tmp_path: Path) -> None:
-    results = ranked(A, ["d1", "d5", "d3"], arm="run") + ranked(B, ["d2"], arm="run")
-    found = of(funnel(write_folder(tmp_path, {"runs": RUNS, "results": results}, queries=2), JUDGEMENTS, top=2))
-    assert found["general"] == [4, 3, 1, None, 0]
-    assert found["keyword"] == [2, 2, 2, None, 2]
-
-
-def test_with_a_reranker_the_scored_pairs_of_a_plain_run_are_the_candidates(tmp_path: Path) -> None:
-    scores = [{"query_id": A, "doc_id": doc_id, "model": "m", "score": 0.5} for doc_id in ("d1", "d3", "d4", "d5")]
-    results = ranked(A, ["d4"], arm="run") + ranked(B, ["d2"], arm="run")  # the reranker failed on B
-    run = write_folder(tmp_path, {"runs": RUNS, "results": results, "scores": scores}, queries=2, rerank=RERANK)
-    found = of(funnel(run, JUDGEMENTS))
-    assert found["general"] == [4, 3, 2, 1, 1]
-    assert found["keyword"] == [2, 2, 2, 1, 1]
 
 
 def test_queries_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
     run = write_folder(tmp_path, LISTS, queries=2, shard_size=1, committed=[0], arms=ARMS)
     result = funnel(run, JUDGEMENTS)
-    assert result is not None
     assert (result.judged_queries, result.relevant, result.found) == (1, 6, 5)
-
-
-def test_a_run_without_lists_has_neither(tmp_path: Path) -> None:
-    retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "x"}}, "keep_runs": False}
-    run = write_folder(tmp_path, {}, queries=1, retrieve=retrieve)
-    assert (funnel(run, JUDGEMENTS), worth(run)) == (None, [])
 
 
 # ---------------------------------------------------------------- against plain loops
@@ -128,7 +99,7 @@ def written(folder: Path, job: dict[str, Any]) -> RunFolder:
     return write_folder(folder, tables, queries=3, arms=ARMS, rerank=RERANK, fuse={"depth": job["depth"]})
 
 
-def by_loops(job: dict[str, Any], top: int) -> dict[str, list[int]]:
+def by_loops(job: dict[str, Any]) -> dict[str, list[int]]:
     lists = {key: doc_ids for key, doc_ids in job["lists"].items() if doc_ids}
     finders = defaultdict(set)
     for (query_id, strategy, _, _), doc_ids in lists.items():
@@ -145,25 +116,24 @@ def by_loops(job: dict[str, Any], top: int) -> dict[str, list[int]]:
         alone = [pair for pair in found if finders[pair] == {name}]
         fused = [(query_id, doc_id) for query_id, doc_id in alone if doc_id in job["fused"][query_id]]
         kept = [(query_id, doc_id) for query_id, doc_id in fused if doc_id in job["kept"][query_id]]
-        first = [(query_id, doc_id) for query_id, doc_id in kept if doc_id in job["kept"][query_id][:top]]
+        first = [(query_id, doc_id) for query_id, doc_id in kept if doc_id in job["kept"][query_id][:TOP]]
         values[name] = [sum(name in finders[pair] for pair in found), len(alone), len(fused), len(kept), len(first)]
     return values
 
 
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
-@given(job(), st.integers(1, 6))
-def test_it_is_what_plain_loops_count_and_only_ever_falls(job: dict[str, Any], top: int) -> None:
+@given(job())
+def test_it_is_what_plain_loops_count_and_only_ever_falls(job: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        result = of(funnel(written(Path(folder), job), Judgements("qrels", job["grades"]), top))
-    assert result == by_loops(job, top)
-    assert all(counts == sorted(counts, reverse=True) for counts in by_loops(job, top).values())
+        result = funnel(written(Path(folder), job), Judgements("qrels", job["grades"])).strategies
+    assert result == by_loops(job)
+    assert all(counts == sorted(counts, reverse=True) for counts in by_loops(job).values())
 
 
 # ---------------------------------------------------------------- worth
 
-BI = {"kind": "bi_encoder", "encoder": {"model": "models/small"}}
-RANKED_ARMS = [arm("full", reranker="own"), arm("original")]
+RANKED_ARMS = [arm("full"), arm("original")]
 LISTED = [
     *list_row(A, "original", "bm25", ["d1", "d2"]),
     *list_row(A, "general", "bm25", ["d2", "d3"]),
@@ -174,17 +144,6 @@ LISTED = [
 ]
 
 
-def scored(query_id: str, reranker: str = "own", **scores: float) -> list[Row]:
-    row = {"query_id": query_id, "model": "/absolute/models/small", "reranker": reranker}
-    return [row | {"doc_id": doc_id, "score": score} for doc_id, score in scores.items()]
-
-
-SCORES = [
-    *scored(A, d1=0.5, d2=0.25, d3=1.0),
-    *scored(B, d1=0.75),  # d9 is no candidate
-    *scored(C, d5=2.0),  # nothing of the original
-    *scored(A, "with another prompt", d1=0.0, d3=9.0),
-]
 FOUND = ranked(A, ["d3", "d1", "d4"], arm="full") + ranked(B, ["d9"], arm="full") + ranked(C, ["d5"], arm="full")
 
 
@@ -195,22 +154,7 @@ def worths(run: RunFolder) -> dict[str, Worth]:
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     others = ranked(A, ["d2"], arm="original")
-    tables = {"runs": LISTED, "scores": SCORES, "results": FOUND + others}
-    return write_folder(tmp_path, tables, queries=3, arms=RANKED_ARMS, rerank=BI)
-
-
-def test_the_best_score_of_a_strategy_is_compared_with_the_original_s(run: RunFolder) -> None:
-    found = worths(run)
-    assert list(found) == ["original", "general", "keyword"]
-    assert found["general"].reranker_gain == pytest.approx(1.0 - 0.5)  # of A alone: B's list has no scored document
-    assert found["original"].reranker_gain == 0.0
-    assert found["keyword"].reranker_gain is None
-
-
-def test_where_the_config_itself_has_no_reranker_there_is_no_gain(tmp_path: Path) -> None:
-    tables = {"runs": LISTED, "scores": SCORES, "results": FOUND}
-    run = write_folder(tmp_path, tables, queries=3, arms=[arm("full"), arm("original")], rerank=BI)
-    assert worths(run)["general"].reranker_gain is None
+    return write_folder(tmp_path, {"runs": LISTED, "results": FOUND + others}, queries=3, arms=RANKED_ARMS)
 
 
 def test_results_that_the_original_does_not_have(run: RunFolder) -> None:
@@ -220,10 +164,3 @@ def test_results_that_the_original_does_not_have(run: RunFolder) -> None:
         "general": (pytest.approx(3 / 3), pytest.approx(3 / 5)),  # d3 and d4 of A, d9 of B
         "keyword": (pytest.approx(1 / 3), pytest.approx(1 / 5)),
     }
-
-
-def test_a_plain_run(tmp_path: Path) -> None:
-    results = [row | {"arm": "run"} for row in FOUND]
-    tables = {"runs": LISTED, "scores": [row for row in SCORES if row["reranker"] == "own"], "results": results}
-    found = worths(write_folder(tmp_path, tables, queries=3, rerank=BI))
-    assert [found["general"].reranker_gain, found["general"].increment] == pytest.approx([0.5, 1.0])

@@ -47,12 +47,12 @@ ARMS = [
 ]
 FOUND: dict[str, list[int | None]] = {name: [900 - n, 120 - n, 96 - n, 60 - n, 27 - n] for n, name in enumerate(STRATEGIES)}
 FUNNEL = Funnel(300, 1500, 1200, FOUND)
-WORTH = [Worth(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n) for n, name in enumerate(STRATEGIES)]
+WORTH = [Worth(name, 4.2 - 0.5 * n, 0.42 - 0.05 * n) for n, name in enumerate(STRATEGIES)]
 COSTS: list[ArmCost] = [
     dict.fromkeys((*QUANTITIES, *(f"alone_{name}" for name in QUANTITIES)), 0)
     | {
         "arm": arm["name"], "seconds": 12.0 + n, "device_seconds": 7.0 + n, "requests": 300 * len(arm["strategies"]),
-        "searches": 600 + 20 * n, "pairs": 9000, "standalone_usd": 0.1 + 0.02 * n, "marginal_usd": 0.01, "gain_per_usd": None,
+        "searches": 600 + 20 * n, "pairs": 9000, "standalone_usd": 0.1 + 0.02 * n, "marginal_usd": 0.01,
     }
     for n, arm in enumerate(ARMS)
 ]  # fmt: skip
