@@ -59,7 +59,7 @@ class Truth:
 
         given, key = self._qrels, self._key or self._settings.key
         if isinstance(given, Mapping):
-            return given_qrels(given, "qrels", key)
+            return given_qrels(given, key)
         path = os.fspath(given) if given else self._settings.qrels
         if given is None and path is not None and not is_here(path):
             self._note(f"judgements {path} are missing; nothing is measured (name a file with qrels)")

@@ -255,7 +255,7 @@ def export(
     from jobs.export.checks import DoneExport, checks, not_promoted
     from jobs.export.versions import current, export_version, open_target
     from jobs.export.versions import promote as make_current
-    from jobs.log.judgements import check_here
+    from jobs.log.judgements import is_here
     from jobs.pages.upkeep import export_page
     from jobs.runs.folder import open_run
 
@@ -281,8 +281,10 @@ def export(
         checked, now = [], current(storage) or {}
         if promote:
             display.phase("checking")
-            if qrels is None and publish.quality_loss is not None:
-                check_here(folder.config.evaluate.qrels, "publish.quality_loss", "--qrels")
+            named = folder.config.evaluate.qrels
+            if qrels is None and publish.quality_loss is not None and named is not None and not is_here(named):
+                what = "is missing, so publish.quality_loss would be measured by other grades"
+                raise ConfigError("judgements", f"evaluate.qrels {named}: {what}; give --qrels FILE")
             truth = Truth(folder, qrels, key, note=face.note)
             checked = checks(folder, version, publish, truth.judgements)
             if failed := [one for one in checked if not one.passed]:

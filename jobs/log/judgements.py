@@ -124,17 +124,8 @@ def is_here(path: str) -> bool:
     return local_qrels(path) is not None
 
 
-def check_here(path: str | None, what: str, argument: str) -> None:
-    """Raises ConfigError if judgements of a config are missing, as `what` would be measured by others."""
-    if path is not None and not is_here(path):
-        raise ConfigError(
-            "judgements",
-            f"evaluate.qrels {path}: is missing, so {what} would be measured by other grades; give {argument} FILE",
-        )
-
-
-def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = "log_id") -> Judgements:
-    """Returns judgements that a program gives as key -> doc_id -> grade; `where` begins messages.
+def given_qrels(grades: Mapping[str, Mapping[str, int]], key: Key = "log_id") -> Judgements:
+    """Returns judgements that a program gives as key -> doc_id -> grade.
 
     Raises ConfigError for none, a grade that is no whole number up to 1,000, and a query that is empty or judged twice.
     """
@@ -142,16 +133,16 @@ def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = 
     for name, documents in grades.items():
         for doc_id, grade in documents.items():
             if not isinstance(grade, int) or grade > MAX_GRADE:
-                what = f"{where}: {name!r}: {doc_id!r} has the grade {grade!r}"
+                what = f"qrels: {name!r}: {doc_id!r} has the grade {grade!r}"
                 raise ConfigError("judgements", f"{what}; give whole numbers up to {MAX_GRADE:,}")
         shown = normalise(name) if key == "query" else name
         if not shown or shown in judged:
             what = "judged twice" if shown else "empty"
-            raise ConfigError("judgements", f"{where}: the {key} {name!r} is {what}; correct it")
+            raise ConfigError("judgements", f"qrels: the {key} {name!r} is {what}; correct it")
         judged[shown] = dict(documents)
     if not judged:
-        raise ConfigError("judgements", f"{where}: holds no judgement; give {key} -> doc_id -> grade")
-    return Judgements(where, judged, key)
+        raise ConfigError("judgements", f"qrels: holds no judgement; give {key} -> doc_id -> grade")
+    return Judgements("qrels", judged, key)
 
 
 def _add_fields(fields: Sequence[str], key: Key, where: str, line: str, grades: dict[str, dict[str, int]]) -> None:

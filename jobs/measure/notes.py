@@ -152,12 +152,8 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
             yield f"p is Holm's, for {holm:,} arms ({', '.join(QUESTIONS)}), {own}"
         if q:
             yield f"q is Benjamini and Hochberg's, for {q:,} arms of the {GRID}, {own}"
-        sizes = {one.arm: one.detectable for one in differences if one.measure in first and one.detectable is not None}
-        if sizes:
-            small, large = (pick(sizes, key=lambda arm: sizes[arm]) for pick in (min, max))
-            span = f"{figure(sizes[small])} ({small})" + (f" to {figure(sizes[large])} ({large})" if len(sizes) > 1 else "")
-            power = f"a power of {100 * POWER:.0f} % at {ALPHA:g} over the number of comparisons"
-            yield f"smallest difference in {first[0]} that these queries show, with {power}: {span}"
+        power = f"a power of {100 * POWER:.0f} % at {ALPHA:g} over the number of comparisons"
+        yield f"seen from: the smallest difference that these queries show, with {power}"
         yield f"equivalent: within {comparison.margin:g} of it by two one-sided t-tests at {ALPHA}, unadjusted"
     if known := [n for n in range(len(frame.arms)) if not math.isnan(frame.unjudged[n])]:
         least, most = (known[int(pick(frame.unjudged[known]))] for pick in (np.argmin, np.argmax))

@@ -139,11 +139,6 @@ def count(value: float) -> str:
     return f"{round(value):,}"
 
 
-def signed(value: float) -> str:
-    """Returns a difference like '+0.0752', with a minus sign that is as wide as the plus."""
-    return figure(value, "+").replace("-", "−")
-
-
 def percent(share: float) -> str:
     """Returns a share like '1.7 %'; small shares above 0 are '< 0.1 %'."""
     if 0 < share < 0.0005:
