@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.errors import ConfigError
-from jobs.measure.comparison import FULL, WITHOUT, Comparison
+from jobs.measure.comparison import Comparison
 from jobs.measure.notes import HEADINGS
 from jobs.measure.significance import TIE, Corrected, PairedTest, adjusted, t_test
 from jobs.terminal.formats import and_more
@@ -33,7 +33,6 @@ class JoinedArm(Corrected):
     p: float
     p_holm: float | None
     q: float | None
-    loss: float | None  # `full` less the arm, of arms `without ...`; over sets the average of Table 4 of DMQR-RAG
 
 
 @dataclass(frozen=True)
@@ -124,15 +123,11 @@ def _rows(
     p_holm, q = adjusted(test.p, [None if arm in untested else families[arm] for arm in arms])
     rows = []
     for number, arm in enumerate(arms):
-        on_sets = [one.by_arm[arm, measure] for one in sets.values()]
-        losses: list[float | None] = [None] * len(sets)
-        if arm.startswith(WITHOUT) and FULL in arms:
-            losses = [one.by_arm[FULL, measure].mean - of.mean for one, of in zip(sets.values(), on_sets, strict=True)]
-        for name, joined, loss in zip(sets, on_sets, losses, strict=True):
-            figures = (joined.mean, joined.difference, joined.low, joined.high, joined.p, joined.p_holm, joined.q)
-            rows.append(JoinedArm(name, arm, families[arm], measure, *figures, loss))
-        gap, mean = test.gap(number), float(np.mean([of.mean for of in on_sets]))
-        average = None if None in losses else float(np.mean([loss for loss in losses if loss is not None]))
-        over = (mean, gap.mean, gap.low, gap.high, gap.p, p_holm.get(number), q.get(number), average)
+        on_sets = {name: comparison.by_arm[arm, measure] for name, comparison in sets.items()}
+        for name, one in on_sets.items():
+            figures = (one.mean, one.difference, one.low, one.high, one.p, one.p_holm, one.q)
+            rows.append(JoinedArm(name, arm, families[arm], measure, *figures))
+        gap, mean = test.gap(number), float(np.mean([one.mean for one in on_sets.values()]))
+        over = (mean, gap.mean, gap.low, gap.high, gap.p, p_holm.get(number), q.get(number))
         rows.append(JoinedArm(None, arm, families[arm], measure, *over))
     return rows

@@ -319,17 +319,11 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 
 def joined_tables(joined: Sequence[Joined]) -> RenderableType:
-    """Returns a table of arms and sets for each measure, then what is lost without a strategy, and the notes."""
+    """Returns a table of arms and sets for each measure, and the notes."""
     parts: list[RenderableType] = []
     for joined_set in joined:
         parts += [Text("\n" * bool(parts) + HEADINGS[joined_set.kind], style="bold")] if len(joined) > 1 else []
         tables = [_arms(joined_set, measure) for measure in joined_set.measures]
-        losses: dict[str, list[Any]] = {}  # of `full` without a strategy, the means over sets by measure
-        for row in (row for row in joined_set.rows if row.set is None and row.loss is not None):
-            losses.setdefault(row.arm, [row.arm]).append(row.loss)
-        if losses:
-            heads = [Head("arm"), *(Head(name, difference) for name in joined_set.measures)]
-            tables.append(Table(heads, [*losses.values()], "average loss"))
         parts += [table.terminal(WIDTH, ARM_WIDTH) for table in tables]
         notes = [
             f"+ better, - worse than {joined_set.baseline} (p or q < {ALPHA}: of a set its own, of the mean that over sets)"

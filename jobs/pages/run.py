@@ -22,7 +22,7 @@ from jobs.measure.significance import BETTER, WORSE
 from jobs.pages.comparison import UNMEASURED, MeasuredRun
 from jobs.pages.contributions import TOP, Contributions, comparable, contributions
 from jobs.pages.render import Code, Head, Notes, Part, Section, Table, Tile, Tiles, write_page
-from jobs.pages.samples import Sample, samples
+from jobs.pages.samples import Sample, ends, samples
 from jobs.pages.sections import configuration, run_page, time_section
 from jobs.pages.summary import guard_words, lost_words
 from jobs.runs.folder import REPORT, RunFolder
@@ -34,8 +34,7 @@ from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import count, duration, figure, money, percent, planned_rewrites, queries, sentence
 
 EXAMPLES = 3  # of each reason of an error
-CHARACTERS = 600  # of an answer
-AT_THE_END = ("truncated", "repetition")  # reasons of answers whose end says more than their beginning
+CHARACTERS = 300  # of the beginning and of the end of an answer
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 
 
@@ -317,7 +316,7 @@ def _examples(run: RunFolder, names: Sequence[str]) -> dict[tuple[str, str], lis
     examples_of: dict[tuple[str, str], list[Example]] = {}
     query = f"""
         SELECT stage, reason, coalesce(query_id, log_id) AS about, list_sort(list_distinct(list(component))), min(message),
-            {_EXCERPT}, if(log_id IS NULL, filename, '') AS file  -- rejected rows are in the order of their ids
+            {ends("raw", CHARACTERS)}, if(log_id IS NULL, filename, '') AS file  -- rejected rows are in the order of their ids
         FROM read_parquet(?, filename = true, hive_partitioning = false) GROUP BY stage, reason, about, raw, file
         QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY file, about, raw) <= {EXAMPLES} ORDER BY file, about, raw
     """
@@ -367,13 +366,6 @@ def errors_section(run: RunFolder, examples_of: Mapping[tuple[str, str], list[Ex
     if guards := guard_words(run):
         text += f" Guards: {guards}."
     return Section("errors", "Errors", text, parts)
-
-
-_EXCERPT = (
-    f"CASE WHEN reason IN {AT_THE_END} AND length(raw) > {CHARACTERS} THEN '… ' || right(raw, {CHARACTERS}) "
-    f"WHEN length(raw) > {CHARACTERS} THEN left(raw, {CHARACTERS}) || ' …' ELSE raw END"
-)
-"""SQL for the telling part of an answer."""
 
 
 def _words(example: Example, query: str | None, texts: bool) -> str:

@@ -182,8 +182,9 @@ def _fill_requests(
     listed = [one.key for shard in shards for one in run.storage.list(f"completions/{shard:06d}")]
     names = [run.storage.url(key) for key in listed if key.endswith(".parquet")]
     query = f"""
-        SELECT query_id, request, model, finish_reason, prompt_tokens, completion_tokens, {_ends("prompt")}, {_ends("text")},
-            count(*) OVER (PARTITION BY query_id, request) FROM rows_of($names)
+        SELECT query_id, request, model, finish_reason, prompt_tokens, completion_tokens,
+            {ends("prompt", CHARACTERS)}, {ends("text", CHARACTERS)}, count(*) OVER (PARTITION BY query_id, request)
+        FROM rows_of($names)
         SEMI JOIN sampled USING (query_id) WHERE text IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY query_id, request ORDER BY coalesce(sample, 0), start DESC, prompt_hash) = 1
         ORDER BY query_id, request
@@ -196,11 +197,10 @@ def _fill_requests(
         by_query_id[query_id].requests.append((text, f"{prompt}\n\n— answer of {model} —\n\n{answer}"))
 
 
-def _ends(column: str) -> str:
-    """Returns SQL for a text, or the beginning and the end of a long one."""
-    most, between = 2 * CHARACTERS, "'\n[… ' || (length({0}) - {1}) || ' characters …]\n'"
-    ends = f"left({column}, {CHARACTERS}) || {between.format(column, most)} || right({column}, {CHARACTERS})"
-    return f"CASE WHEN length({column}) > {most} THEN {ends} ELSE {column} END"
+def ends(column: str, most: int) -> str:
+    """Returns SQL for a text, of one with more than twice `most` characters its beginning and its end."""
+    left_out = f"'\n[… ' || (length({column}) - {2 * most}) || ' characters …]\n'"
+    return f"if(length({column}) > {2 * most}, left({column}, {most}) || {left_out} || right({column}, {most}), {column})"
 
 
 def _tell_documents(run: RunFolder, by_query_id: Mapping[str, Sample], texts: bool, measured: MeasuredRun) -> None:
