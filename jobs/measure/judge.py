@@ -8,12 +8,10 @@ from jobs.runs.tables import database
 
 
 def judge_models(run: RunFolder) -> list[str]:
-    """Returns the models that have judged, sorted; by the judgements where an earlier stage has paid for them."""
-    models = {component.partition("@")[2] for component in run.spent.get("judge", {})} - {""}
-    if not models:
-        with database(run, tables=["judgements"]) as connection:
-            models = {model for (model,) in connection.execute("SELECT DISTINCT model FROM judgements").fetchall() if model}
-    return sorted(models)
+    """Returns the models that have judged, sorted."""
+    with database(run, tables=["judgements"]) as connection:
+        rows = connection.execute("SELECT DISTINCT model FROM judgements ORDER BY model").fetchall()
+    return [model for (model,) in rows]
 
 
 def judged_relevance(run: RunFolder) -> Judgements | None:

@@ -85,7 +85,6 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
     config = record.get("config", {})
     if arms := record.get("ablation", {}).get("arms", ()):
         state = f"{state}, {len(arms)} arms"
-    usd, queries = None if billed is None else billed.usd, counts.get("queries", 0)
     return {
         "run_id": folder,
         "folder": output.url(folder),
@@ -94,13 +93,12 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         "date": config.get("log", {}).get("date"),
         "began": record["starts"][0]["began"],
         "state": state,
-        "queries": queries,
+        "queries": counts.get("queries", 0),
         "failed": counts.get("failed_queries", 0),
-        "usd": usd,
+        "usd": None if billed is None else billed.usd,
         "evaluation": evaluation,
         "retry": record.get(RETRY),
         "arms": len(arms),
-        "usd_per_1000_queries": None if usd is None or not queries else 1000 * usd / queries,
     }
 
 

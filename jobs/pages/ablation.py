@@ -246,11 +246,6 @@ def _notices(ablation: ComparedArms) -> list[str]:
     if frame.judge is not None:
         notices.append(f"Judged by {frame.judge.model}, an LLM, and LLMs over-rate: differences tell more than means.")
     notices += [sentence(note) for note in frame.left_out]
-    names = [arm["name"] for arm in run.record["ablation"]["arms"]]
-    if lacking := [name for name in names if name not in frame.arms]:
-        notices.append(f"{len(lacking):,} of {len(names):,} arms were not measured: {', '.join(lacking[:5])}.")
-    if frame.not_committed:
-        notices.append(f"{frame.not_committed:,} judged keys are of queries that are not committed yet and count for no arm.")
     if frame.unknown is not None:
         notices.append(f"{frame.unknown.note.removeprefix('warning: ')}.")
     if (most := float(np.nanmax([0.0, *frame.unjudged]))) > MUCH_UNJUDGED:

@@ -93,8 +93,6 @@ def _moves(moved: Moves) -> RenderableType:
         )
         row(f"  {strategy.strategy}{alone}", strategy.moved)
     row(f"first {moved.depth} documents moved", moved.documents)
-    row("  other documents", moved.others)
-    row("  another first document", moved.first)
     return Table([Head(""), Head("queries", count), Head("", count), Head("asked", count), Head("", count)], rows).terminal()
 
 

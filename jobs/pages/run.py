@@ -176,12 +176,6 @@ def remarks(run: RunFolder, prices: Prices | None) -> list[str]:
         shares = ", ".join(f"{name} {percent(n / chosen.queries)}" for name, n in chosen.strategies.items())
         mean = sum(chosen.strategies.values()) / chosen.queries
         texts.append(f"Selected were {mean:.2f} strategies per query: {shares}.")
-    notes = {reason: sum(n for (_, why), n in ERROR_QUERIES.of(counts) if why == reason) for reason in NOTES}
-    if notes["no_hits"]:
-        texts.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
-    if notes["original_stands_in"]:
-        why = "nothing of weight above 0 was found; the original's lists stand in"
-        texts.append(f"For {queries(notes['original_stands_in'])} {why}.")
     return texts
 
 

@@ -74,8 +74,6 @@ _SHARES = {  # field of `Moves` -> table and condition of its queries
     "both": "moved",
     "rewrites": "moved WHERE rewritten",
     "documents": "moved WHERE moved",
-    "others": "moved WHERE overlap < 1",
-    "first": "moved WHERE first_a IS DISTINCT FROM first_b",
 }
 _OVERLAPS = "SELECT coalesce(sum(overlap * log_count), 0), coalesce(sum(log_count), 0), coalesce(sum(overlap), 0) FROM moved"
 _BY_STRATEGY = """
@@ -125,8 +123,6 @@ class Moves(NamedTuple):
     rewrites: Share  # queries with other texts of a strategy that both runs have
     strategies: list[StrategyMoves]
     documents: Share  # queries whose first documents are others, or in another order
-    others: Share  # queries with other documents among them
-    first: Share
     overlap: float | None  # mean share of the first documents that both have, by traffic; None without a query that both have
     listed: list[MovedQuery]
 

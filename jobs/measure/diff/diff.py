@@ -187,7 +187,7 @@ def diff_values(difference: Diff) -> dict[str, Any]:
     """Returns the comparison as JSON-able values; unknown ones are None."""
     moved = difference.moves
     per_query = dict(zip("ab", difference.texts, strict=True))
-    documents = {name: getattr(moved, name) for name in ("depth", "others", "first", "overlap")}
+    documents = {name: getattr(moved, name) for name in ("depth", "overlap")}
     judged = {one.frame.kind: one.values() for one in difference.judged}
     values = {
         **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", difference.a), ("b", difference.b))},

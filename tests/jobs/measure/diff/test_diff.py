@@ -204,8 +204,6 @@ def test_documents_that_moved_by_traffic(side: Side) -> None:
     assert found.depth == 10
     assert found.both == Share(7, 64)
     assert found.documents == Share(4, 54)  # not the one that moved below the tenth
-    assert found.others == Share(3, 22)
-    assert found.first == Share(2, 20)
     assert [(one.query, one.overlap, one.first) for one in found.listed] == [
         ("turn", 1.0, ("x", "x")),
         ("gone", 0.0, ("x", None)),
